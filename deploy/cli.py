@@ -100,12 +100,12 @@ def parser() -> argparse.ArgumentParser:
 
     showing = commands.add_parser("status", help="show a job")
     showing.add_argument("--json", action="store_true", help="as JSON")
-    _add_job(showing)
+    hosts.add_job(showing)
     showing.set_defaults(act=status)
 
     killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
     killing.add_argument("task", metavar="TASK")
-    _add_job(killing)
+    hosts.add_job(killing)
     killing.set_defaults(act=_kill)
 
     saving = commands.add_parser("savepoint", help="end a job at a point where another pipeline can resume")
@@ -116,14 +116,14 @@ def parser() -> argparse.ArgumentParser:
     saving.add_argument("--list", action="store_true", help="the savepoints that are kept")
     saving.add_argument("--delete", metavar="NAME", help="delete one that is kept")
     saving.add_argument("--json", action="store_true", help="with --list: as JSON")
-    _add_job(saving)
+    hosts.add_job(saving)
     saving.set_defaults(act=savepoint)
 
     logging = commands.add_parser("logs", help="show what the processes of a job have printed and logged")
     logging.add_argument("task", metavar="TASK", nargs="?", help="only this task, whatever process ran it")
     logging.add_argument("-f", "--follow", action="store_true", help="until the job ends")
     logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
-    _add_job(logging)
+    hosts.add_job(logging)
     logging.set_defaults(act=logs)
 
     querying = commands.add_parser("state", help="show what an operator keeps for a key")
@@ -211,11 +211,6 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         help="a setting of the pipeline; the last one of a name counts",
     )
     parser.add_argument("--config", metavar="FILE.toml", help="settings of the job")
-
-
-def _add_job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--job", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
-    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 
 
 def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -29,13 +29,13 @@ def add_parsers(commands: Any) -> None:
     """Adds the commands to those of `causal`."""
     showing = commands.add_parser("hosts", help="show the hosts of a job, their tasks and standbys")
     showing.add_argument("--json", action="store_true", help="as JSON")
-    _add_job(showing)
+    add_job(showing)
     showing.set_defaults(act=_hosts)
 
     draining = commands.add_parser("drain", help="move every task off a host, one promotion at a time")
     draining.add_argument("host", metavar="HOST")
     draining.add_argument("--undo", action="store_true", help="let the host have processes again")
-    _add_job(draining)
+    add_job(draining)
     draining.set_defaults(act=_drain)
 
     keys = commands.add_parser("keys", help="make keys for the hosts of jobs")
@@ -46,7 +46,8 @@ def add_parsers(commands: Any) -> None:
     making.set_defaults(act=_new_key)
 
 
-def _add_job(parser: argparse.ArgumentParser) -> None:
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that name a running job."""
     parser.add_argument("--job", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
     parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 

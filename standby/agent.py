@@ -237,7 +237,10 @@ class Agent:
             case orders.Welcome(incarnation):
                 self._join(incarnation)
             case orders.Heard(sent_ns, at_ns, began_ns):
+                first = not self._clock.known
                 self._clock.sample(sent_ns, at_ns, time.monotonic_ns())
+                if first and self._clock.known:
+                    _log.info("the supervisor's clock is known to %.3f ms", self._clock.error_ns / 1e6)
                 save_offset(self._job, self._clock.offset_ns)
                 if began_ns:
                     save_began(self._job, began_ns)

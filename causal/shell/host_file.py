@@ -86,7 +86,7 @@ class RosterFile:
 
 
 def read_incarnation(directory: Path, session: str) -> int:
-    """The incarnation in which this session of the host has joined; 0 if it has not."""
+    """The incarnation in which the host has joined with this mark; 0 if it has not."""
     try:
         content = json.loads((directory / INCARNATION).read_text())
         return int(content["incarnation"]) if content["session"] == session else 0

@@ -6,9 +6,9 @@ unavailable is asked again for as long as the process lives: only the checkpoint
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from causal.errors import CausalError
 from causal.shell.depot import Depot, insist
 
 CLOSE_WITHIN_S = 5
+
+_log = logging.getLogger("causal.uploads")
 
 
 class Uploads:
@@ -30,8 +32,7 @@ class Uploads:
         self._done = done
         self._requests: queue.SimpleQueue[tuple[str, Path, object] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
-        self.problem: tuple[int, str] | None = None
-        """The time since which the store is unavailable, and the reason; None while it answers."""
+        self._unavailable = False
         self._thread = threading.Thread(target=self._work, name="uploads", daemon=True)
         self._thread.start()
 
@@ -64,7 +65,9 @@ class Uploads:
             self._done(answer)
 
     def _report(self, problem: str) -> None:
-        if not problem:
-            self.problem = None
-        elif self.problem is None:
-            self.problem = (time.monotonic_ns(), problem)
+        """Logs the first failure of a row, and its end."""
+        if problem and not self._unavailable:
+            _log.warning("a checkpoint waits: %s", problem)
+        elif not problem:
+            _log.info("the store answers again")
+        self._unavailable = bool(problem)

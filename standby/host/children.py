@@ -12,10 +12,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from causal.errors import Unavailable
 from causal.shell.processlog import parsed
@@ -317,13 +316,3 @@ def kill_listed(job: Path) -> None:
         if pidfd is not None:
             send_signal(pidfd, signal.SIGKILL)
             os.close(pidfd)
-
-
-def command(argv: object, environment: object) -> tuple[Sequence[str], Mapping[str, str]] | None:
-    """`argv` and `environment` of a `start` message; None if they are malformed."""
-    if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):
-        return None
-    variables: Any = {} if environment is None else environment
-    if not isinstance(variables, dict) or not all(isinstance(p, str) for pair in variables.items() for p in pair):
-        return None
-    return tuple(argv), variables

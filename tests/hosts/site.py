@@ -11,14 +11,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, save_key
 from standby.host.processes import kill_marked, marked
+from tests.faults.job import wait_for
 from tests.hosts.network import Network
 
 HOME = Path(__file__).resolve().parents[2]
@@ -26,19 +26,6 @@ PORT = 7700
 SUPERVISOR = "supervisor"
 WAIT_S = 120.0
 END_S = 20.0
-
-T = TypeVar("T")
-
-
-def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S) -> T:
-    """Returns the first answer of `holds` that is not None or False."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        answer = holds()
-        if answer is not None and answer is not False:
-            return answer
-        time.sleep(0.02)
-    raise AssertionError(f"waited {within_s:.0f} s: {what}")
 
 
 class Site:

@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.hosts.site import Site, wait_for
+from tests.faults.job import wait_for
+from tests.hosts.site import Site
 
 PIPELINE = Path(__file__).parent / "pipelines" / "counts.py"
 MakeSite = Callable[[Sequence[str]], Site]
