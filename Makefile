@@ -1,13 +1,14 @@
 # From a fresh clone: each target makes its own environment in .venv and installs what it needs there.
 #
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
+#   make demo-hosts  the same index on a Spark cluster of three network namespaces, with hosts that are lost (root, Linux)
 #   make test    every check and every test, of each campaign a sample
 #   make docs    the site, into build/site (open index.html; it needs no server)
 #   make dist    an sdist and a wheel in dist/, each installed into an empty environment and run
 #   make check   format, lint, types, imports, architecture; seconds
 #   make soak    all campaigns, property tests with new examples, then new seeds on all cores until Ctrl-C
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
-#   make bench   every goal of docs/figures.md, into docs/benchmarks and the pages; by estimate 45 minutes
+#   make bench   every goal of docs/figures.md, into docs/benchmarks and the pages; by estimate an hour
 #   make bench-check  what a batch makes the interpreter do, compared with benchmarks/guard.json; seconds
 #   make clean   remove what the targets above made
 
@@ -20,7 +21,7 @@ CODE := $(PACKAGES) tests examples benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs dist soak fuzz bench bench-check clean
+.PHONY: help demo demo-hosts test check docs dist soak fuzz bench bench-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -54,8 +55,15 @@ $(VENV)/spark: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[spark]'
 	@touch $@
 
+$(VENV)/hosts: $(VENV)/spark
+	$(RUN) -m pip install --quiet --editable '.[spark,hosts]'
+	@touch $@
+
 demo: $(VENV)/spark
 	$(RUN) -m examples.inverted_index
+
+demo-hosts: $(VENV)/hosts
+	$(RUN) -m examples.hosts
 
 test: check $(VENV)/spark
 	$(RUN) -m tests
@@ -71,12 +79,13 @@ $(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[fuzz,arrow]'
 	@touch $@
 
-# Campaigns, and then without end: the simulator, oracles of the operators, and other batches with the same rows.
+# Campaigns, and then without end: the simulator, also with hosts, oracles of operators, and other batches, same rows.
 soak: $(VENV)/dev
 	$(RUN) -m tests --campaign
 	@$(RUN) -m tests.oracles --soak & oracles=$$!; $(RUN) -m tests.properties.batching --soak & batching=$$!; \
-	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching 2>/dev/null; \
-	  wait $$oracles || status=1; wait $$batching || status=1; exit $$status
+	  $(RUN) -m tests.simulation --hosts --soak & hosts=$$!; \
+	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching $$hosts 2>/dev/null; \
+	  wait $$oracles || status=1; wait $$batching || status=1; wait $$hosts || status=1; exit $$status
 
 docs: $(VENV)/docs
 	$(RUN) docs/commands.py

@@ -30,6 +30,7 @@ BENCHMARKS = {
     "state": "benchmarks.recovery.state",
     "overhead": "benchmarks.throughput.overhead",
     "peers": "benchmarks.peers.comparison",
+    "ordinary": "benchmarks.peers.ordinary",
     "scale": "benchmarks.scale.scale",
     "guard": "benchmarks.costs.guard",
     "guarantees": "benchmarks.recovery.guarantees",
@@ -43,6 +44,8 @@ BENCHMARKS = {
     "latency": "benchmarks.latency.latency",
     "total_failure": "tests.soak.total_failure",
     "sinks": "benchmarks.throughput.sinks",
+    "hosts": "benchmarks.hosts.hosts",
+    "host_losses": "tests.soak.host_losses",
 }
 """The module of each benchmark; those of `tests.soak` are endurance tests that have figures, too."""
 

@@ -20,6 +20,9 @@ Extents = Annotated[tuple[tuple[Natural, Natural, Natural], ...], Meta(max_lengt
 
 FILES_MAX = 10_000
 
+TERM = "term"
+"""The key of the leadership term in every message of a supervisor of several hosts."""
+
 SnapshotPath = Annotated[str, Meta(pattern=r"(?s)\Acheckpoints/(?!(.*/)?\.\.(/|\Z))[^\0]+\Z")]
 """A path relative to the job's directory, below its `checkpoints`."""
 
@@ -144,6 +147,41 @@ class Alive(Command, frozen=True, tag="alive"):
 
 
 AnyCommand = Follow | Promote | Peer | PeerDown | Checkpoint | Completed | Inspect | Inquire | Keep | Stop | Alive
+
+
+class HighestTerm:
+    """The highest leadership term of which a process has heard: what a supervisor of a lower one sends is refused.
+
+    A message without a term is of a job on one machine, whose supervisor has no successor elsewhere.
+    """
+
+    def __init__(self, term: int = 0) -> None:
+        self.term = term
+        self.refused = 0
+        """The number of messages refused."""
+
+    def admits(self, message: Any) -> bool:
+        """Notes the term of a message; returns whether it is to be obeyed.
+
+        Raises:
+            PeerViolation: it is no message.
+        """
+        if not isinstance(message, Mapping):
+            raise PeerViolation(f"a message is a map, and no {type(message).__name__}")
+        term = message.get(TERM, self.term)
+        if type(term) is not int or term < self.term:
+            self.refused += 1
+            return False
+        self.term = term
+        return True
+
+    def read_command(self, message: Any) -> AnyCommand | None:
+        """Returns the command in a message; None where it is refused.
+
+        Raises:
+            PeerViolation: it is no message, of an unknown kind, or not what that kind holds.
+        """
+        return read_command(message) if self.admits(message) else None
 
 
 def read_command(message: Mapping[str, Any]) -> AnyCommand:

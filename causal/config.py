@@ -39,6 +39,8 @@ _CHOICES = {
     "state": STATE,
     "transport": ("ipc", "tcp"),
 }
+MASTERS = ("spark://", "k8s://", "local-cluster[")
+"""The beginnings of masters with executors in which agents can run, besides `yarn`."""
 STATE_FORMAT = 2
 """The format of a job's directory and of savepoints; raised when a version writes what others cannot read."""
 STANDBYS_MAX = 1000
@@ -53,6 +55,7 @@ LIMITS = {
     "stuck_after_ms": 10**9,
     "host_timeout_ms": 10**9,
     "hosts_expected": 10_000,
+    "agents": 1000,
 }
 RENAMED = {
     "sink_patience_s": "sink_retry_timeout_s",
@@ -151,6 +154,12 @@ class JobConfig:
     """The path of the roster, `hosts.toml`: the public keys of the hosts that may join."""
     store: str = ""
     """The URL of the storage that all hosts share (`file:///…` or `s3://bucket/prefix`); empty for one machine."""
+    on: str = ""
+    """The master of a Spark cluster whose executors are hosts of the job; empty for none."""
+    agents: int = 2
+    """The number of those executors."""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    """Entries of Spark's configuration for them."""
     hosts_expected: int = 0
     """The number of hosts that the first tasks wait for, ten seconds at most; 0 for those that come within two."""
     host_timeout_ms: int = 3000
@@ -206,6 +215,12 @@ class JobConfig:
         self._check(self.heartbeat_ms * 3 <= self.heartbeat_timeout_ms, "heartbeat_timeout_ms", "at least 3 heartbeats")
         self._check(self.heartbeat_ms * 3 <= self.host_timeout_ms, "host_timeout_ms", "at least 3 heartbeats")
         self._check(self.hosts_expected >= 0, "hosts_expected", "a number of hosts, or 0")
+        self._check(self.agents >= 1, "agents", "a number of executors from 1")
+        self._check(
+            not self.on or self.on == "yarn" or self.on.startswith(MASTERS), "on", "spark://HOST:PORT, yarn or k8s://…"
+        )
+        cores = self.spark_conf.get("spark.executor.cores", "1")
+        self._check(cores.isdecimal() and int(cores) > 0, "spark_conf", "spark.executor.cores as a number from 1")
         self._check(not self.listen or self.listen.startswith("tcp://"), "listen", "tcp://ADDRESS:PORT")
         self._check(
             not self.store or self.store.startswith(("file:///", "s3://")),
@@ -233,6 +248,10 @@ class JobConfig:
         fresh = directory / "job.json.new"
         fresh.write_text(seal(asdict(self)))
         fresh.replace(directory / "job.json")
+
+    def for_hosts(self) -> str:
+        """The settings that are not at their defaults, sealed: an agent of the version before knows no newer ones."""
+        return seal({name: value for name, value in asdict(self).items() if value != _DEFAULTS.get(name)})
 
     @classmethod
     def load(cls, directory: Path) -> JobConfig:
@@ -267,3 +286,6 @@ class JobConfig:
             if each.name in values and type(values[each.name]) not in _TYPES[str(each.type)]:
                 raise PipelineError(f"{where}: setting {each.name} is {values[each.name]!r:.80}; give {each.type}")
         return cls(**values)
+
+
+_DEFAULTS = asdict(JobConfig("", "", "", format=0))  # a reader always checks the format

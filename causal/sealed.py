@@ -1,4 +1,4 @@
-"""Sealed JSON: an object that contains the digest of the rest of it, so that damage is detected.  Pure."""
+"""Sealed JSON and bytes: they contain the digest of the rest of them, so that damage is detected.  Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from hashlib import blake2b
 from typing import Any
 
 DIGEST = "digest"
+DIGEST_BYTES = 8
+"""The length of the digest before sealed bytes."""
 
 
 def seal(content: Mapping[str, Any]) -> str:
@@ -33,3 +35,24 @@ def unseal(text: str) -> dict[str, Any]:
 def digest_of(content: Mapping[str, Any]) -> str:
     """Returns the digest of the content, independent of its layout."""
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def seal_bytes(place: bytes, body: bytes) -> bytes:
+    """Returns the bytes after a digest of them and of the place that they belong to."""
+    return _digest(place, body) + body
+
+
+def unseal_bytes(place: bytes, sealed: bytes) -> bytes:
+    """Returns what `seal_bytes` sealed for that place.
+
+    Raises:
+        ValueError: it is damaged, or belongs to another place.
+    """
+    body = sealed[DIGEST_BYTES:]
+    if sealed[:DIGEST_BYTES] != _digest(place, body):
+        raise ValueError("its digest does not match")
+    return body
+
+
+def _digest(place: bytes, body: bytes) -> bytes:
+    return blake2b(place + b" " + body, digest_size=DIGEST_BYTES).digest()

@@ -1,4 +1,4 @@
-"""The `causal` command: plan, run, agent, hosts, drain, keys, status, logs, kill, savepoint, state.
+"""The `causal` command: plan, run, agent, probe, hosts, drain, keys, status, logs, kill, savepoint, state.
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
 error says what and where, never a traceback.
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,17 +21,20 @@ from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NOND
 from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavailable
 from causal.runs import after
 from causal.shell.modes import private
+from causal.shell.roster import Roster
 from causal.topology import Topology
-from deploy import host_agent, hosts, settings, versions
+from deploy import host_agent, hosts, placement_plan, probe, settings, succession, versions
 from deploy.console import Console
-from deploy.hints import not_running, resume_command
+from deploy.hints import check_led_here, not_running, resume_command
+from deploy.installation import installed
 from deploy.jobdirectory import ROOT, JobDirectory, find_job, holds_job, running
-from deploy.local import LocalDeployment, Outcome, agent, supervisor
+from deploy.local import LocalDeployment, Outcome, agent, executors, supervisor
 from deploy.logs import logs
 from deploy.progress import Progress
 from deploy.querying import state
 from deploy.report import kills_missed, report, summary, write_report
 from deploy.savepoints import savepoint
+from deploy.spark import options
 from deploy.status import latest, status
 from deploy.upgrading import begin_from, beginning, change, present, roll_back, to_roll_back
 from operators.builder.advice import advice
@@ -41,16 +43,22 @@ from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall, Constraint
 from standby.control import ask
+from standby.host.template import Template
 
 ANSWER_S = 5.0
 
 DONE, FAILED, WRONG = 0, 1, 2
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
-    arguments = parser().parse_args(argv)
+def main(argv: Sequence[str] | None = None, template: Template | None = None) -> int:
+    """Run the command; returns its exit status.
+
+    Args:
+        template: what forks the supervisor and the agent, if there is one; it is ended with the command.
+    """
     try:
+        arguments = parser().parse_args(argv)
+        arguments.template = template
         act: Callable[[argparse.Namespace], int] = arguments.act
         with private():
             return act(arguments)
@@ -64,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(f"{problem.filename or 'the system'}: {problem.strerror or problem}", FAILED)
     except KeyboardInterrupt:
         return 130
+    finally:
+        if template is not None:
+            template.close()
 
 
 def _say(line: str, status: int) -> int:
@@ -86,17 +97,23 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
-    parser.add_argument("--version", action="version", version=f"causal-streams {_version()}")
+    parser.add_argument("--version", action="version", version=f"causal-streams {installed()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     planning = commands.add_parser("plan", help="print which operators form which tasks")
     planning.add_argument("--json", action="store_true", help="as JSON")
+    planning.add_argument(
+        "--hosts", dest="roster", metavar="hosts.toml", help="several hosts: also where tasks would be on these"
+    )
+    planning.add_argument("--sharing-depth", metavar="N|full", help="hops downstream that hold a task's log")
     _add_pipeline(planning)
     planning.set_defaults(act=_plan)
 
     _add_run(commands)
     host_agent.add_parser(commands)
+    succession.add_parser(commands)
     hosts.add_parsers(commands)
+    probe.add_parser(commands)
 
     showing = commands.add_parser("status", help="show a job")
     showing.add_argument("--json", action="store_true", help="as JSON")
@@ -121,6 +138,7 @@ def parser() -> argparse.ArgumentParser:
 
     logging = commands.add_parser("logs", help="show what the processes of a job have printed and logged")
     logging.add_argument("task", metavar="TASK", nargs="?", help="only this task, whatever process ran it")
+    logging.add_argument("--host", metavar="HOST", help="only this host of several")
     logging.add_argument("-f", "--follow", action="store_true", help="until the job ends")
     logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
     hosts.add_job(logging)
@@ -158,6 +176,7 @@ def _add_run(commands: Any) -> None:
     running.add_argument("--hosts", metavar="hosts.toml", help="with --listen: the public keys of the hosts")
     running.add_argument("--key", metavar="supervisor.key", help="with --listen: the supervisor's key")
     running.add_argument("--store", metavar="URL", help="what all hosts share: file:///DIRECTORY or s3://BUCKET/PREFIX")
+    options.add_options(running)
     running.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/<pipeline's name>")
     running.add_argument("--kill", action="append", default=[], metavar="TASK@SECONDS", help="inject a failure")
     running.add_argument(
@@ -191,14 +210,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
     return int(text)
-
-
-def _version() -> str:
-    """The version of the installed package; a checkout that is not installed has none."""
-    try:
-        return metadata.version("causal-streams")
-    except metadata.PackageNotFoundError:
-        return "of a checkout that is not installed"
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -244,13 +255,19 @@ def _plan(arguments: argparse.Namespace) -> int:
     settings.check_read(explicit, pipeline.settings)
     _advise(pipeline)
     config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), explicit, arguments.config)
-    description = plan(pipeline, config).describe()
+    planned = plan(pipeline, config)
+    description = planned.describe()
+    roster = arguments.roster or config.hosts
+    if roster:
+        description["placement"] = placement_plan.placed(planned, config, Roster.load(Path(roster)).hosts)
     if arguments.json:
         print(json.dumps(description, indent=1))
         return DONE
     width = max(len(task["task"]) for task in description["tasks"])
     for task in description["tasks"]:
         print(f"{task['task']:<{width}}  {' > '.join(task['operators'])}")
+    if roster:
+        print("\n".join(placement_plan.lines(description["placement"])))
     return DONE
 
 
@@ -268,6 +285,9 @@ def _run(arguments: argparse.Namespace) -> int:
     directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
+            if succession.bring(directory):
+                directory.open_runtime()
+                return _deploy(directory.path, JobConfig.load(directory.path), report_path, arguments.template)
             before = directory.take_over()
             if directory.finished():
                 return _say(f"job {before.name} has finished already; start without --resume to run it again", DONE)
@@ -299,19 +319,23 @@ def _run(arguments: argparse.Namespace) -> int:
                 _begin(directory, config, planned, blueprint, version, arguments)
             _advise(version.pipeline)
             directory.open_runtime()
+            config = options.prepared(config, directory.path)
             config.save(directory.path)
             versions.sweep(directory.path, config.code)
             blueprint.save(directory.path)
             hosts.share(config, version.archive)
+            succession.enrol(config, directory.path)
             if config.durability == "os":
                 directory.sync()
+            for line in placement_plan.warnings(planned, config):
+                print(f"causal: warning: {line}", file=sys.stderr)
             for name in planned.without_withdrawal(directory.path):
                 print(
                     f"causal: sink {name!r} cannot take rows back, so more failures at once than --sharing-depth "
                     f"{config.sharing_depth} covers end the job; with --sharing-depth full none do",
                     file=sys.stderr,
                 )
-            return _deploy(directory.path, config, report_path)
+            return _deploy(directory.path, config, report_path, arguments.template)
     finally:
         directory.close()
 
@@ -386,6 +410,7 @@ def _begin(
         where = Path(arguments.from_).absolute()
         begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state, arguments.keep_sinks)
     planned.check(directory.path)
+    succession.refuse_if_led(config, directory.path)
     begun = directory.begun()
     if not arguments.keep_sinks:
         try:
@@ -444,10 +469,15 @@ def _no_such_task(topology: Topology, name: str) -> str:
     return f"there is no such task; tasks are {', '.join(task.name for task in topology.tasks)}"
 
 
-def _deploy(job: Path, config: JobConfig, report_path: Path | None) -> int:
-    progress = Progress(sys.stderr, [companion.name for companion in Blueprint.load(job).companions])
-    servers = [supervisor()] if config.listen else [supervisor(), agent()]
-    deployment = LocalDeployment(job, progress.show, servers)
+def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Template | None) -> int:
+    companions = [companion.name for companion in Blueprint.load(job).companions]
+    progress = Progress(sys.stderr, companions, config.hosts_expected)
+    servers = [supervisor()]
+    if config.on:
+        servers.append(executors())
+    elif not config.listen:
+        servers.append(agent())
+    deployment = LocalDeployment(job, progress.show, servers, template)
     console = Console(job, sys.stdout.buffer)
     console.start()
     try:
@@ -493,6 +523,7 @@ def _kill(arguments: argparse.Namespace) -> int:
     sockets = job / "runtime"
     if not running(job) or not sockets.exists():
         raise PipelineError(not_running(job))
+    check_led_here(job)
     answer = ask(sockets.read_text().strip(), "kill", {"task": arguments.task}, ANSWER_S)
     if answer is None and not running(job):
         return _say(f"the job in {job} ended before {arguments.task} could be killed", FAILED)

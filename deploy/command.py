@@ -6,27 +6,46 @@ While a job runs, `deploy.local` handles the signals; this is for the moments be
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from types import FrameType
+
+from standby.host.room import make_room
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_S = 5.0
 """The time for cleanup, during which another signal is ignored."""
 
+RUNNING = (["run"], ["agent"])
+"""The commands that start processes of a job."""
+
 _came_s: list[float] = []
 
 
-def main() -> int:
-    """Run the command; returns its exit status, 128 + the signal's number if it was interrupted."""
+def main(room: bool = False) -> int:
+    """Run the command; returns its exit status, 128 + the signal's number if it was interrupted.
+
+    Args:
+        room: this process has room already (`standby.host.room`).
+    """
     for number in SIGNALS:
         signal.signal(number, _end)
+    room = room or sys.argv[1:2] in RUNNING and make_room()
+    template = None
     try:
         from deploy import cli  # this takes a moment, in which a signal may come
 
-        return cli.main()
+        if room:
+            from standby.host.template import divide
+
+            template = divide()
+        if not isinstance(template, int):
+            return cli.main(template=template)
     finally:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the interpreter ends, and nothing is left to clean up
+        if not isinstance(template, int):
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # the interpreter ends, and nothing is left to clean up
+    return template  # of a process that was forked to be another one
 
 
 def _end(number: int, frame: FrameType | None) -> None:

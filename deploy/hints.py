@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
@@ -31,6 +33,25 @@ def not_running(job: Path) -> str:
     if ended and ended["status"] == 0 and not ended["reason"]:
         return f"the job in {job} is not running: it has finished"
     return f"the job in {job} is not running; resume it with: {resume_command(job)}"
+
+
+def led_by(leader: Mapping[str, Any]) -> str:
+    """The leader in a view, as messages name it."""
+    return f"{leader['name'] or 'the supervisor'} at {leader['listen']} (term {leader['term']})"
+
+
+def check_led_here(job: Path) -> None:
+    """Refuses a request to a supervisor that does not lead its job.
+
+    Raises:
+        PipelineError: another one does; the line says which.
+    """
+    try:
+        leader = json.loads((job / "status.json").read_text()).get("leader")
+    except (OSError, ValueError, AttributeError):
+        return
+    if leader is not None and not leader["here"]:
+        raise PipelineError(f"the job in {job} is led by {led_by(leader)}; give this command on that machine")
 
 
 def _short(path: Path) -> str:

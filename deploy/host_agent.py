@@ -12,21 +12,25 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PeerViolation, PipelineError, Unavailable
 from causal.shell.depot import Depot, insist
-from causal.shell.host_file import KEY, HostFile, save_roster
-from causal.shell.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key
+from causal.shell.host_file import KEY, HostFile, read_term, save_roster, save_sign
+from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
+from causal.shell.seats import Seat, joined, seats_of
+from deploy.installation import installed
 from deploy.jobdirectory import ROOT, JobDirectory
 from deploy.local import LocalDeployment, agent
 from operators.frozen.archive import path_of
-from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_WRONG
+from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_LEFT, STATUS_WRONG
 from standby.description import Description, Inquiry
 from standby.gate import address_of, is_loopback
 from standby.tether import tether
@@ -37,6 +41,13 @@ TETHER_S = 1.0
 SLOTS_PER_CORE = 4
 """The number of processes that a host offers room for, per core, where nothing else is said."""
 
+DRAIN_S, DRAIN_S_MAX = 20.0, 86_400.0
+"""The time that the tasks of a host that is asked to end have to move."""
+
+CLOCK_S_MAX, CLOCK_S_NOTED = 60.0, 2.0
+"""The difference between a host's wall clock and the supervisor's that is refused, and that is said: records of one job
+get their time from the clocks of all hosts."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _log = logging.getLogger("deploy.host_agent")
 
@@ -44,7 +55,13 @@ _log = logging.getLogger("deploy.host_agent")
 def add_parser(commands: Any) -> None:
     """Adds the command to those of `causal`."""
     joining = commands.add_parser("agent", help="make this machine a host of a job whose supervisor is elsewhere")
-    joining.add_argument("--join", required=True, metavar="tcp://ADDRESS:PORT", help="where the supervisor listens")
+    joining.add_argument(
+        "--join",
+        required=True,
+        action="append",
+        metavar="tcp://ADDRESS:PORT",
+        help="where the supervisor listens; repeatable for its successors, those that hosts.toml does not name",
+    )
     joining.add_argument("--key", metavar="NAME.key", help="this host's key; hosts.toml is beside it")
     joining.add_argument("--name", help="without a key, on loopback only: the host's name; default: this machine's")
     joining.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/hosts/<name>")
@@ -53,7 +70,13 @@ def add_parser(commands: Any) -> None:
         "--slots", type=int, metavar="N", help=f"room for processes; default: {SLOTS_PER_CORE} per core"
     )
     joining.add_argument("--zone", help="hosts of one zone may fail together")
+    joining.add_argument("--machine", help="two hosts of one machine fail together; default: this machine's name")
     joining.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="for tasks that ask for it")
+    joining.add_argument(
+        "--drain-timeout", type=float, default=DRAIN_S, metavar="SECONDS",
+        help="how long its tasks may take to move to other hosts when it gets SIGTERM or Ctrl-C; default: "
+        f"{DRAIN_S:.0f}",
+    )  # fmt: skip
     joining.set_defaults(act=run)
 
 
@@ -63,28 +86,35 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         PipelineError: the host cannot take part, for a reason that another try would meet again.
     """
-    address, _ = address_of(arguments.join)
-    key, roster = _identity(arguments, address)
+    key, roster = _identity(arguments)
+    seats = seats_of(joined(arguments.join), roster)
+    for seat in seats:
+        _check_seat(seat, key)
     name = key.name if key is not None else _plain_name(arguments)
     labels = dict(_label(each) for each in arguments.label)
     if arguments.slots is not None and arguments.slots < 1:
         raise PipelineError(f"--slots {arguments.slots}: give a number from 1")
+    if not 0 <= arguments.drain_timeout <= DRAIN_S_MAX:
+        raise PipelineError(f"--drain-timeout {arguments.drain_timeout}: give 0 to {DRAIN_S_MAX} seconds")
     directory = JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / "hosts" / name)
-    inquiry = Inquiry(arguments.join, name, key, roster)
+    inquiry = Inquiry(seats, name, key)
     try:
         while True:
-            description = inquiry.answer(_say)
+            description = inquiry.answer(_say, partial(_waits, directory.path))
+            check_clock(name, description.wall_ahead_s)
             host = HostFile(
                 host=name,
-                join=arguments.join,
-                address=arguments.address or _own_address(address),
+                join=joined(arguments.join),
+                address=arguments.address or own_address(description.address),
                 session=secrets.token_hex(8),
                 slots=description.member.get("slots") or arguments.slots or SLOTS_PER_CORE * (os.cpu_count() or 1),
                 zone=description.member.get("zone") or arguments.zone or "",
-                machine=socket.gethostname(),
+                machine=arguments.machine or socket.gethostname(),
                 labels={**labels, **(description.member.get("labels") or {})},
+                version=installed(),
+                drain_s=arguments.drain_timeout,
             )
-            status = _serve(directory, host, description, arguments.key, inquiry)
+            status = _serve(directory, host, description, inquiry, arguments)
             if status != STATUS_AGAIN:
                 return status
             _say(f"{name}: the job has stopped; waiting for it to be resumed")
@@ -92,19 +122,22 @@ def run(arguments: argparse.Namespace) -> int:
         directory.close()
 
 
-def _identity(arguments: argparse.Namespace, address: str) -> tuple[KeyPair | None, Roster]:
+def _identity(arguments: argparse.Namespace) -> tuple[KeyPair | None, Roster]:
     if arguments.key is None:
-        if not is_loopback(address):
-            raise PipelineError(
-                f"--join {arguments.join} is on the network; give --key NAME.key (make it with `causal keys new NAME`)"
-            )
         return None, Roster({})
-    key = load_key(Path(arguments.key))
     path = Path(arguments.key).parent / ROSTER
     roster = Roster.load(path)
-    if SUPERVISOR not in roster.members:
+    if not roster.supervisors:
         raise PipelineError(f"{path} lacks the supervisor's public key; copy hosts.toml from the supervisor's machine")
-    return key, roster
+    return load_key(Path(arguments.key)), roster
+
+
+def _check_seat(seat: Seat, key: KeyPair | None) -> None:
+    address, _ = address_of(seat.endpoint)
+    if key is None and not is_loopback(address):
+        raise PipelineError(
+            f"--join {seat.endpoint} is on the network; give --key NAME.key (make it with `causal keys new NAME`)"
+        )
 
 
 def _plain_name(arguments: argparse.Namespace) -> str:
@@ -121,7 +154,7 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _own_address(supervisor: str) -> str:
+def own_address(supervisor: str) -> str:
     """The address of this machine from which it reaches the supervisor; asks the routing table, sends nothing."""
     with socket.socket(socket.AF_INET6 if ":" in supervisor else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -131,8 +164,24 @@ def _own_address(supervisor: str) -> str:
         return str(probe.getsockname()[0])
 
 
+def _waits(directory: Path) -> bool:
+    """Renews the sign of life of a host that waits for a supervisor."""
+    save_sign(directory, joined=False)
+    return True
+
+
+def check_clock(name: str, ahead_s: float) -> None:
+    """Refuses a host whose wall clock is far off, and names a difference that processing time would show."""
+    if abs(ahead_s) < CLOCK_S_NOTED:
+        return
+    line = f"{name}: its clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"
+    if abs(ahead_s) >= CLOCK_S_MAX:
+        raise PipelineError(f"{line}; set it (NTP), then start `causal agent` again")
+    _say(f"{line}: what asks for the time of day sees that when a task moves")
+
+
 def _serve(
-    directory: JobDirectory, host: HostFile, description: Description, key_path: str | None, inquiry: Inquiry
+    directory: JobDirectory, host: HostFile, description: Description, inquiry: Inquiry, arguments: argparse.Namespace
 ) -> int:
     """Takes part in one run of the job; returns the status with which that ended."""
     directory.clear()
@@ -141,24 +190,31 @@ def _serve(
     (path / "job.json").write_text(description.job)
     (path / "topology.json").write_text(description.graph)
     host.save(path)
-    if key_path is not None:
-        shutil.copyfile(key_path, path / KEY)
+    if arguments.key is not None:
+        shutil.copyfile(arguments.key, path / KEY)
         (path / KEY).chmod(0o600)
         save_roster(path, description.roster)
     config = JobConfig.load(path)
-    _fetch_code(path, config)
-    keeper = TetherKeeper(host, description, inquiry)
+    fetch_code(path, config)
+    keeper = TetherKeeper(path, host, description, inquiry)
     keeper.start()
     _say(f"{host.host}: host of job {config.name}, {host.slots} slots, at {host.address}")
-    deployment = LocalDeployment(path, lambda view, at_s: None, [agent((STATUS_DONE, STATUS_AGAIN, STATUS_WRONG))])
+    server = agent((STATUS_DONE, STATUS_AGAIN, STATUS_WRONG, STATUS_LEFT), host.drain_s)
+    deployment = LocalDeployment(path, lambda view, at_s: None, [server], arguments.template)
     try:
         outcome = deployment.run()
     finally:
         keeper.stop()
     if outcome.status == STATUS_WRONG:
         raise PipelineError(f"{host.host}: {_last_line(path)}")
+    if outcome.status == STATUS_LEFT:
+        _say(f"{host.host}: its tasks are on other hosts now")
+        return STATUS_DONE
     if outcome.status == STATUS_DONE:
         _say(f"{host.host}: the job has ended")
+    elif outcome.signal:
+        _say(f"{host.host}: ended by {signal.Signals(outcome.signal).name} with tasks that had not moved")
+        return 128 + outcome.signal
     elif outcome.status != STATUS_AGAIN:
         _say(f"{host.host}: {outcome.reason}")
     return outcome.status
@@ -169,21 +225,21 @@ def _last_line(path: Path) -> str:
     return lines[-1].partition(": ")[2] if lines else "the agent ended; see its log"
 
 
-def _fetch_code(path: Path, config: JobConfig) -> None:
+def fetch_code(path: Path, config: JobConfig) -> None:
     """Brings the archive of the job's code here, from the shared store."""
     target = path_of(path, config.code)
     if not config.code or target.exists():
         return
     depot = Depot(config.store, config.place_in_store)
-    _check_place(depot, config)
-    body = insist(lambda: depot.read(f"code/{config.code}.zip"), lambda problem: _say(problem), lambda: True)
+    _check_place(depot, config, path)
+    body = insist(lambda: depot.read(f"code/{config.code}.zip"), _say, partial(_waits, path))
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(body or b"")
 
 
-def _check_place(depot: Depot, config: JobConfig) -> None:
+def _check_place(depot: Depot, config: JobConfig, path: Path) -> None:
     """Refuses a store that is not the supervisor's: the same URL may be another directory here."""
-    names = insist(lambda: depot.names("code"), lambda problem: _say(problem), lambda: True)
+    names = insist(lambda: depot.names("code"), _say, partial(_waits, path))
     if not names:
         raise PipelineError(
             f"--store {config.store} holds nothing of job {config.name} as seen from this host; mount the directory "
@@ -194,8 +250,9 @@ def _check_place(depot: Depot, config: JobConfig) -> None:
 class TetherKeeper(threading.Thread):
     """Keeps this host's tether connected, also to a supervisor that was started again."""
 
-    def __init__(self, host: HostFile, description: Description, inquiry: Inquiry) -> None:
+    def __init__(self, directory: Path, host: HostFile, description: Description, inquiry: Inquiry) -> None:
         super().__init__(name="tether", daemon=True)
+        self._directory = directory
         self._host = host
         self._description = description
         self._inquiry = inquiry
@@ -204,29 +261,39 @@ class TetherKeeper(threading.Thread):
 
     def run(self) -> None:
         """Connects, waits for the end, connects again."""
-        address, _ = address_of(self._host.join)
         while not self._ended.is_set():
             description = self._description
             try:
                 self._connection = tether(
-                    address,
+                    description.address,
                     description.tether_port,
                     description.tether_secret,
                     self._host.host,
                     self._host.session,
                     TETHER_S,
                 )
-                self._connection.setblocking(True)
-                while self._connection.recv(1024):
+                self._connection.settimeout(TETHER_S)
+                while self._lasts(self._connection, description.term):
                     continue
             except OSError:
                 pass  # the supervisor has ended or cannot be reached
             if self._ended.wait(TETHER_S):
                 return
             try:
-                self._description = self._inquiry.answer(_log.info, lambda: not self._ended.is_set())
+                term = read_term(self._directory)
+                self._description = self._inquiry.answer(_log.info, lambda: not self._ended.is_set(), term)
             except (PipelineError, PeerViolation, Unavailable):
                 continue
+
+    def _lasts(self, connection: socket.socket, term: int) -> bool:
+        """Waits a moment; returns whether the tether holds, and to the supervisor that leads."""
+        try:
+            return bool(connection.recv(1024))
+        except TimeoutError:
+            if read_term(self._directory) <= term:
+                return True
+        connection.close()
+        return False
 
     def stop(self) -> None:
         """Ends the tether, and with it, for the supervisor, this life of the host."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,9 +15,10 @@ from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
 from causal.shell.curve import new_key
 from causal.shell.depot import Depot
-from causal.shell.roster import ROSTER, SUPERVISOR, Roster, load_key, save_key
-from deploy.hints import not_running
+from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
+from deploy.hints import check_led_here, not_running
 from deploy.jobdirectory import ROOT, find_job, running
+from deploy.spark import options
 from deploy.status import latest
 from operators.engine.plan import Plan
 from operators.frozen.archive import Archive
@@ -68,6 +71,16 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     listen, store = getattr(arguments, "listen", None), getattr(arguments, "store", None)
     key, roster = getattr(arguments, "key", None), getattr(arguments, "hosts", None)
     result: dict[str, Any] = {"listen": listen, "store": store, "key": None, "hosts": None, "hosts_expected": None}
+    on = getattr(arguments, "on", None)
+    if on is not None:
+        if store is None:
+            raise PipelineError(
+                "--on needs --store URL: what every executor must be able to read (s3://… or file:///…)"
+            )
+        result.update(options.settings_of(arguments, on))
+        listen = result["listen"] = listen or options.default_listen(on)
+    elif options.for_executors(arguments):
+        raise PipelineError("--agents and --spark-conf are about executors of a Spark cluster; give --on as well")
     if listen is None:
         for name, value in (("--hosts", roster), ("--key", key)):
             if value is not None:
@@ -78,15 +91,15 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         raise PipelineError("--listen needs --store URL: what every host must be able to read (file:///… or s3://…)")
     if (key is None) != (roster is None):
         raise PipelineError("--key and --hosts belong together: the supervisor's key, and the public keys of the hosts")
-    if key is None and not is_loopback(address):
+    if key is None and on is None and not is_loopback(address):
         raise PipelineError(
             f"--listen {listen} is open to the network; give --key and --hosts (make keys with `causal keys new`)"
         )
     if key is not None and roster is not None:
         pair, members = load_key(Path(key)), Roster.load(Path(roster))
-        if pair.name != SUPERVISOR or members.name_of(pair.public) != SUPERVISOR:
+        if not is_supervisor(pair.name) or members.name_of(pair.public) != pair.name:
             raise PipelineError(f"{key} is not the key of [{SUPERVISOR}] in {roster}; `causal keys new {SUPERVISOR}`")
-        if not members.hosts:
+        if not members.hosts and on is None:
             raise PipelineError(f"{roster} names no host; `causal keys new NAME` adds one")
         result.update(key=str(Path(key).absolute()), hosts=str(Path(roster).absolute()))
         result["hosts_expected"] = len(members.hosts)
@@ -107,31 +120,36 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
             operator = task.rpartition("/")[0]
             raise PipelineError(
                 f"{task}: {reason}, so it cannot follow to another host; keep it on one with "
-                f'pipeline.place({operator!r}, host="NAME"), or use PostgresSink or RedisSink'
+                f'pipeline.place({operator!r}, host="NAME"), or use PostgresSink, RedisSink, or JsonLinesSink or '
+                "ParquetSink with the URL of a store (s3://BUCKET/PREFIX)"
             )
-    names = {member.name for member in Roster.load(Path(config.hosts)).hosts} if config.hosts else None
+    names = {member.name for member in Roster.load(Path(config.hosts)).hosts} if config.hosts else set()
     for task, (host, _) in places.items():
-        if host and names is not None and host not in names:
+        if host and config.on and host not in names:
+            raise PipelineError(
+                f"{task} is placed on {host}, but executors come and go; give --hosts with a host of that name"
+            )
+        if host and config.hosts and host not in names:
             raise PipelineError(f"{task} is placed on {host}, which {config.hosts} does not have")
     for what, wanted in (
         ("--guarantee epoch", config.guarantee == "epoch"),
-        ("--determinant-flush", config.determinant_flush != "off"),
         ("--verify-replay", config.verify_replay),
         ("--from", arguments.from_ is not None),
         ("--rollback", arguments.rollback),
     ):
         if wanted:
             raise PipelineError(f"{what} keeps or reads files of one machine; it cannot be used with --listen yet")
+    _check_port(config.listen)
 
 
-def refuse_on_several(job: Path, command: str) -> None:
-    """Refuses a command that reads files of one machine for a job of several hosts.
-
-    Raises:
-        PipelineError: the job in that directory is one.
-    """
-    if JobConfig.load(job).listen:
-        raise PipelineError(f"{command} reads files of one machine; it cannot be used for a job of several hosts yet")
+def _check_port(listen: str) -> None:
+    """Refuses an address that cannot be bound, before anything of an earlier job is discarded."""
+    address, port = address_of(listen)
+    try:
+        socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
+    except OSError as problem:
+        reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
+        raise PipelineError(f"--listen {listen} cannot be bound: {reason}; give another address or port") from None
 
 
 def share(config: JobConfig, archive: Archive) -> None:
@@ -172,7 +190,10 @@ def shown(view: Mapping[str, Any]) -> Iterator[str]:
         zone = f", zone {host['zone']}" if host["zone"] else ""
         tasks = ", ".join(host["tasks"]) or "none"
         standbys = ", ".join(host["standbys"]) or "none"
-        yield f"{host['host']:<{width}}  {host['state']} (incarnation {host['incarnation']}{zone}{heard})"
+        clock = "" if host["clock_error_ms"] is None else f", clock known to {host['clock_error_ms']:.2f} ms"
+        version = f", version {host['version']}" if host["version"] else ""
+        facts = f"incarnation {host['incarnation']}{zone}{version}{heard}{clock}"
+        yield f"{host['host']:<{width}}  {host['state']} ({facts})"
         yield f"{'':<{width}}  tasks: {tasks}; standbys of: {standbys}; {host['slots']} slots"
     if not view["hosts"]:
         yield "no host has joined yet"
@@ -194,6 +215,7 @@ def _drain(arguments: argparse.Namespace) -> int:
     sockets = job / "runtime"
     if not running(job) or not sockets.exists():
         raise PipelineError(not_running(job))
+    check_led_here(job)
     request = {"host": arguments.host, "draining": not arguments.undo}
     answer = ask(sockets.read_text().strip(), "drain", request, ANSWER_S)
     if answer is None:

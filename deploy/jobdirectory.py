@@ -19,8 +19,9 @@ from causal.shell.files import sync_directory
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
 from causal.shell.host_file import FILE as HOST
-from causal.shell.host_file import INCARNATION
+from causal.shell.host_file import INCARNATION, SIGN
 from causal.shell.host_file import KEY as HOST_KEY
+from causal.shell.host_file import TERM as HOST_TERM
 from causal.shell.modes import closed_to_others
 from causal.shell.roster import ROSTER
 from causal.shell.stable import DIRECTORY as DETERMINANTS
@@ -28,7 +29,11 @@ from operators.engine.requests import DIRECTORY as REQUESTS
 from operators.frozen.archive import DIRECTORY as CODE
 from operators.sinks.files.staged import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
+from standby.election import FILE as IDENTITY
+from standby.election import RESUMPTION
+from standby.gate import EXECUTORS_ROSTER
 from standby.host.children import kill_listed
+from standby.host.log_sender import SENT
 from standby.host.processes import kill_marked
 from standby.journal import FILE as JOURNAL
 from standby.journal import LOCK as SUPERVISOR_LOCK
@@ -48,6 +53,9 @@ CHANGE = "change"
 
 SAVEPOINTS = "savepoints"
 """The directory of savepoints, which are kept until they are deleted, also when a new job begins."""
+
+SPARK = EXECUTORS_ROSTER.partition("/")[0]
+"""The directory of a job on a Spark cluster: the supervisor's key, the keys of agents, the scratch of the driver."""
 
 OWNED = (
     "job.json",
@@ -79,6 +87,12 @@ OWNED = (
     INCARNATION,
     ROSTER,
     OFFSET,
+    HOST_TERM,
+    IDENTITY,
+    RESUMPTION,
+    SIGN,
+    SPARK,
+    SENT,
 )
 """The names that a job makes in its directory; nothing else in there is ever changed."""
 
@@ -143,7 +157,7 @@ class JobDirectory:
 
     def clear(self) -> None:
         """Ends the remaining processes of the job before and discards its state."""
-        self._end_leftovers()
+        self.end_leftovers()
         try:
             for name in OWNED:
                 path = self.path / name
@@ -167,7 +181,7 @@ class JobDirectory:
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
             raise PipelineError(f"{self.path} holds no job to resume; start one without --resume")
         config = JobConfig.load(self.path)
-        self._end_leftovers()
+        self.end_leftovers()
         self._check_journal()
         self._check_began()
         return config
@@ -260,9 +274,9 @@ class JobDirectory:
 
     def begun(self) -> bool:
         """Whether there is the state of an earlier job, which may still be resumed or queried; ends its processes."""
-        if not (self.path / JOURNAL).exists():
+        if not begun(self.path):
             return False
-        self._end_leftovers()
+        self.end_leftovers()
         return True
 
     def open_runtime(self) -> None:
@@ -287,7 +301,8 @@ class JobDirectory:
                     each.rmdir()
         close_lock(self._lock)
 
-    def _end_leftovers(self) -> None:
+    def end_leftovers(self) -> None:
+        """Ends what is left of a job whose `causal run` was killed."""
         # This process has the lock, so the `causal run` of those has ended, and its agent and supervisor are ending.
         for name in (SUPERVISOR_LOCK, AGENT_LOCK):
             self._await_release(name)
@@ -334,6 +349,11 @@ def _whole() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def begun(job: Path) -> bool:
+    """Whether a supervisor has made decisions about the job in this directory, here or in the shared store."""
+    return (job / JOURNAL).exists() or (job / IDENTITY).exists()
 
 
 def running(job: Path) -> bool:

@@ -22,10 +22,13 @@ from causal.errors import PipelineError
 from causal.shell.interpreter import module_command
 from causal.shell.processlog import parsed
 from deploy.hints import resume_command
+from deploy.jobdirectory import begun
 from deploy.status import latest
+from standby.host.forks import Forked
 from standby.host.parentage import PARENT, adopt_orphans
 from standby.host.processes import kill_marked
-from standby.journal import FILE as JOURNAL
+from standby.host.room import pinned_environment
+from standby.host.template import Template
 
 TURN_S = 0.25
 """The interval at which the supervisor's view is read and the progress line is written."""
@@ -39,10 +42,11 @@ FREE_BYTES_MIN = 1 << 16
 STATUS_HOPELESS = 2
 """Exit status of a supervisor or an agent that would fail the same way again."""
 
-SUPERVISOR_STOP_S = 2.0
+SUPERVISOR_STOP_S = 3.0
 AGENT_STOP_S = 9.0
 """Longer than the agent itself needs to ask, kill and sweep."""
-
+SPARK_STOP_S = 10.0
+"""The same for Spark, which ends its executors."""
 
 KILL_S = 3.0
 
@@ -58,6 +62,8 @@ class Outcome:
     reason: str
     view: Mapping[str, Any] | None
     wall_s: float
+    signal: int = 0
+    """The signal that interrupted it."""
 
 
 @dataclass(slots=True)
@@ -70,19 +76,26 @@ class Server:
     """The time that it has to end when it is asked to."""
     endings: tuple[int, ...] = ()
     """The exit statuses with which it ends the whole deployment regularly, instead of being restarted."""
-    process: subprocess.Popen[bytes] | None = None
+    interruptible: bool = False
+    """Whether it gets Ctrl-C as such, because that ends the job and SIGTERM may only end this part of it."""
+    process: subprocess.Popen[bytes] | Forked | None = None
     deaths: list[float] = field(default_factory=list)
     due: float = 0.0
 
 
-def supervisor() -> Server:
+def supervisor(endings: tuple[int, ...] = ()) -> Server:
     """The supervisor of a job, as a process to keep alive."""
-    return Server("standby.daemon", "supervisor", SUPERVISOR_STOP_S)
+    return Server("standby.daemon", "supervisor", SUPERVISOR_STOP_S, endings, interruptible=not endings)
 
 
-def agent(endings: tuple[int, ...] = ()) -> Server:
+def agent(endings: tuple[int, ...] = (), drain_s: float = 0.0) -> Server:
     """The agent of a host, as a process to keep alive."""
-    return Server("standby.agent", "agent", AGENT_STOP_S, endings)
+    return Server("standby.agent", "agent", AGENT_STOP_S + drain_s, endings)
+
+
+def executors() -> Server:
+    """The driver of a job's agents in a Spark cluster, as a process to keep alive."""
+    return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
 class LocalDeployment:
@@ -92,18 +105,24 @@ class LocalDeployment:
         job: directory of the job, locked and prepared.
         progress: is called with the latest view from time to time, and the seconds since the start.
         servers: the processes that are kept alive, in the order in which they are stopped; none: supervisor and agent.
+        template: what forks these processes; none: each is an interpreter.
     """
 
     def __init__(
-        self, job: Path, progress: Callable[[Mapping[str, Any], float], None], servers: Sequence[Server] = ()
+        self,
+        job: Path,
+        progress: Callable[[Mapping[str, Any], float], None],
+        servers: Sequence[Server] = (),
+        template: Template | None = None,
     ) -> None:
         self._job = job
         self._progress = progress
         self._servers = servers or (supervisor(), agent())
+        self._template = template
         self._regular: int | None = None
         """The exit status of a server that ended the deployment regularly."""
         self._statuses: dict[int, int] = {}
-        self._signal = 0
+        self._signal = self._signals = 0
         self._failure = ""
         self._shown_ns = 0
         self._news_s = 0.0
@@ -136,18 +155,21 @@ class LocalDeployment:
         if ended is not None:
             return Outcome(ended["status"], ended["reason"], view, wall_s)
         if self._regular is not None:
-            return Outcome(self._regular, "", view, wall_s)
+            return Outcome(self._regular, "", view, wall_s, self._signal)
         if self._signal:
             name = signal.Signals(self._signal).name
-            if (self._job / JOURNAL).exists():
+            if view is not None and view.get("leader") and not view["leader"]["here"]:
+                reason = f"interrupted by {name}; the job continues, and is followed with: {resume_command(self._job)}"
+            elif begun(self._job):
                 reason = f"interrupted by {name}; resume it with: {resume_command(self._job)}"
             else:
                 reason = f"interrupted by {name} before it began; start it again without --resume"
-            return Outcome(128 + self._signal, reason, view, wall_s)
+            return Outcome(128 + self._signal, reason, view, wall_s, self._signal)
         return Outcome(1, self._failure, view, wall_s)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._signal = self._signal or number
+        self._signals += 1
 
     def _attend(self, wake: socket.socket, began: float) -> None:
         """Keeps the supervisor and the agent running until the job has ended."""
@@ -166,22 +188,28 @@ class LocalDeployment:
             view = latest(self._job)
             if view is not None and view["ended"] is not None:
                 return
-            if view is not None and view["at_ns"] != self._shown_ns:
-                self._shown_ns, self._news_s = view["at_ns"], time.monotonic()
+            elsewhere = view is not None and view.get("leader") and not view["leader"]["here"]
+            if view is not None and (view["at_ns"] != self._shown_ns or elsewhere):  # a follower writes its view once
+                if view["at_ns"] != self._shown_ns:
+                    self._shown_ns, self._news_s = view["at_ns"], time.monotonic()
                 self._progress(view, time.monotonic() - began)
             self._note_deaths()
 
     def _start(self, server: Server) -> None:
-        home = str(Path(__file__).resolve().parent.parent)
-        path = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        with open(self._job / "logs" / f"{server.name}.log", "ab") as log:
+        argv, path = module_command(server.module, str(self._job)), self._job / "logs" / f"{server.name}.log"
+        environment = {**os.environ, **pinned_environment(), PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+        if self._template is not None:
+            server.process = self._template.start(argv, path, environment)
+            if server.process is not None:
+                return
+        with open(path, "ab") as log:
             server.process = subprocess.Popen(
-                module_command(server.module, str(self._job)),
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C on a terminal is for this process alone
-                env={**os.environ, PARENT: str(os.getpid()), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))},
+                env=environment,
             )
 
     def _reap(self) -> None:
@@ -228,17 +256,20 @@ class LocalDeployment:
         """Stops the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""
         for server in self._servers:
             self._stop(server, server.stop_s)
+            if server.process is not None and server.process.returncode in server.endings:
+                self._regular = server.process.returncode
         return latest(self._job)
 
     def _stop(self, server: Server, within_s: float) -> None:
         if server.process is None:
             return
         deadline = time.monotonic() + within_s
-        asked = False
+        asked = -1
         while server.process.returncode is None:
-            if not asked:
-                os.kill(server.process.pid, signal.SIGTERM)  # not reaped yet, so it is still this process
-                asked = True
+            if asked < self._signals:  # a second Ctrl-C asks a server that takes its time once more
+                interrupted = server.interruptible and self._signal == signal.SIGINT
+                os.kill(server.process.pid, signal.SIGINT if interrupted else signal.SIGTERM)  # not reaped yet
+                asked = self._signals
             if time.monotonic() >= deadline:
                 os.kill(server.process.pid, signal.SIGKILL)
                 deadline = time.monotonic() + KILL_S

@@ -40,6 +40,7 @@ GAUGES = {
 }
 
 TASK = ("job", "task")
+HOST = ("job", "host")
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 LATENCY_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
 """The bounds of the histogram, coarser than those of the tasks: seventy series per sink task would be too many."""
@@ -69,6 +70,8 @@ class ViewCollector(Collector):
         yield from _counted(view)
         yield from _recoveries(view)
         yield from _checkpoints(view)
+        if view["hosts"]:
+            yield from _hosts(view)
 
 
 def _figures(family: Any, view: View, name: str, kind: str = "") -> Metric:
@@ -88,6 +91,11 @@ def _tasks(view: View) -> Iterator[Metric]:
     away = GaugeMetricFamily(
         "causal_store_away_seconds", "How long a sink's task has waited for its store; 0: it does not", labels=TASK
     )
+    uploading = GaugeMetricFamily(
+        "causal_snapshot_upload_seconds",
+        "How long a task's snapshot has been on its way to the shared store; 0 below a second",
+        labels=TASK,
+    )
     busy = GaugeMetricFamily(
         "causal_task_busy_seconds",
         "How long a task has been in one record, one call or the loading of its state; 0 below half a second",
@@ -105,6 +113,8 @@ def _tasks(view: View) -> Iterator[Metric]:
             standbys.add_metric(labels, len(task["standbys"]))
         busy_ns = view["at_ns"] - task["doing"]["since_ns"] if task.get("doing") else 0
         busy.add_metric(labels, busy_ns / 1e9)
+        uploading_ns = view["at_ns"] - task["uploading"]["since_ns"] if task.get("uploading") else 0
+        uploading.add_metric(labels, uploading_ns / 1e9)
         if task["sink"]:
             away_ns = view["at_ns"] - task["waiting"]["since_ns"] if task["waiting"] else 0
             away.add_metric(labels, away_ns / 1e9)
@@ -112,7 +122,7 @@ def _tasks(view: View) -> Iterator[Metric]:
     if pooled:
         waiting = [p for p in view["processes"] if p["state"] == "idle" and not p["standby_of"]]
         standbys.add_metric([view["job"], ""], len(waiting))
-    yield from (running, incarnation, standbys, away, busy, latency)
+    yield from (running, incarnation, standbys, away, uploading, busy, latency)
 
 
 def _cumulative(task: View) -> list[tuple[str, int]]:
@@ -171,6 +181,35 @@ def _checkpoints(view: View) -> Iterator[Metric]:
     if checkpoint["took_ms"]:
         took.add_metric([view["job"]], checkpoint["took_ms"][-1])
     yield from (count, took)
+
+
+HOST_GAUGES = {
+    "processes": "Processes of the job on the host",
+    "slots": "Processes that it has room for",
+    "heard_seconds": "Since the last beat of its agent",
+    "clock_error_seconds": "The largest error of times that its processes report",
+}
+
+
+def _hosts(view: View) -> Iterator[Metric]:
+    up = GaugeMetricFamily("causal_host_up", "1: it takes part; 0: it is lost", labels=HOST)
+    losses = CounterMetricFamily("causal_host_losses", "Losses of the host", labels=HOST)
+    gauges = {name: GaugeMetricFamily(f"causal_host_{name}", text, labels=HOST) for name, text in HOST_GAUGES.items()}
+    for host in view["hosts"]:
+        labels = [view["job"], host["host"]]
+        living = host["state"] != "lost"
+        up.add_metric(labels, int(living))
+        losses.add_metric(labels, sum(1 for loss in view["host_losses"] if loss["host"] == host["host"]))
+        figures = {
+            "processes": len(host["tasks"]) + len(host["standbys"]),
+            "slots": host["slots"],
+            "heard_seconds": host["last_heard_ms"] and host["last_heard_ms"] / 1000,
+            "clock_error_seconds": host["clock_error_ms"] and host["clock_error_ms"] / 1000,
+        }
+        for name, value in figures.items():
+            if value is not None and (living or name in ("processes", "heard_seconds")):
+                gauges[name].add_metric(labels, value)
+    yield from (up, losses, *gauges.values())
 
 
 def serve(port: int, latest: Callable[[], View | None]) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from causal.task.activity import sentence
+from deploy.hints import led_by
 from deploy.report import total
 
 LINE_WIDTH = 118
@@ -26,12 +27,14 @@ class Progress:
 
     Args:
         companions: names of the sources that need a process of their own before the first record can enter.
+        hosts: the number of hosts that are to join.
     """
 
-    def __init__(self, out: TextIO, companions: Sequence[str] = ()) -> None:
+    def __init__(self, out: TextIO, companions: Sequence[str] = (), hosts: int = 0) -> None:
         self._out = out
         self._terminal = out.isatty()
         self._companions = tuple(companions)
+        self._hosts = hosts
         self._written_s = 0.0
         self._counted: tuple[float, int, int] | None = None
         self._rates: tuple[float, float] | None = None
@@ -65,6 +68,9 @@ class Progress:
 
     def line(self, view: Mapping[str, Any], elapsed_s: float) -> str:
         """One line about a view."""
+        leader = view.get("leader")
+        if leader is not None and not leader["here"]:
+            return f"{elapsed_s:.1f} s  followed: led by {led_by(leader)}"
         entering, leaving = ("", "") if self._rates is None else (f" ({rate:,.0f}/s)" for rate in self._rates)
         parts = [
             f"in {total(view, 'records_in', 'source'):,}{entering}",
@@ -79,6 +85,9 @@ class Progress:
     def _waits(self, view: Mapping[str, Any]) -> list[str]:
         """Descriptions of what the job waits for."""
         waits = []
+        joined = sum(1 for host in view["hosts"] if host["state"] == "joined") if self._hosts else 0
+        if joined < self._hosts and view["life"]["first_record_ns"] is None:
+            waits.append(f"{joined} of {self._hosts} hosts have joined")
         if view["life"]["first_record_ns"] is None and self._companions:
             waits.append(f"waiting for the first record of {', '.join(self._companions)} (Spark takes some seconds)")
         recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished", "staged")]

@@ -18,8 +18,8 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Task
-from deploy.hosts import refuse_on_several
 from deploy.jobdirectory import ROOT, find_job, holds_job, running
+from deploy.stored_checkpoints import fetch
 from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
 from operators.runtime.inspection import as_of, key_of, owners
@@ -44,8 +44,6 @@ def state(arguments: argparse.Namespace) -> int:
     """
     job = _job(arguments.job)
     config = JobConfig.load(job)
-    if not arguments.live:
-        refuse_on_several(job, "causal state without --live")
     key = key_of(arguments.key)
     pipeline = load_of_job(job, config)
     planned = plan(pipeline, config)
@@ -111,6 +109,7 @@ def _read(
             raise Unavailable(f"no checkpoint of the job in {job} is complete yet; try again, or ask it with --live")
         before, (epoch, files) = epoch, manifest
         try:
+            fetch(job, [files.get(task.name, ()) for task in tasks])
             return [
                 {
                     "task": task.name,

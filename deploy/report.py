@@ -140,7 +140,27 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "received_bytes": total(view, "received_bytes"),
         "checkpoint_ms": view["checkpoint"]["took_ms"],
         "tasks": {task["task"]: task["figures"] for task in view["tasks"]},
+        **({"hosts": _hosts(view)} if view["hosts"] else {}),
     }
+
+
+def _hosts(view: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """An entry for each loss of a host, and one for each host that was never lost; ordered by host."""
+    lost = {loss["host"] for loss in view["host_losses"]}
+    losses = [
+        {name: loss[name] for name in ("host", "tasks", "lost_ms", "recovered_ms")} for loss in view["host_losses"]
+    ]
+    whole = [
+        {
+            "host": host["host"],
+            "tasks": [task["task"] for task in view["tasks"] if task["host"] == host["host"]],
+            "lost_ms": None,
+            "recovered_ms": None,
+        }
+        for host in view["hosts"]
+        if host["host"] not in lost
+    ]
+    return sorted([*losses, *whole], key=lambda entry: str(entry["host"]))
 
 
 def beside(path: Path) -> Path:
@@ -199,6 +219,11 @@ def summary(result: Mapping[str, Any]) -> str:
             f"recovered {recovery['task']} ({recovery['mode']}): {', '.join(steps)};"
             f" replayed {_number(replayed)} elements" + (f"; {recovery['why']}" if recovery["why"] else "")
         )
+    for loss in (host for host in result.get("hosts", ()) if host["lost_ms"] is not None):
+        live_ms = loss["recovered_ms"]
+        live = "never all live again" if live_ms is None else f"live {_number(live_ms, ' ms')}"
+        detected = _number(loss["lost_ms"], " ms")
+        lines.append(f"lost host {loss['host']}: detected {detected}, {len(loss['tasks'])} tasks {live}")
     for operator, reasons in result["counts"].items():
         lines.append(f"{operator}: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()))
     if result["checked_epochs"]:

@@ -23,6 +23,7 @@ from causal.sealed import seal, unseal
 from causal.shell.files import make_directory, read_parts, sync_directory
 from causal.topology import Topology
 from deploy.jobdirectory import BEGAN, SAVEPOINTS
+from deploy.stored_checkpoints import fetch
 from operators.frozen.archive import path_of
 from standby.blueprint import Blueprint
 from standby.journal import Journal
@@ -116,6 +117,7 @@ def keep(job: Path) -> Savepoint | None:
     incarnation = 1 + max(seat.incarnation for seat in roster.seats.values())
     fresh = where.with_name(f"{name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
+    fetch(job, files.values())
     stores = stood(job, topology, files)
     copy_state(job, Savepoint(name, fresh, epoch, incarnation, stores, time.time()), files, linked=True)
     os.replace(fresh, where)

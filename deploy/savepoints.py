@@ -16,9 +16,10 @@ from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from deploy import savepoint_store
-from deploy.hints import not_running, resume_command
-from deploy.hosts import refuse_on_several
+from deploy.hints import check_led_here, not_running, resume_command
 from deploy.jobdirectory import JobDirectory, find_job, running
+from deploy.stored_checkpoints import fetch
+from deploy.succession import fetch_decisions
 from deploy.upgrading import upgrade_of
 from standby.blueprint import Blueprint
 from standby.control import ask
@@ -39,7 +40,6 @@ def savepoint(arguments: argparse.Namespace) -> int:
     job = find_job(arguments.job, arguments.state_dir)
     if arguments.list or arguments.delete is not None:
         return _kept(job, arguments)
-    refuse_on_several(job, "causal savepoint")
     if not arguments.stop and arguments.to is None:
         raise PipelineError("say what the savepoint is for: --stop ends the job there, --to DIR copies it")
     sockets, to = str(_sockets(job)), Path(arguments.to) if arguments.to is not None else None
@@ -71,6 +71,7 @@ def _keep(job: Path) -> savepoint_store.Savepoint:
     """Keeps the savepoint at which the job has just stopped."""
     directory = JobDirectory(job)
     try:
+        fetch_decisions(job)
         saved = savepoint_store.keep(job)
     finally:
         directory.close()
@@ -136,6 +137,7 @@ def _copied(job: Path, to: Path, epoch: int) -> int:
 def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
     """Copies a checkpoint durably, its manifest last; False if it was superseded and its files are removed."""
     try:
+        fetch(job, files.values())
         stood = savepoint_store.stood(job, Blueprint.load(job).topology, files)
         view: dict[str, Any] = json.loads((job / "status.json").read_text())
         incarnation = 1 + max(int(task["incarnation"]) for task in view["tasks"])
@@ -152,6 +154,7 @@ def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
 def _sockets(job: Path) -> Path:
     if not running(job):
         raise PipelineError(not_running(job))
+    check_led_here(job)
     return Path((job / "runtime").read_text().strip())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.task.activity import sentence
-from deploy.hints import resume_command
+from deploy.hints import led_by, resume_command
 from deploy.jobdirectory import find_job, running
 from deploy.report import report, summary
 from deploy.versions import changed_since, listed
@@ -25,7 +25,7 @@ VIEW = "status.json"
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0
-"""A checkpoint that has been under way for longer is shown with the tasks that it waits for."""
+"""A checkpoint, or a snapshot on its way to the shared store, that takes longer is shown with what it waits for."""
 RECOVERIES_SHOWN = 10
 SLOW_CALL_S = 10.0
 """The duration from which a call of the outside world is shown."""
@@ -82,6 +82,9 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
         headline = f"not running: it was interrupted; resume it with: {resume}"
     yield f"{view['job']}: {headline} (as of {age_s:.1f} s ago)"
     present = alive and not ended
+    leader = view.get("leader")
+    if leader is not None and present:
+        yield f"led by {led_by(leader)}{'' if leader['here'] else '; what follows is as of its journal'}"
     checkpoint = view["checkpoint"]
     counted = f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}"
     yield f"{_counted(tasks)}; {counted}" if present else counted
@@ -107,6 +110,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
             yield f"  {'':<{width}}  has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}"
         elif task.get("doing"):
             yield f"  {'':<{width}}  {sentence(task['doing'], view['at_ns'])}"
+        if task.get("uploading"):
+            yield from _uploading(task["uploading"], view["at_ns"], width)
         for process in view["processes"]:
             if process["state"] == "idle" and process["standby_of"] == task["task"] and process.get("doing"):
                 said = sentence(process["doing"], view["at_ns"])
@@ -117,6 +122,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
         staged_rows, staged_bytes = (task["figures"].get(name, 0) for name in ("staged_rows", "staged_bytes"))
         if staged_rows:
             yield f"  {'':<{width}}  {staged_rows:,} rows ({staged_bytes:,} bytes) wait for their checkpoint"
+    if present and view["hosts"]:
+        yield from _hosts(view)
     earlier = len(view["recoveries"]) - RECOVERIES_SHOWN
     if earlier > 0:
         yield f"  {earlier} earlier recoveries: `causal status --json`"
@@ -133,6 +140,35 @@ def _overdue(checkpoint: Mapping[str, Any], at_ns: int) -> Iterator[str]:
             f"checkpoint {checkpoint['under_way']} has been under way for {lasted_s:.1f} s, it waits for "
             + ", ".join(checkpoint["waits_for"])
         )
+
+
+def _uploading(upload: Mapping[str, Any], at_ns: int, width: int) -> Iterator[str]:
+    """A line about a snapshot that the shared store takes slowly, or not at all."""
+    lasted_s = (at_ns - upload["since_ns"]) / 1e9
+    if lasted_s >= OVERDUE_S or upload["reason"]:
+        why = f": {upload['reason']}" if upload["reason"] else ""
+        yield f"  {'':<{width}}  its snapshot has been on its way to the shared store for {lasted_s:.1f} s{why}"
+
+
+def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
+    """Lines about hosts that are lost, drain or differ: `causal hosts` shows all of them."""
+    states: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
+    for host in view["hosts"]:
+        states.setdefault(host["state"], []).append(host["host"])
+        if host["state"] != "lost" and host["version"]:
+            versions.setdefault(host["version"], []).append(host["host"])
+    counted = "; ".join(f"{len(names)} {state}: {', '.join(names)}" for state, names in sorted(states.items()))
+    yield f"  hosts: {counted}"
+    if len(versions) > 1:
+        yield "  versions: " + "; ".join(f"{v} on {', '.join(names)}" for v, names in sorted(versions.items()))
+    for title, names in (("process", view["without_process"]), ("standby", view["without_standby"])):
+        if names:
+            yield f"  no host has room for a {title} of {', '.join(names)}"
+    if view.get("decisions_wait"):
+        yield f"  decisions wait for the shared store, and recoveries with them: {view['decisions_wait']}"
+    if view.get("store_problem"):
+        yield f"  old snapshots stay in the shared store: {view['store_problem']}"
 
 
 def _counted(tasks: list[Mapping[str, Any]]) -> str:

@@ -21,6 +21,10 @@ from examples.corpus import STANDARD_LIBRARY, documents_of, postings
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLS = (("words/0", 1.5), ("index/1", 3.0), ("changes/0", 4.5))
+PHASES = {
+    "detected_ms": "noticed", "promoted_ms": "promoted", "collected_ms": "determinants collected",
+    "first_output_ms": "first new output", "live_ms": "live again",
+}  # fmt: skip
 LOOK_S = 1.0
 UNCHANGED_S = 10.0
 """The interval after which an unchanged line is shown again."""
@@ -103,14 +107,17 @@ def look(status: Path) -> str:
     return f"{documents:,} documents, {rows:,} change records" + (f"; recovering {', '.join(away)}" if away else "")
 
 
+def phases_of(recovery: Mapping[str, Any]) -> str:
+    """The phases of a recovery that took place, in one line."""
+    phases = ", ".join(
+        f"{name} {recovery[key]:.0f} ms" for key, name in PHASES.items() if recovery.get(key) is not None
+    )
+    return f"{phases} ({recovery['replayed_elements']:,} elements replayed)"
+
+
 def print_recoveries(report: Mapping[str, Any]) -> None:
-    names = {"detected_ms": "noticed", "promoted_ms": "promoted", "collected_ms": "determinants collected"}
-    names |= {"first_output_ms": "first new output", "live_ms": "live again"}
     for recovery in report["recoveries"]:
-        phases = ", ".join(
-            f"{name} {recovery[key]:.0f} ms" for key, name in names.items() if recovery.get(key) is not None
-        )
-        print(f"kill -9 of {recovery['task']}: {phases} ({recovery['replayed_elements']:,} elements replayed)")
+        print(f"kill -9 of {recovery['task']}: {phases_of(recovery)}")
 
 
 def main() -> int:

@@ -26,18 +26,30 @@ import zmq
 from causal.config import JobConfig
 from causal.errors import CausalError, PipelineError, Unavailable
 from causal.shell import processlog
-from causal.shell.clock import save_offset
+from causal.shell.clock import read_offset, save_offset
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
-from causal.shell.host_file import HostFile, keys_of, read_incarnation, save_began, save_incarnation, save_roster
+from causal.shell.host_file import (
+    HostFile,
+    keys_of,
+    read_incarnation,
+    roster_mark,
+    save_began,
+    save_incarnation,
+    save_roster,
+    save_sign,
+)
 from causal.shell.interpreter import module_command
+from causal.shell.seats import seats_of
 from standby import orders
 from standby.blueprint import Blueprint
 from standby.control import LEAVING
 from standby.host.children import Child, Children, End
 from standby.host.clock_offset import ClockOffset
 from standby.host.computing import Computing
+from standby.host.leaving import UNHEARD_S, Leaving
 from standby.host.lifelines import Lifelines
+from standby.host.log_sender import LogSender
 from standby.host.parentage import adopt_orphans, die_with_parent
 from standby.host.processes import kill_marked, send_signal
 from standby.orders import AnyOrder
@@ -68,6 +80,18 @@ CRASHES_MAX = 20
 LOOKS_PER_LIMIT = 4
 """Checks of which processes use the processor, within the silence that counts as death."""
 
+BEATS_PER_TIMEOUT = 6
+"""Beats of a host's agent within the silence that counts as its death: more would only cost the supervisor."""
+
+HOST_BEAT_MS_MAX = 500
+"""The longest interval of these beats: they also repeat what was lost."""
+
+SENDS_LOGS_S = 1.5
+"""The silence of the supervisor after which lines of logs wait in their files."""
+
+SIGN_S = 1.0
+"""The interval at which an agent of several renews its sign of life."""
+
 HELLO_AGAIN_S = 0.5
 """The interval at which an agent that is not part of the job asks to join."""
 
@@ -76,6 +100,9 @@ STATUS_DONE, STATUS_WRONG = 0, 2
 
 STATUS_AGAIN = 75
 """Exit status of an agent whose job was stopped and may be resumed: to be started again."""
+
+STATUS_LEFT = 76
+"""Exit status of the agent of one of several hosts that was asked to end, when its tasks are on other hosts."""
 
 WORKER = "worker"
 """The role of a process that is a standby or runs a task."""
@@ -88,9 +115,11 @@ class Agent:
 
     def __init__(self, job: Path) -> None:
         self._job = job
+        self._parent = os.getppid()
         config = JobConfig.load(job)
         self._run = config.run
         self._beat_s = config.heartbeat_ms / 1000
+        self._host_beat_s = host_beat_s(config)
         self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
         self._look_due = 0.0
         self._computing = Computing()
@@ -109,13 +138,15 @@ class Agent:
         self._stopping = False
         self._context: zmq.Context[Any] = zmq.Context()
         self._host = HostFile.load(job)
+        self._roster_mark = roster_mark(job)
+        self._log_sender = LogSender(job) if self._host is not None else None
         self._incarnation = 0
         """The incarnation of this host that its processes are of; 0 before the supervisor has welcomed it."""
         self._welcomed = self._host is None
-        self._hello_due = 0.0
-        self._status: int | None = None
-        """The exit status with which the supervisor ends this agent."""
-        self._clock = ClockOffset()
+        self._hello_due = self._host_beat_due = self._sign_due = self._heard_s = 0.0
+        self._status = 0
+        self._leaving: Leaving | None = None
+        self._clock = ClockOffset(read_offset(job))
         self._uplink = self._connected()
         self._poller = zmq.Poller()
         for each in self._uplink.sockets:
@@ -127,7 +158,8 @@ class Agent:
             return LocalUplink(self._context, runtime_of(self._job))
         key, roster = keys_of(self._job)
         self._incarnation = read_incarnation(self._job, self._host.session)
-        return HostUplink(self._context, self._host.host, self._host.join, runtime_of(self._job), key, roster)
+        supervisors = seats_of(self._host.join, roster)
+        return HostUplink(self._context, self._host.host, supervisors, self._job, key)
 
     def run(self) -> int:
         """Serve until SIGTERM, or until the supervisor ends it, then end every process; returns the exit status."""
@@ -149,7 +181,7 @@ class Agent:
             beat_due = self._turn(beat_due)
         self._end_all()
         signal.set_wakeup_fd(-1)  # a signal may still come after the descriptor is closed
-        return self._status or 0
+        return self._status
 
     def close(self) -> None:
         self._uplink.close()
@@ -157,7 +189,22 @@ class Agent:
         close_lock(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:
-        self._stopping = True
+        """Ends the agent; that of one of several hosts once its tasks have moved, or when it is asked again.
+
+        Without its `causal agent` it ends at once: the host counts as lost since that has ended.
+        """
+        orphaned = os.getppid() != self._parent
+        if self._host is None or self._leaving is not None or not self._welcomed or orphaned:
+            self._stopping = True
+            self._status = 0 if self._host is None else 128 + number
+        else:
+            self._leaving, self._host_beat_due = Leaving(time.monotonic(), self._host.drain_s), 0.0
+
+    def _leave(self, leaving: Leaving) -> None:
+        if leaving.left(len(self._starts) + sum(1 for each in self._children.living.values() if not each.companion)):
+            self._stopping, self._status = True, STATUS_LEFT
+        elif leaving.in_vain(time.monotonic()):
+            self._stopping, self._status = True, 128 + signal.SIGTERM
 
     def _turn(self, beat_due: float) -> float:
         """One round: wait, exits first, then orders, then what is due.  Returns when the next beat is due.
@@ -178,6 +225,9 @@ class Agent:
             if time.monotonic() >= at:
                 del self._restarts[slot]
                 self._start(child)
+        self._send_logs(last=self._stopping)
+        if self._leaving is not None and not self._stopping:
+            self._leave(self._leaving)
         if time.monotonic() < beat_due:
             return beat_due
         self._children.reap_orphans()
@@ -191,14 +241,20 @@ class Agent:
         return self._host is None or self._clock.known
 
     def _beat(self) -> None:
+        if self._host is not None and time.monotonic() >= self._sign_due:
+            self._sign_due = time.monotonic() + SIGN_S
+            save_sign(self._job, self._welcomed and time.monotonic() - self._heard_s < UNHEARD_S)
         if not self._welcomed:
             self._hello()
             return
+        if self._host is not None:
+            if self._clock.settled and time.monotonic() < self._host_beat_due:
+                return
+            self._host_beat_due = time.monotonic() + self._host_beat_s
         computing: list[str] = []
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + self._look_s
             computing = self._computing.look({c.slot: c.pid for c in self._children.living.values()})
-        joined = {} if self._host is None else {"incarnation": self._incarnation, "clock_ns": time.monotonic_ns()}
         self._uplink.send(
             "agent_beat",
             computing=computing,
@@ -206,8 +262,26 @@ class Agent:
             slots={**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
             dead={slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
             killed={slot: self._shifted(at_ns) for slot, at_ns in self._children.killed.items()},
-            **joined,
+            **({} if self._host is None else self._facts_of_host()),
         )
+
+    def _send_logs(self, last: bool = False) -> None:
+        """Sends what the processes here have logged, as long as the supervisor is heard."""
+        now_s = time.monotonic()
+        if self._log_sender is not None and self._welcomed and now_s - self._heard_s < SENDS_LOGS_S:
+            text = self._log_sender.take(now_s, last)
+            if text:
+                self._uplink.send("host_log", text=text)
+
+    def _facts_of_host(self) -> dict[str, Any]:
+        now_ns = time.monotonic_ns()
+        facts: dict[str, Any] = {"incarnation": self._incarnation, "clock_ns": now_ns}
+        if self._clock.known:
+            facts["job_ns"] = self._shifted(now_ns)
+        facts["roster"] = self._roster_mark
+        if self._clock.error_ns:
+            facts["clock_error_ns"] = self._clock.error_ns
+        return {**facts, "leaving": True} if self._leaving is not None else facts
 
     def _hello(self) -> None:
         """Asks to join, again and again until the supervisor answers."""
@@ -216,6 +290,7 @@ class Agent:
             return
         self._hello_due = time.monotonic() + HELLO_AGAIN_S
         facts = {"slots": host.slots, "zone": host.zone, "machine": host.machine, "labels": host.labels}
+        facts["version"] = host.version
         self._uplink.send("host_hello", run=self._run, session=host.session, clock_ns=time.monotonic_ns(), **facts)
 
     def _shifted(self, at_ns: int) -> int:
@@ -226,7 +301,7 @@ class Agent:
         match order:
             case orders.Kill(slot):
                 if slot in self._starts:
-                    self._start(self._starts.pop(slot))  # the supervisor ordered both and waits for `exited`
+                    self._report_unstarted(self._starts.pop(slot))  # the supervisor ordered both: it awaits `exited`
                 if slot in self._children.living:
                     self._children.kill(self._children.living[slot])
                     self._reap()
@@ -237,23 +312,31 @@ class Agent:
             case orders.Welcome(incarnation):
                 self._join(incarnation)
             case orders.Heard(sent_ns, at_ns, began_ns):
-                first = not self._clock.known
+                first, before_ns = not self._clock.known, self._clock.offset_ns
+                self._heard_s = time.monotonic()
                 self._clock.sample(sent_ns, at_ns, time.monotonic_ns())
                 if first and self._clock.known:
                     _log.info("the supervisor's clock is known to %.3f ms", self._clock.error_ns / 1e6)
-                save_offset(self._job, self._clock.offset_ns)
+                if self._leaving is not None:
+                    self._leaving.heard(sent_ns / 1e9, time.monotonic())
+                if self._clock.offset_ns != before_ns:
+                    save_offset(self._job, self._clock.offset_ns)
                 if began_ns:
                     save_began(self._job, began_ns)
             case orders.Fenced():
                 self._welcomed, self._hello_due = False, 0.0
             case orders.Roster(text):
                 save_roster(self._job, text)
-            case orders.Refused(reason):
+                self._roster_mark = roster_mark(self._job)
+            case orders.Refused(reason, session):
+                if self._host is None or session != self._host.session:
+                    return  # for another agent, which has the same key
                 _log.error("the supervisor refuses this host: %s", reason)
                 self._stopping, self._status = True, STATUS_WRONG
             case orders.Ended(again):
                 _log.info("the job %s", "has stopped and may be resumed" if again else "has ended")
                 self._stopping, self._status = True, STATUS_AGAIN if again else STATUS_DONE
+                self._send_logs(last=True)
                 self._uplink.send(LEAVING)
 
     def _join(self, incarnation: int) -> None:
@@ -268,7 +351,7 @@ class Agent:
             if self._host is not None:
                 save_incarnation(self._job, self._host.session, incarnation)
             _log.info("joined as incarnation %d", incarnation)
-        self._welcomed = True
+        self._welcomed, self._host_beat_due = True, 0.0
         self._beat()
 
     def _kill_all(self) -> None:
@@ -297,15 +380,17 @@ class Agent:
             self._children.start(child)
         except Unavailable as problem:
             _log.error("%s", problem)
-            self._children.dead[child.slot] = STATUS_WRONG
-            at_ns = self._shifted(time.monotonic_ns())
-            self._uplink.send(
-                "exited", slot=child.slot, pid=0, at_ns=at_ns, status=STATUS_WRONG, last_line=str(problem)
-            )
+            self._report_unstarted(child, STATUS_WRONG, str(problem))
             return
         self._children.dead.pop(child.slot, None)
         self._poller.register(child.pidfd, zmq.POLLIN)
         self._uplink.send("started", slot=child.slot, pid=child.pid, at_ns=self._shifted(child.began_ns))
+
+    def _report_unstarted(self, child: Child, status: int | None = None, why: str = "") -> None:
+        """Reports as ended what has never run: a process that starts with an unknown clock would not be corrected."""
+        self._children.dead[child.slot] = status
+        at_ns = self._shifted(time.monotonic_ns())
+        self._uplink.send("exited", slot=child.slot, pid=0, at_ns=at_ns, status=status, last_line=why)
 
     def _notice_deaths(self) -> None:
         """Report workers that can run no more code; the kernel ends them when it has freed their memory."""
@@ -386,6 +471,12 @@ class Agent:
                 poller.register(child.pidfd, zmq.POLLIN)
             poller.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3)))
             self._reap()
+
+
+def host_beat_s(config: JobConfig) -> float:
+    """The interval of the beats of the agent of one of several hosts, whatever else it does more often."""
+    wanted_ms = min(config.host_timeout_ms / BEATS_PER_TIMEOUT, HOST_BEAT_MS_MAX)
+    return max(config.heartbeat_ms, wanted_ms) / 1000
 
 
 def _locked(job: Path) -> int:

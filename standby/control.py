@@ -70,11 +70,21 @@ FROM_AGENT: dict[str, type[events.FromProcess]] = {
     "agent_beat": events.AgentBeat,
 }
 
-FROM_HOST: dict[str, type[events.FromProcess]] = {**FROM_AGENT, "host_hello": events.HostHello}
+FROM_HOST: dict[str, type[events.FromHost]] = {
+    **FROM_AGENT,
+    "host_hello": events.HostHello,
+    "host_log": events.HostLog,
+}
 """The same for the agent of another host; the host is that of its key."""
 
 FROM_ADMIN: dict[str, type[events.FromProcess]] = {"admin": events.Admin}
 
+
+_FIELDS: dict[type, frozenset[str]] = {
+    event: frozenset(field.name for field in fields(event))
+    for table in (FROM_WORKER, FROM_PULSE, FROM_HOST, FROM_ADMIN)
+    for event in table.values()
+}
 
 LEAVING = "leaving"
 """The kind of an agent's last message: it ends its processes because the job has ended."""
@@ -117,12 +127,13 @@ class Inbox:
         try:
             name = sender.decode()
             table = FROM_ADMIN if name.startswith("admin") else FROM_AGENT if name == AGENT else FROM_WORKER
-            return self._event(name, table, unpack(data))
+            event: events.FromProcess | None = self._event(name, table, unpack(data))
+            return event
         except (PeerViolation, UnicodeDecodeError) as problem:
             self._drop(repr(sender), str(problem))
             return None
 
-    def receive_from(self, host: str, slot: str, data: bytes, placed_on: str | None) -> events.FromProcess | None:
+    def receive_from(self, host: str, slot: str, data: bytes, placed_on: str | None) -> events.FromHost | None:
         """The event in a message that the agent of another host has sent; None if the message is dropped.
 
         Args:
@@ -132,10 +143,12 @@ class Inbox:
         """
         try:
             if not slot:
-                return self._event(host, FROM_HOST, {**unpack(data), "host": host})
+                event: events.FromHost | None = self._event(host, FROM_HOST, {**unpack(data), "host": host})
+                return event
             if placed_on not in (None, host):
                 raise PeerViolation(f"it speaks for {slot:.40}, which is on another host")
-            return self._event(slot, FROM_WORKER, unpack(data))
+            said: events.FromProcess | None = self._event(slot, FROM_WORKER, unpack(data))
+            return said
         except PeerViolation as problem:
             self._drop(f"host {host}", str(problem))
             return None
@@ -144,9 +157,7 @@ class Inbox:
         self.dropped += 1
         self._complain(sender, problem)
 
-    def _event(
-        self, sender: str, table: Mapping[str, type[events.FromProcess]], message: Mapping[str, Any]
-    ) -> events.FromProcess | None:
+    def _event(self, sender: str, table: Mapping[str, type[events.FromHost]], message: Mapping[str, Any]) -> Any:
         kind = message["kind"]
         if sender.endswith(PULSE_SUFFIX):
             sender, table = sender.removesuffix(PULSE_SUFFIX), FROM_PULSE
@@ -165,7 +176,7 @@ class Inbox:
             facts.setdefault("task", None)
         if facts.get("doing") is not None:
             facts["doing"] = Activity.read(facts["doing"])
-        known = {field.name for field in fields(event)}
+        known = _FIELDS[event]
         for key in facts:
             if key not in known:
                 self._complain(sender, f"{kind}: unknown key {key!r:.40}")

@@ -2,12 +2,12 @@
 
 `python -m standby.daemon JOB_DIRECTORY`.  It may be killed at any moment; the next one takes the
 decisions from the journal and everything else from the beats.  It ends by itself when the job ends.
+Of several hosts it is first a candidate (`standby.election`), and ends when another supervisor takes its place.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import math
 import os
@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,15 @@ from standby import orders
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
-from standby.gate import Gate
+from standby.decisions import Decisions
+from standby.election import STATUS_NEWER, Election, JobClock, Led, begun, has_successor, leader_shown, write_status
+from standby.gate import Gate, rosters_of
 from standby.host.parentage import die_with_parent
+from standby.host_logs import HostLogs
 from standby.journal import Journal as JournalFile
+from standby.leadership.terms import RESIGNED, STOPPED
 from standby.manifests import newest_manifest, sweep, write_manifest
+from standby.store_journal import StoreJournal
 from standby.store_sweeper import StoreSweeper
 from standby.supervision import events
 from standby.supervision.effects import (
@@ -53,6 +59,7 @@ from standby.supervision.effects import (
 )
 from standby.supervision.log_lines import line_of
 from standby.supervision.supervision import ANY_SESSION, Supervision
+from standby.takeover import take_time
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
@@ -64,6 +71,9 @@ AGENT_QUEUE_MAX = 10_000
 DISMISS_S, DISMISS_AGAIN_MS = 1.2, 100
 """The time that hosts have to confirm the end of the job, less than a supervisor has to end; and between two orders."""
 
+HELD_MAX = 10_000
+"""The effects that wait for decisions to be written; more are dropped, as all of them are repeated when they lack."""
+
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
 
@@ -73,21 +83,34 @@ _log = logging.getLogger("standby.daemon")
 class Daemon:
     """One supervisor's life."""
 
-    def __init__(self, job: Path) -> None:
+    def __init__(self, job: Path, wake: socket.socket, led: Led | None) -> None:
+        """
+        Args:
+            wake: readable once this process is to end.
+            led: the term that this supervisor has won; None for a job on one machine.
+        """
         self._job = job
+        self._wake = wake
+        self._led = led
         self._config = JobConfig.load(job)
         blueprint = Blueprint.load(job)
         self._sync = self._config.durability == "os"
-        self._journal = JournalFile(job, self._sync)
+        self._clock = led.clock if led is not None else JobClock(0)
+        self._journal, self._restored = self._opened_journal()
         self._supervision = Supervision(self._config, blueprint)
         self._inbox = Inbox()
+        self._host_logs = HostLogs(job / "logs")
+        self._effects: deque[tuple[int, Effect]] = deque()
+        """Effects that wait until so many decisions are written."""
+        self._decided = 0
+        self._led_here = True
         self._for_agent: deque[bytes] = deque(maxlen=AGENT_QUEUE_MAX)
         self._route: dict[str, str] = {}
         """Process → the host on which it was last heard, of a job of several hosts."""
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._open_socket((job / "runtime").read_text().strip())
-        self._gate = self._opened_gate() if self._config.listen else None
+        self._gate = self._opened_gate(led) if led is not None else None
         self._sweeper: StoreSweeper | None = None
         if self._config.store:
             self._sweeper = StoreSweeper(Depot(self._config.store, self._config.place_in_store))
@@ -108,47 +131,74 @@ class Daemon:
             self._socket.setsockopt(option, value)
         self._socket.bind(f"ipc://{runtime}/supervisor")
 
-    def _opened_gate(self) -> Gate:
+    def _opened_journal(self) -> tuple[Decisions, events.Restored]:
+        if self._led is None:
+            journal = JournalFile(self._job, self._sync)
+            return journal, events.Restored(journal.records(), newest_manifest(self._job))
+        ledger = self._led.ledger
+        stored = StoreJournal(self._led.depot, ledger, self._clock.now_ns)
+        begun(self._job)
+        return stored, events.Restored(ledger.records)
+
+    def _opened_gate(self, led: Led) -> Gate:
         config, key = self._config, None
         if config.key:
             key = load_key(Path(config.key))
         description = {
             "run": config.run,
             "name": config.name,
-            "job": (self._job / "job.json").read_text(),
+            "job": config.for_hosts(),
             "graph": (self._job / GRAPH).read_text(),
         }
-        return Gate(self._context, config.listen, key, Path(config.hosts) if config.hosts else None, description)
+        return Gate(self._context, config.listen, key, rosters_of(config, self._job), description, led.term.number)
 
     def run(self) -> None:
-        """Supervise until the job ends or SIGTERM comes."""
-        wake, waker = socket.socketpair()
-        for end in (wake, waker):
-            end.setblocking(False)
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which then sends SIGTERM
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        for each in (self._socket, wake, *(self._gate.sockets() if self._gate is not None else ())):
+        """Supervises until the job ends or a signal comes.
+
+        Raises:
+            Fenced: another supervisor leads the job.
+        """
+        if self._led is not None and self._gate is not None:
+            take_time(self._led, self._gate, self._inbox)
+        for each in (self._socket, self._wake, *(self._gate.sockets() if self._gate is not None else ())):
             self._poller.register(each, zmq.POLLIN)
-        decided = self._journal.records()
-        _log.info("supervises, after %d decisions; %s", len(decided), self._config.pipeline)
-        self._step(events.Restored(decided, newest_manifest(self._job)))
+        if self._journal.wake is not None:
+            self._poller.register(self._journal.wake, zmq.POLLIN)
+        _log.info("supervises, after %d decisions; %s", len(self._restored.records), self._config.pipeline)
+        self._step(self._restored)
         while not self._ended:
-            due_s = min(self._supervision.next_deadline() / 1e9, self._status_due) - time.monotonic()
-            ready = self._ready(max(0, math.ceil(due_s * 1e3)))
-            if wake.fileno() in ready or wake in ready:
+            now_ns = self._clock.now_ns()
+            due_s = min((self._supervision.next_deadline() - now_ns) / 1e9, self._status_due - time.monotonic())
+            ready = dict(self._poller.poll(max(0, math.ceil(due_s * 1e3))))
+            if self._wake.fileno() in ready or self._wake in ready:
                 break
+            if self._journal.wake is not None:
+                self._journal.check()
+                self._release()
             self._drain()
             if self._gate is not None:
-                self._attend_hosts(self._gate, ready)
-            if not self._ended and time.monotonic_ns() >= self._supervision.next_deadline():
+                self._attend_hosts(self._gate)
+            if not self._ended and self._clock.now_ns() >= self._supervision.next_deadline():
                 self._step(events.Tick())
             if time.monotonic() >= self._status_due:
                 self._write_status()
-        signal.set_wakeup_fd(-1)  # a SIGTERM that comes now has nothing left to wake
         self._write_status()
-        if self._gate is not None:
+        if self._gate is not None and not self._handed_over():
             self._dismiss(self._gate)
+
+    def _handed_over(self) -> bool:
+        """Closes the journal of a term that ends before the job; returns whether another supervisor is to take over."""
+        led = self._led
+        if self._ended or led is None or not isinstance(self._journal, StoreJournal):
+            return False
+        closing = RESIGNED if led.identity.successor or has_successor(led, self._wake) else STOPPED
+        if not self._journal.leave(closing):
+            _log.warning("the store does not answer: candidates take over in a while, and do not know why")
+        _log.info("%s as the leader of term %d", closing, led.term.number)
+        if closing == RESIGNED:
+            self._led_here = False
+            self._write_status()
+        return closing == RESIGNED
 
     def _dismiss(self, gate: Gate) -> None:
         """Ends every host, and waits a moment until each has confirmed it: no later order would reach it."""
@@ -163,42 +213,32 @@ class Daemon:
             for host, slot, data in gate.receive(DRAIN_MAX):
                 if not slot and is_leaving(data):
                     left.discard(host)
+                elif not slot and isinstance(event := self._inbox.receive_from(host, "", data, None), events.HostLog):
+                    self._host_logs.take(event.host, event.text)
 
-    def _ready(self, wait_ms: int) -> dict[Any, int]:
-        """Returns what has something to read; tethers come and go, so they are registered for one wait."""
-        tethers = self._gate.tethers.descriptors() if self._gate is not None else []
-        for each in tethers:
-            self._poller.register(each, zmq.POLLIN)
-        ready = dict(self._poller.poll(wait_ms))
-        for each in tethers:
-            self._poller.unregister(each)
-        return ready
-
-    def _attend_hosts(self, gate: Gate, ready: dict[Any, int]) -> None:
+    def _attend_hosts(self, gate: Gate) -> None:
         """Takes handshakes, ended tethers and messages of other hosts."""
         gate.authenticator.serve()
-        descriptors = {each for each in ready if isinstance(each, int)}
-        for host, session in gate.tethers.closed(descriptors):
+        for host, session in gate.tethers.closed():
             self._step(events.HostClosed(host, session))
         for host, slot, data in gate.receive(DRAIN_MAX):
             name = slot.removesuffix(PULSE_SUFFIX)
             entry = self._supervision.roster.slots.get(name)
             event = self._inbox.receive_from(host, slot, data, entry.host if entry is not None else None)
+            if isinstance(event, events.HostLog):
+                self._host_logs.take(event.host, event.text)
+                continue
             if slot and event is not None:
                 self._route[name] = host
+            if isinstance(event, events.AgentBeat) and event.roster != gate.roster_mark:
+                gate.order(host, orders.Roster(gate.roster_text).message())
             if event is not None:
                 self._step(event)
             if self._ended:
                 return
 
     def _look_at_roster(self) -> None:
-        changed = self._gate.roster_changed() if self._gate is not None else None
-        if changed is None or self._gate is None:
-            return
-        text, revoked = changed
-        for host in self._supervision.hosts:
-            self._gate.order(host.name, orders.Roster(text).message())
-        for name in revoked:
+        for name in self._gate.revoked() if self._gate is not None else ():
             _log.warning("the key of %s was revoked", name)
             self._step(events.HostClosed(name, ANY_SESSION, "its key was revoked"))
 
@@ -227,22 +267,26 @@ class Daemon:
                 return
 
     def _step(self, event: events.Event) -> None:
-        effects = self._supervision.handle(event, time.monotonic_ns())
+        effects = self._supervision.handle(event, self._clock.now_ns())
         decided = [effect.record for effect in effects if isinstance(effect, Journal)]
         self._journal.append(decided)
-        for effect in effects:
-            self._perform(effect)
-        for record in decided:  # last: no process waits for a line in a log
-            line = line_of(record)
-            if line is not None:
-                _log.info("%s", line)
+        self._decided += len(decided)
+        for effect in effects[len(decided) :]:
+            if len(self._effects) < HELD_MAX or isinstance(effect, (WriteManifest, RemoveFiles, EndJob)):
+                self._effects.append((self._decided, effect))
+        lines = [line_of(record) for record in decided]  # last: no process waits for a line in a log
+        self._effects.extend((self._decided, Note(line)) for line in lines if line is not None)
+        self._release()
+
+    def _release(self) -> None:
+        """Performs, in their order, the effects whose decisions are written."""
+        while self._effects and self._effects[0][0] <= self._journal.written:
+            self._perform(self._effects.popleft()[1])
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Journal():
-                pass  # written, all of them at once, before the first of the others
             case Send(slot, message):
-                self._send_to(slot, encode(dict(message)))
+                self._send_to(slot, message)
             case SendHost(host, message):
                 if self._gate is not None:
                     self._gate.order(host, message)
@@ -285,11 +329,11 @@ class Daemon:
         self._for_agent.append(encode(order.message()))
         self._flush_to_agent()
 
-    def _send_to(self, slot: str, data: bytes) -> bool:
+    def _send_to(self, slot: str, message: Mapping[str, Any]) -> None:
         if self._gate is None:
-            return self._send(slot.encode(), data)
-        host = self._route.get(slot)
-        return host is not None and self._gate.send(host, slot, data)
+            self._send(slot.encode(), encode(dict(message)))
+        elif slot in self._route:
+            self._gate.send(self._route[slot], slot, message)
 
     def _flush_to_agent(self) -> None:
         while self._for_agent and self._send(AGENT.encode(), self._for_agent[0]):
@@ -310,12 +354,24 @@ class Daemon:
         self._look_at_roster()
         self._route = {slot: host for slot, host in self._route.items() if slot in self._supervision.roster.slots}
         content = {**self._supervision.view(), "supervisor_pid": os.getpid(), "dropped_messages": self._inbox.dropped}
-        fresh = self._job / "status.json.new"
-        try:
-            fresh.write_text(json.dumps(content))
-            os.replace(fresh, self._job / "status.json")
-        except OSError as problem:
-            _log.warning("status.json cannot be written: %s", problem.strerror)
+        if self._led is not None:
+            content["leader"] = leader_shown(self._led.term, self._led_here)
+            if self._journal.problem:
+                content["decisions_wait"] = self._journal.problem
+        if self._sweeper is not None and self._sweeper.problem:
+            content["store_problem"] = self._sweeper.problem
+        write_status(self._job, content)
+
+
+def _woken_by_signals() -> socket.socket:
+    """Returns a socket that the first SIGTERM or SIGINT makes readable, with the number of the signal."""
+    wake, waker = socket.socketpair()
+    for end in (wake, waker):
+        end.setblocking(False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: None)
+    signal.set_wakeup_fd(waker.detach(), warn_on_full_buffer=False)
+    return wake
 
 
 def main(argv: list[str]) -> int:
@@ -329,8 +385,16 @@ def main(argv: list[str]) -> int:
     die_with_parent()
     job = Path(argv[0]).resolve()
     processlog.begin(job / "logs" / "supervisor.log", lambda: "supervisor")
+    wake = _woken_by_signals()
     try:
-        daemon = Daemon(job)
+        config = JobConfig.load(job)
+        led = None
+        if config.listen:
+            election = Election(job, config, wake)
+            led = election.run()
+            if led is None:
+                return STATUS_NEWER if election.newer else 0
+        daemon = Daemon(job, wake, led)
         try:
             daemon.run()
         finally:

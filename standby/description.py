@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,11 @@ import zmq
 
 from causal.errors import PeerViolation, PipelineError, Unavailable
 from causal.shell.curve import connect_with
-from causal.shell.roster import SUPERVISOR, KeyPair, Roster
+from causal.shell.roster import SUPERVISOR, KeyPair
+from causal.shell.seats import Seat
+from standby import orders
 from standby.control import MESSAGE_BYTES_MAX, pack, unpack
-from standby.gate import JOINING, PROTOCOL
+from standby.gate import JOINING, address_of
 
 ASK_MS = 1000
 """The time after which the supervisor is asked again."""
@@ -35,77 +38,126 @@ class Description:
     tether_port: int
     tether_secret: str
     member: Mapping[str, Any]
+    term: int
+    """The leadership term of the supervisor that has answered."""
+    address: str
+    """The address of that supervisor."""
+    wall_ahead_s: float
+    """The time by which this host's wall clock is ahead of the supervisor's, to half of the round trip."""
 
 
 class Inquiry:
-    """Asks a supervisor for the description of its job."""
+    """Asks the supervisor and its successors for the description of their job; only the one that leads answers.
 
-    def __init__(self, endpoint: str, name: str, key: KeyPair | None, roster: Roster) -> None:
-        self._endpoint = endpoint
+    Args:
+        seats: where they may be.
+        name: this host's.
+        key: this host's; None over loopback without keys.
+    """
+
+    def __init__(self, seats: Sequence[Seat], name: str, key: KeyPair | None) -> None:
+        self._seats = seats
+        self._where = " or ".join(seat.endpoint for seat in seats)
         self._name = name
         self._key = key
-        self._roster = roster
 
-    def answer(self, say: Callable[[str], None], wanted: Callable[[], bool] = lambda: True) -> Description:
+    def answer(
+        self, say: Callable[[str], None], wanted: Callable[[], bool] = lambda: True, term: int = 0
+    ) -> Description:
         """Waits for the description, however long it takes, and says once what it waits for.
+
+        Args:
+            term: descriptions of earlier terms are not taken.
 
         Raises:
             PipelineError: the supervisor refuses this host.
             Unavailable: it is not wanted any more.
         """
         context: zmq.Context[Any] = zmq.Context()
-        client = context.socket(zmq.DEALER)
-        client.linger = 0
-        client.setsockopt(zmq.MAXMSGSIZE, 2 * MESSAGE_BYTES_MAX)
-        client.setsockopt(zmq.RECONNECT_IVL, 100)
-        client.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        client.setsockopt_string(zmq.IDENTITY, f"{JOINING}{self._name}/{os.getpid()}-{threading.get_ident()}")
-        if self._key is not None:
-            connect_with(client, self._key, self._roster.members[SUPERVISOR].public)
-        monitor = client.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
-        monitor.linger = 0
+        questions = [_Question(context, seat, self._name, self._key) for seat in self._seats]
+        poller = zmq.Poller()
+        for each in questions:
+            poller.register(each.client, zmq.POLLIN)
+            poller.register(each.monitor, zmq.POLLIN)
+        began_s, said = time.monotonic(), False
         try:
-            client.connect(self._endpoint.replace("localhost", "127.0.0.1"))
-            return self._asked(client, monitor, say, wanted)
+            while wanted():
+                for each in questions:
+                    each.ask()
+                ready = dict(poller.poll(ASK_MS))
+                answers = [description for each in questions if (description := each.read(ready, self._name))]
+                newest = max(answers, key=lambda description: description.term, default=None)
+                if newest is not None and newest.term >= term:
+                    return newest
+                if not said and time.monotonic() - began_s > PATIENCE_S:
+                    said = True
+                    say(f"{self._name}: waiting for a supervisor at {self._where}")
+            raise Unavailable(f"{self._where}: not asked any more")
         finally:
-            client.disable_monitor()
-            monitor.close(0)
-            client.close(0)
+            for each in questions:
+                each.close()
             context.term()
 
-    def _asked(
-        self, client: zmq.Socket[Any], monitor: zmq.Socket[Any], say: Callable[[str], None], wanted: Callable[[], bool]
-    ) -> Description:
-        poller = zmq.Poller()
-        poller.register(client, zmq.POLLIN)
-        poller.register(monitor, zmq.POLLIN)
-        began_s, said = time.monotonic(), False
-        while wanted():
-            try:
-                client.send_multipart([b"", pack("describe", protocol=PROTOCOL)], zmq.NOBLOCK)
-            except zmq.Again:
-                pass  # no connection yet
-            ready = dict(poller.poll(ASK_MS))
-            if monitor in ready:
-                monitor.recv_multipart()
-                raise PipelineError(
-                    f"the supervisor at {self._endpoint} refuses the key of {self._name}, or has another key itself: "
-                    f"its hosts.toml must have the table [{self._name}] of this host's, and this one's its [supervisor]"
-                )
-            if client in ready:
-                return self._read(client.recv_multipart()[-1])
-            if not said and time.monotonic() - began_s > PATIENCE_S:
-                said = True
-                say(f"{self._name}: waiting for a supervisor at {self._endpoint}")
-        raise Unavailable(f"{self._endpoint}: not asked any more")
 
-    def _read(self, data: bytes) -> Description:
-        message = unpack(data)
+class _Question:
+    """The connection to one of the places where the supervisor may be."""
+
+    def __init__(self, context: zmq.Context[Any], seat: Seat, name: str, key: KeyPair | None) -> None:
+        self._seat = seat
+        self._asked_ns = 0
+        self.client = context.socket(zmq.DEALER)
+        self.client.linger = 0
+        for option, value in (
+            (zmq.IMMEDIATE, 1),  # an old question in a queue would give a wrong difference of the clocks
+            (zmq.MAXMSGSIZE, 2 * MESSAGE_BYTES_MAX),
+            (zmq.RECONNECT_IVL, 100),
+            (zmq.RECONNECT_IVL_MAX, 1000),
+            (zmq.CONNECT_TIMEOUT, ASK_MS),
+        ):
+            self.client.setsockopt(option, value)
+        self.client.setsockopt_string(zmq.IDENTITY, f"{JOINING}{name}/{os.getpid()}-{threading.get_ident()}")
+        if key is not None:
+            connect_with(self.client, key, seat.public)
+        self.monitor = self.client.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        )
+        self.monitor.linger = 0
+        self.client.connect(seat.endpoint)
+
+    def ask(self) -> None:
+        """Sends the question, if there is a connection."""
+        self._asked_ns = time.time_ns()
+        with suppress(zmq.Again):
+            self.client.send_multipart([b"", pack("describe", protocol=orders.PROTOCOL)], zmq.NOBLOCK)
+
+    def read(self, ready: Mapping[Any, int], name: str) -> Description | None:
+        """Returns the answer that has arrived; None if there is none.
+
+        Raises:
+            PipelineError: the supervisor refuses this host.
+        """
+        if self.monitor in ready:
+            self.monitor.recv_multipart()
+            raise PipelineError(
+                f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key itself: "
+                f"its hosts.toml must have the table [{name}] of this host's, and this one's its "
+                f"[{self._seat.name or SUPERVISOR}]"
+            )
+        if self.client not in ready:
+            return None
+        message = unpack(self.client.recv_multipart()[-1])
         if message["kind"] == "refused":
             raise PipelineError(
-                f"the supervisor at {self._endpoint} refuses {self._name}: {message.get('reason')!s:.300}"
+                f"the supervisor at {self._seat.endpoint} refuses {name}: {message.get('reason')!s:.300}"
             )
         try:
-            return Description(**{name: message[name] for name in Description.__slots__})
+            ahead_s = ((self._asked_ns + time.time_ns()) / 2 - message["wall_ns"]) / 1e9
+            own = {"wall_ahead_s": ahead_s, "address": address_of(self._seat.endpoint)[0]}
+            return Description(**{name: own[name] if name in own else message[name] for name in Description.__slots__})
         except KeyError as missing:
             raise PeerViolation(f"the supervisor's description lacks {missing}") from None
+
+    def close(self) -> None:
+        self.client.disable_monitor()
+        self.monitor.close(0)
+        self.client.close(0)

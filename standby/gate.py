@@ -10,28 +10,29 @@ import errno
 import ipaddress
 import logging
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import zmq
 
+from causal.commands import TERM
+from causal.config import JobConfig
 from causal.errors import PeerViolation, PipelineError
 from causal.records.values import encode
 from causal.shell.curve import Authenticator, serve_with, user_of
-from causal.shell.roster import KeyPair, Member, Roster
+from causal.shell.roster import KeyPair, Member, Roster, is_supervisor, mark_of, read_rosters
+from standby import orders
 from standby.control import MESSAGE_BYTES_MAX, pack, unpack
 from standby.tether import Tethers
 
-PROTOCOL = 1
-"""The version of what agents and supervisors say to each other."""
-
-PROTOCOLS = (PROTOCOL,)
-"""The versions of agents that may join: this one and the one before it, so that hosts are upgraded one by one."""
-
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
+EXECUTORS_ROSTER = "spark/agents.toml"
+"""The file in a job's directory with the public key of each agent in a Spark cluster, that of its latest attempt."""
+
 JOINING = "join-"
 """The beginning of the identity of a `causal agent` that asks for the description of the job."""
 
@@ -61,12 +62,20 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+def rosters_of(config: JobConfig, job: Path) -> list[Path]:
+    """The files that together are the roster of a job; none where it speaks plainly over loopback."""
+    files = [Path(config.hosts)] if config.hosts else []
+    return [*files, job / EXECUTORS_ROSTER] if config.on else files
+
+
 class Gate:
     """The sockets at which hosts join one supervisor.
 
     Args:
         description: what a host needs before it can join: run, settings and graph.
-        roster_path: where the roster is; it is read again when it changes, so that hosts can be added and revoked.
+        rosters: the files that together are the roster; they are read again when one changes, so that hosts can be
+            added and revoked.
+        term: the supervisor's leadership term, which is in each of its messages.
 
     Raises:
         PipelineError: the address cannot be bound, or would be open to the network without keys.
@@ -77,8 +86,9 @@ class Gate:
         context: zmq.Context[Any],
         listen: str,
         key: KeyPair | None,
-        roster_path: Path | None,
+        rosters: Sequence[Path],
         description: Mapping[str, Any],
+        term: int,
     ) -> None:
         address, _ = address_of(listen)
         if key is None and not is_loopback(address):
@@ -86,9 +96,12 @@ class Gate:
                 f"--listen {listen} is open to the network; give --key and --hosts (make keys with `causal keys new`)"
             )
         self._key = key
-        self._roster_path = roster_path
-        self._roster_mtime_ns = 0
+        self._rosters = tuple(rosters)
+        self._roster_versions: tuple[tuple[int, int], ...] = ()
+        self.roster_text = self.roster_mark = ""
+        """The roster as hosts get it, and its mark; empty where there are no keys."""
         self._description = description
+        self._term = term
         self.dropped = 0
         self.authenticator = Authenticator(context, Roster({}))
         self._read_roster()
@@ -113,8 +126,8 @@ class Gate:
             raise PipelineError(f"--listen {listen} cannot be bound: {reason}; give another address or port") from None
 
     def sockets(self) -> list[zmq.Socket[Any] | int]:
-        """Everything to wait for, besides the tethers' descriptors."""
-        return [self.socket, self.authenticator.socket]
+        """Everything to wait for."""
+        return [self.socket, self.authenticator.socket, self.tethers.wake.fileno()]
 
     def receive(self, most: int) -> Iterator[tuple[str, str, bytes]]:
         """Yields (host, slot, message) of what has arrived; the slot is empty for the agent itself."""
@@ -144,7 +157,8 @@ class Gate:
         name = identity.removeprefix(JOINING).partition("/")[0]
         if self._key is None:
             return name
-        return name if user == name and name in self.authenticator.roster.members else None
+        known = name in self.authenticator.roster.members and not is_supervisor(name)
+        return name if user == name and known else None
 
     def _describe(self, identity: bytes, host: str, data: bytes) -> None:
         try:
@@ -152,25 +166,27 @@ class Gate:
         except PeerViolation:
             self.dropped += 1
             return
-        version = message.get("protocol")
-        if message["kind"] != "describe" or version not in PROTOCOLS:
-            wanted = " or ".join(map(str, PROTOCOLS))
-            reason = f"it speaks version {version!r:.20} of the protocol of hosts, the supervisor {wanted}; upgrade it"
+        if message["kind"] != "describe":
+            self.dropped += 1
+            return
+        reason = orders.reason_to_refuse(message.get("protocol"), orders.PROTOCOL)
+        if reason is not None:
             reply = pack("refused", reason=reason)
         else:
             member = self.authenticator.roster.members.get(host) or Member(host, "")
             facts = {"slots": member.slots, "zone": member.zone, "labels": member.labels}
             tether = {"tether_port": self.tethers.port, "tether_secret": self.tethers.secret}
-            reply = pack("description", **self._description, **tether, member=facts, roster=self._roster_text)
+            facts_now = {"member": facts, "roster": self.roster_text, "wall_ns": time.time_ns()}
+            reply = pack("description", **self._description, **tether, **facts_now, term=self._term)
         self._send([identity, b"", reply])
 
-    def send(self, host: str, slot: str, data: bytes) -> bool:
+    def send(self, host: str, slot: str, message: Mapping[str, Any]) -> bool:
         """Sends a message to a process of a host, or with an empty slot to its agent; returns whether it could."""
-        return self._send([host.encode(), slot.encode(), data])
+        return self._send([host.encode(), slot.encode(), encode({**message, TERM: self._term})])
 
     def order(self, host: str, message: Mapping[str, Any]) -> bool:
         """Sends an order to the agent of a host."""
-        return self.send(host, "", encode(dict(message)))
+        return self.send(host, "", message)
 
     def _send(self, parts: list[bytes]) -> bool:
         try:
@@ -181,31 +197,26 @@ class Gate:
             return False
         return True
 
-    def roster_changed(self) -> tuple[str, list[str]] | None:
-        """Reads the roster again if its file has changed; returns its text and the hosts that are revoked by it."""
+    def revoked(self) -> list[str]:
+        """Reads the roster again if a file of it has changed; returns the hosts that it has no more."""
         before = set(self.authenticator.roster.members)
-        if not self._read_roster():
-            return None
-        return self._roster_text, sorted(before - set(self.authenticator.roster.members))
+        self._read_roster()
+        return sorted(before - set(self.authenticator.roster.members))
 
-    def _read_roster(self) -> bool:
-        if self._roster_path is None:
-            self._roster_text = ""
-            return False
+    def _read_roster(self) -> None:
+        first = not self._roster_versions
         try:
-            mtime_ns = self._roster_path.stat().st_mtime_ns
-            if mtime_ns == self._roster_mtime_ns:
-                return False
-            self.authenticator.roster = Roster.load(self._roster_path)
-            self._roster_text = self._roster_path.read_text()
+            files = [path.stat() for path in self._rosters]
+            versions = tuple((file.st_ino, file.st_mtime_ns) for file in files)
+            if versions == self._roster_versions:
+                return
+            self._roster_versions = versions
+            self.authenticator.roster, self.roster_text = read_rosters(self._rosters)
+            self.roster_mark = mark_of(self.roster_text)
         except (OSError, PipelineError) as problem:
-            if not self._roster_mtime_ns:
+            if first:
                 raise PipelineError(str(problem)) from None
             _log.warning("the roster stays as it was: %s", problem)
-            mtime_ns = self._roster_mtime_ns if isinstance(problem, OSError) else mtime_ns
-        changed = self._roster_mtime_ns not in (0, mtime_ns)
-        self._roster_mtime_ns = mtime_ns
-        return changed
 
     def close(self) -> None:
         self.socket.close()

@@ -12,13 +12,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable
-from hashlib import blake2b
 from pathlib import Path
 
 from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
 from causal.records.values import decode, encode
+from causal.sealed import seal_bytes, unseal_bytes
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
+from standby.leadership.terms import CHECKPOINTS_KEPT
 from standby.supervision.effects import Record
 
 FILE = "journal.sqlite"
@@ -27,15 +28,9 @@ LOCK = "supervisor.lock"
 
 FORMAT = 1
 """`user_version` of the file: a file of another format is not read."""
-DIGEST_BYTES = 8
-"""Each decision begins with the digest of its place and all the rest of it: SQLite itself has none."""
 
 BUSY_S = 5.0
 RETRY_S = 0.1
-
-CHECKPOINTS_KEPT = 2
-"""The number of `checkpoint` decisions kept: older ones name files that are removed, and would grow with the job's age
-(92 bytes per task each)."""
 
 
 class Journal:
@@ -52,18 +47,13 @@ class Journal:
             CorruptData: it is damaged.
             Unavailable: it cannot be opened or written.
         """
+        self.written = 0
+        self.problem = ""
+        self.wake: None = None
         self._path = directory / FILE
         self._checkpoints: list[int] = []
         """The places of the `checkpoint` decisions."""
-        try:
-            self._lock = keep_from_children(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        except OSError as problem:
-            raise Unavailable(f"{directory / LOCK} cannot be opened: {problem.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            close_lock(self._lock)
-            raise PipelineError(f"another supervisor has {self._path} open; `causal status` shows its job") from None
+        self._lock = lock_of(directory)
         try:
             self._store = _opened(self._path, sync)
             (version,) = self._store.execute("PRAGMA user_version").fetchone()
@@ -94,7 +84,7 @@ class Journal:
             (place,) = self._store.execute("SELECT ifnull(max(id), 0) FROM decisions").fetchone()
             for kind, body in bodies:
                 place += 1
-                row = (place, _digest(place, body) + body)
+                row = (place, seal_bytes(b"%d" % place, body))
                 self._store.execute("INSERT INTO decisions (id, body) VALUES (?, ?)", row)
                 if kind == "checkpoint":
                     checkpoints.append(place)
@@ -107,6 +97,10 @@ class Journal:
                 self._store.execute("ROLLBACK")
             raise Unavailable(f"{self._path} cannot be written: {problem}") from None
         self._checkpoints = checkpoints[-CHECKPOINTS_KEPT:]
+        self.written += len(bodies)
+
+    def check(self) -> None:
+        """Does nothing: no other supervisor can write here."""
 
     def records(self) -> tuple[Record, ...]:
         """All decisions that still matter, oldest first.
@@ -127,15 +121,30 @@ class Journal:
         close_lock(self._lock)
 
 
-def _digest(place: int, body: bytes) -> bytes:
-    return blake2b(b"%d " % place + body, digest_size=DIGEST_BYTES).digest()
+def lock_of(directory: Path) -> int:
+    """Takes the lock of a job's only supervisor on this machine and returns its descriptor.
+
+    Raises:
+        PipelineError: another supervisor has it.
+        Unavailable: it cannot be opened.
+    """
+    try:
+        lock = keep_from_children(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as problem:
+        raise Unavailable(f"{directory / LOCK} cannot be opened: {problem.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        close_lock(lock)
+        raise PipelineError(f"another supervisor has {directory / FILE} open; `causal status` shows its job") from None
+    return lock
 
 
 def _intact(place: int, row: bytes) -> bytes:
-    body = row[DIGEST_BYTES:]
-    if row[:DIGEST_BYTES] != _digest(place, body):
-        raise PeerViolation(f"the digest of decision {place} does not match")
-    return body
+    try:
+        return unseal_bytes(b"%d" % place, row)  # SQLite itself has no digests
+    except ValueError:
+        raise PeerViolation(f"the digest of decision {place} does not match") from None
 
 
 def _damaged(path: Path, problem: Exception) -> str:

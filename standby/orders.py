@@ -14,6 +14,14 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from causal.commands import Natural
 from causal.errors import PeerViolation
 
+PROTOCOL = 2
+"""The version of what agents and supervisors say to each other.
+
+It rises by one with each new kind or key of a message, and agents of the version before may still join, so that hosts
+are upgraded one by one: what is new has a default, and what an agent does not know it drops.  Where the two could not
+work together, as with new frames between tasks, it rises by two.
+"""
+
 Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]
 """The name of a process: it becomes part of file names."""
 
@@ -72,9 +80,10 @@ class Roster(Order, frozen=True, tag="roster"):
 
 
 class Refused(Order, frozen=True, tag="refused"):
-    """The agent cannot join; it ends with the reason."""
+    """The agent of that session cannot join; it ends with the reason."""
 
     reason: str
+    session: str
 
 
 class Ended(Order, frozen=True, tag="ended"):
@@ -84,6 +93,19 @@ class Ended(Order, frozen=True, tag="ended"):
 
 
 AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended
+
+
+def reason_to_refuse(version: object, own: int) -> str | None:
+    """The reason for which an agent of that version of the protocol cannot join a supervisor of version `own`."""
+    spoken = range(max(1, own - 1), own + 1)
+    if type(version) is int and version in spoken:
+        return None
+    what = (
+        f"it speaks version {version!r:.20} of the protocol of hosts, the supervisor {' and '.join(map(str, spoken))}"
+    )
+    if type(version) is int and version > own:
+        return f"{what}; upgrade the supervisor first, then hosts one by one"
+    return f"{what}; upgrade causal-streams on this host"
 
 
 def read_order(message: Mapping[str, Any]) -> AnyOrder:

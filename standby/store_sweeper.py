@@ -24,6 +24,8 @@ class StoreSweeper(threading.Thread):
         self._depot = depot
         self._order: RemoveFiles | None = None
         self._wake = threading.Event()
+        self.problem = ""
+        """The reason for which the last listing or removal failed; empty if it did not."""
 
     def take(self, order: RemoveFiles) -> None:
         """Replaces the order that is carried out next."""
@@ -38,6 +40,8 @@ class StoreSweeper(threading.Thread):
             if order is not None:
                 try:
                     self._depot.remove(unnecessary(self._depot.names(DIRECTORY), order))
+                    self.problem = ""
                 except Unavailable as problem:
+                    self.problem = str(problem)
                     _log.warning("old snapshots stay for now: %s", problem)
             threading.Event().wait(PAUSE_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ class Tethers:
     listener: socket.socket = field(init=False)
     port: int = field(init=False)
     secret: str = field(init=False)
+    wake: select.epoll = field(init=False)
+    """Ready when anything has happened on any tether: one descriptor to wait for, however many hosts there are."""
     _ends: dict[int, _End] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,15 +54,16 @@ class Tethers:
         self.listener = socket.create_server((self.address, 0), family=family, backlog=STRANGERS_MAX)
         self.listener.setblocking(False)
         self.port = self.listener.getsockname()[1]
+        self.wake = select.epoll()
+        self.wake.register(self.listener.fileno(), select.EPOLLIN)
 
-    def descriptors(self) -> list[int]:
-        """All descriptors to wait for."""
-        return [self.listener.fileno(), *self._ends]
-
-    def closed(self, ready: set[int]) -> Iterator[tuple[str, str]]:
-        """Takes what has happened on these descriptors; yields (host, session) of each tether that has ended."""
-        for descriptor in ready & self._ends.keys():
-            end = self._ends[descriptor]
+    def closed(self) -> Iterator[tuple[str, str]]:
+        """Takes what has happened; yields (host, session) of each tether that has ended."""
+        ready = [descriptor for descriptor, _ in self.wake.poll(0)]
+        for descriptor in ready:
+            end = self._ends.get(descriptor)
+            if end is None:
+                continue
             try:
                 data = end.connection.recv(LINE_BYTES_MAX)
             except BlockingIOError:
@@ -87,6 +91,7 @@ class Tethers:
                 continue
             connection.setblocking(False)
             self._ends[connection.fileno()] = _End(connection, time.monotonic())
+            self.wake.register(connection.fileno(), select.EPOLLIN)
 
     def _introduced(self, end: _End, data: bytes) -> bool:
         """Whether a connection may stay: it has said what it is, or may still do so."""
@@ -107,11 +112,12 @@ class Tethers:
             self._drop(descriptor)
 
     def _drop(self, descriptor: int) -> None:
-        self._ends.pop(descriptor).connection.close()
+        self._ends.pop(descriptor).connection.close()  # the kernel takes it off `wake`
 
     def close(self) -> None:
         for descriptor in list(self._ends):
             self._drop(descriptor)
+        self.wake.close()
         self.listener.close()
 
 

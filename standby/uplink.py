@@ -8,15 +8,19 @@ that cannot be forwarded now is dropped: the beats repeat everything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import zmq
 
+from causal.commands import HighestTerm
 from causal.errors import PeerViolation
 from causal.shell.curve import connect_with
-from causal.shell.roster import SUPERVISOR, KeyPair, Roster
+from causal.shell.host_file import read_term, save_term
+from causal.shell.roster import KeyPair
+from causal.shell.seats import Seat
 from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
 from standby.orders import AnyOrder, read_order
 
@@ -24,6 +28,9 @@ SOCKET_QUEUE = 1000
 LINGER_MS = 300
 RELAY_MAX = 1000
 """The number of messages relayed in a row before the agent looks at anything else."""
+
+CONNECT_MS = 1000
+"""The time that a connection has to begin: the host of a supervisor may be cut off, and come back at any moment."""
 
 HEARTBEAT_MS = 1000
 """The interval and a third of the time-out of ZeroMQ's own heartbeats, which only renew a dead connection."""
@@ -85,20 +92,18 @@ class HostUplink:
 
     Args:
         host: the name under which the host joins.
-        runtime: the directory of this host's sockets.
+        supervisors: the supervisor and its successors.  Only the one that leads listens, so the host sends to all, and
+            obeys the one of the highest term.
+        job: the directory of this host.
         key: the host's key; None speaks plainly, over loopback only.
     """
 
     def __init__(
-        self, context: zmq.Context[Any], host: str, endpoint: str, runtime: str, key: KeyPair | None, roster: Roster
+        self, context: zmq.Context[Any], host: str, supervisors: Sequence[Seat], job: Path, key: KeyPair | None
     ) -> None:
-        self._up = _dealer(context, host)
-        self._up.setsockopt(zmq.IMMEDIATE, 1)  # no queue for a supervisor that is not there
-        self._up.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        self._up.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
-        if key is not None:
-            connect_with(self._up, key, roster.members[SUPERVISOR].public)
-        self._up.connect(endpoint)
+        self._job = job
+        self._terms = HighestTerm(read_term(job))
+        self._ups = [_up(context, host, each, key) for each in supervisors]
         self._local = context.socket(zmq.ROUTER)
         for option, value in (
             (zmq.LINGER, LINGER_MS),
@@ -108,8 +113,8 @@ class HostUplink:
             (zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX),
         ):
             self._local.setsockopt(option, value)
-        self._local.bind(f"ipc://{runtime}/supervisor")
-        self.sockets = [self._up, self._local]
+        self._local.bind(f"ipc://{runtime_of(job)}/supervisor")
+        self.sockets = [*self._ups, self._local]
 
     def relay(self) -> None:
         for _ in range(RELAY_MAX):
@@ -121,20 +126,25 @@ class HostUplink:
                 self._forward(parts)
 
     def _forward(self, parts: list[bytes]) -> None:
-        try:
-            self._up.send_multipart(parts, zmq.NOBLOCK)
-        except zmq.Again:
-            return  # the supervisor cannot be reached; the next beat repeats it
+        for up in self._ups:
+            with suppress(zmq.Again):  # this one cannot be reached; the next beat repeats it
+                up.send_multipart(parts, zmq.NOBLOCK)
 
     def orders(self) -> Iterator[AnyOrder]:
         """Yields the orders to the agent, and forwards the commands to its processes in between."""
+        for up in self._ups:
+            yield from self._orders_of(up)
+
+    def _orders_of(self, up: zmq.Socket[Any]) -> Iterator[AnyOrder]:
         for _ in range(RELAY_MAX):
             try:
-                parts = self._up.recv_multipart(zmq.NOBLOCK)
+                parts = up.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             if len(parts) != 2:
                 _log.warning("from the supervisor: a message of %d parts", len(parts))
+            elif not self._admits(parts[1]):
+                continue
             elif parts[0]:
                 self._local.send_multipart(parts, zmq.NOBLOCK)  # to a process that is not there: dropped
             else:
@@ -142,12 +152,40 @@ class HostUplink:
                 if order is not None:
                     yield order
 
+    def _admits(self, data: bytes) -> bool:
+        """Whether a message is of the highest term so far; a higher one is remembered, before anything is obeyed."""
+        before, refused = self._terms.term, self._terms.refused
+        try:
+            admitted = self._terms.admits(unpack(data))
+        except PeerViolation as problem:
+            _log.warning("from the supervisor: %s", problem)
+            return False
+        if self._terms.term != before:
+            save_term(self._job, self._terms.term)
+            _log.info("the supervisor of term %d leads the job", self._terms.term)
+        if not admitted and not refused:
+            _log.warning("a supervisor of a term before %d still sends; it is not obeyed", self._terms.term)
+        return admitted
+
     def send(self, kind: str, **keys: Any) -> None:
         self._forward([b"", pack(kind, **keys)])
 
     def close(self) -> None:
-        self._up.close()
+        for up in self._ups:
+            up.close()
         self._local.close()
+
+
+def _up(context: zmq.Context[Any], host: str, supervisor: Seat, key: KeyPair | None) -> zmq.Socket[Any]:
+    socket = _dealer(context, host)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # no queue for a supervisor that is not there
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+    if key is not None:
+        connect_with(socket, key, supervisor.public)
+    socket.connect(supervisor.endpoint)
+    return socket
 
 
 def _dealer(context: zmq.Context[Any], identity: str) -> zmq.Socket[Any]:

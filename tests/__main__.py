@@ -3,8 +3,8 @@
 With `--campaign`, those instead that are too long for every run (tests/members.py), and the property tests with many
 more examples, new ones each time.
 
-Tests of whole jobs mostly wait for processes, the others mostly compute, so two cores do both in the time of one.  The
-second group is shown as it runs, then the first, each with its ten slowest tests; the status is 0 when both have
+Tests of whole jobs have a group of their own, because the others take temporary files in memory.  The second group is
+shown as it runs, then the first, each with its ten slowest tests; the status is 0 when both have
 passed.
 
 A few tests that failed are run once more with nothing beside them, because a machine that is shared may stall for
@@ -34,8 +34,8 @@ ELSEWHERE = ("tests/architecture",)
 PACKAGES = ("causal", "operators", "standby", "deploy", "examples", "benchmarks")
 SOME_FAILED, NOTHING_COLLECTED = 1, 5
 SLOWEST = ("--durations=10", "--durations-min=1")
-BESIDE = ("-n", "3", "--dist", "loadfile")
-"""Whole jobs mostly wait, so those of three files run at the same time."""
+BESIDE = {"jobs": ("-n", "3", "--dist", "loadfile"), "rest": ("-n", "2", "--dist", "loadfile")}
+"""The number of files of each group that run at the same time; whole jobs wait for processes now and then."""
 FOLLOW_S = 0.5
 IN_MEMORY, ROOM_MIN = Path("/dev/shm"), 1 << 30
 """The place of the temporary files of the second group, whose tests ask what is written and not how fast a disk is."""
@@ -100,14 +100,17 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.NamedTemporaryFile("w") as written, open(written.name) as output:
         # In process groups of their own: an interrupt from the terminal comes to them once, from here.
         jobs = subprocess.Popen(
-            group(groups["jobs"], "jobs", (*BESIDE, *arguments)),
+            group(groups["jobs"], "jobs", (*BESIDE["jobs"], *arguments)),
             cwd=HOME,
             stdout=written,
             stderr=subprocess.STDOUT,
             process_group=0,
         )
         rest = subprocess.Popen(
-            group(groups["rest"], "rest", arguments), cwd=HOME, env=environment_in_memory(), process_group=0
+            group(groups["rest"], "rest", (*BESIDE["rest"], *arguments)),
+            cwd=HOME,
+            env=environment_in_memory(),
+            process_group=0,
         )
         while len(statuses) < len(groups):
             try:

@@ -85,6 +85,20 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
         " × {sibling.second1_ratio} in a chain of the same source, × {stranger.second1_ratio} in one of another",
         (Rows("ms, longest gap in a second", r"(victim|sibling|stranger)\.(before|second\d)_gap_ms"),),
     ),
+    "hosts": (
+        "First new output {killed.first_output_ms} ms after a host's processes are killed, {cut.first_output_ms} ms"
+        " after it is cut off; TCP with CURVE × {count.curve_over_ipc} of the records/s of ipc",
+        (
+            Rows("ms after every process of a host was killed", r"killed\.(\w+)_ms"),
+            Rows("ms after a host was cut off", r"cut\.(\w+)_ms"),
+            Rows("records/s ÷ ipc, or ÷ snapshots on the own disk", r"(\w+)\.(curve|directory|s3)_over_(?:ipc|local)"),
+            Rows("cores of the supervisor, idle hosts", r"agents\.(cores)"),
+        ),
+    ),
+    "host_losses": (
+        "{output} after {losses_per_job} losses of hosts per job (median)",
+        (Rows("per job", "(losses|recoveries)_per_job"), Rows("seconds per job", "(seconds)_per_job")),
+    ),
     "sinks": (
         "Rows/s that a sink stores exactly once: JSON lines {jsonlines_rows_s}, SQLite {sqlite_rows_s}, PostgreSQL"
         " {postgres_rows_s}, Redis {redis_rows_s}",
@@ -100,6 +114,18 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
         (
             Rows("memory of a task ÷ what its budgets allow", r"(.*?)(_killed)?\.memory_share"),
             Rows("records/s ÷ what the limiting part does alone", r"(.*?)(_killed)?\.of_alone"),
+        ),
+    ),
+    "ordinary": (
+        "Ordinary records, exactly once, ÷ the best of Bytewax without recovery: own operator × {profile.ratio},"
+        " tumbling windows × {windows.ratio}, interval join × {join.ratio}, word count × {words.ratio}",
+        (
+            Rows("records/s ÷ Bytewax's best without recovery, above 1 ours is faster", r"(.*)\.ratio"),
+            Rows("records/s", r"(.*)\.(ours|ours_none|bytewax|bytewax_recovery|bare)_rps"),
+            Rows("records/s ÷ (cores × bare)", r"(.*)\.efficiency"),
+            Rows("records/s, causal ÷ none", r"(.*)\.over_none"),
+            Rows("CPU s per million records", r"(.*)\.(ours|ours_none|bytewax|bare)_cpu_us"),
+            Rows("peak MiB", r"(.*)\.(ours|bytewax|bare)_peak_mib"),
         ),
     ),
     "latency_back": (

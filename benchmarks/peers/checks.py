@@ -89,6 +89,19 @@ def check_index(output: Mapping[str, Any], corpus: Path, documents: int, per_rec
     return updates
 
 
+def check_rows(output: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """The rows are those of a model: as many, the same sum of their hashes or values, and the same last ones.
+
+    Raises:
+        WrongOutput: they are not.
+    """
+    if output["rows"] != expected["rows"]:
+        raise WrongOutput(f"{output['rows']:,} rows came out, not {expected['rows']:,}")
+    _same_keys(output["last"], expected["last"])
+    if output["total"] != expected["total"]:
+        raise WrongOutput(f"there are {output['rows']:,} rows, as there should be, but not the right ones")
+
+
 def _same_keys(output: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
     wrong = [key for key in {**expected, **output} if output.get(key) != expected.get(key)]
     if wrong:

@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[2]
 OURS = "benchmarks.peers.programs.on_ours"
 WORKLOADS = ("count", "index", "failover")
 RECORDS, DOCUMENTS, RATE = 2_000_000, 1_790, 5_000
+HASH_SEED = {"PYTHONHASHSEED": "0"}
+"""Lets the hashes of rows be compared between processes."""
 KILL_AFTER_S, KILL_LATER_S = 3.2, 0.37
 """Each round kills at another phase of the checkpoint interval."""
 AHEAD_IF_HIGHER = ("rps", "docs_per_s")
@@ -42,7 +44,8 @@ RATIOS = ("rps", "docs_per_s", "cpu_us", "peak_mib", "start_s", "gap_ms")
 Outcome = tuple[dict[str, float], dict[str, Any]]
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A parser of counts."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
@@ -51,10 +54,10 @@ def _positive(text: str) -> int:
 OPTIONS = (
     Option("peer", ",".join(venvs.PEERS), "which ones", some_of(venvs.PEERS), setting=None),
     Option("workload", ",".join(WORKLOADS), "which ones", some_of(WORKLOADS), setting=None),
-    Option("rounds", 3, "at most; slow peers have fewer", _positive, setting=None),
+    Option("rounds", 3, "at most; slow peers have fewer", positive, setting=None),
     Option("round_max", 60.0, "seconds; no more rounds after one that took longer", setting="round_max_s"),
-    Option("records", RECORDS, "of count; of slow peers fewer", _positive, setting="records_max"),
-    Option("documents", DOCUMENTS, "of index; of slow peers fewer", _positive, setting="documents_max"),
+    Option("records", RECORDS, "of count; of slow peers fewer", positive, setting="records_max"),
+    Option("documents", DOCUMENTS, "of index; of slow peers fewer", positive, setting="documents_max"),
     Option("seconds", 9.0, "length of failover", setting="failover_s"),
     Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
     Option("limit", 240.0, "seconds after which a run is given up", setting=None),
@@ -157,7 +160,7 @@ def _pair(
             own, own_described = run(
                 OURS, Path(sys.executable), requests["ours"] | {"kill_after_s": late_s}, options.limit
             )
-            show(f"{workload} round {number + 1}, ours: {_line(own)}")
+            show(f"{workload} round {number + 1}, ours: {line(own)}")
             runner = peer.name
             its, described = run(peer.program, python, requests["theirs"] | {"kill_after_s": late_s}, options.limit)
         except (RunFailed, checks.WrongOutput) as problem:
@@ -165,7 +168,7 @@ def _pair(
             failed = failed or runner == "ours"
             show(f"{workload} round {number + 1}, {runner}: {problem}")
             continue
-        show(f"{workload} round {number + 1}, {peer.name}: {_line(its)}")
+        show(f"{workload} round {number + 1}, {peer.name}: {line(its)}")
         ours.append(own)
         theirs.append(its)
         more = {name: described[name] for name in ("guarantee", "per_record", "killed") if name in described}
@@ -193,7 +196,8 @@ def _figures(rounds: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return {name: figure([each[name] for each in rounds], DIGITS.get(name, 0)) for name in rounds[0]}
 
 
-def _line(figures: Mapping[str, float]) -> str:
+def line(figures: Mapping[str, float]) -> str:
+    """The figures of a run for a person."""
     return ", ".join(f"{name} {round(value, DIGITS.get(name, 0)):,}" for name, value in figures.items())
 
 
@@ -224,7 +228,7 @@ def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) ->
         place = Path(name)
         (place / "asked.json").write_text(json.dumps(dict(asked)))
         path = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+        environment = {**os.environ, **HASH_SEED, "PYTHONPATH": str(ROOT), "PATH": path}
         command = [str(python), "-m", program, str(asked["workload"]), str(place)]
         usage = launch(command, place, limit_s, environment)
         short = program.rpartition("on_")[2]
@@ -247,17 +251,18 @@ def judged(place: Path, asked: Mapping[str, Any], outcome: Mapping[str, Any], us
         gap = checks.gap_ms(events, outcome["killed_s"], outcome["killed_keys"], outcome.get("late_s", checks.LATE_S))
         counted = checks.account(events, outcome.get("records", asked["records"]), outcome["per_record"])
         return {"gap_ms": gap, **counted, "peak_mib": usage.peak_pss_mib}
-    count = asked["workload"] == "count"
-    output = checks.merged(place, int if count else str)
+    output = checks.merged(place, int if asked["workload"] == "count" else str)
     first_s = outcome["first_s"] if "first_s" in outcome else _first_s(place)
     took_s = outcome.get("last_s", output["last_s"]) - first_s
     cpu_us = usage.cpu_since(first_s) * 1e6
-    if count:
+    speed = {"rps": asked["records"] / took_s, "cpu_us": cpu_us / asked["records"]}
+    if asked["workload"] == "count":
         checks.check_count(output, asked["records"], outcome["per_record"])
-        speed = {"rps": asked["records"] / took_s, "cpu_us": cpu_us / asked["records"]}
-    else:
+    elif asked["workload"] == "index":
         updates = checks.check_index(output, Path(asked["corpus"]), asked["records"], outcome["per_record"])
         speed = {"docs_per_s": asked["records"] / took_s, "cpu_us": cpu_us / updates, "updates": updates}
+    else:
+        checks.check_rows(output, asked["expected"])
     return {**speed, "peak_mib": usage.peak_pss_mib, "start_s": first_s - outcome.get("started_s", usage.began_s)}
 
 

@@ -84,6 +84,32 @@ def per_changed_key(result: Result) -> Measured:
     return Measured(written.value / changed, written.low / changed, written.high / changed, written.runs)
 
 
+def wrong_after_losses(result: Result) -> Measured:
+    """Counts the rows that were wrong after all losses of hosts together."""
+    output = result["output"]
+    count = float(sum(output[name] for name in ("lost", "doubled", "contradicted", "visible_contradicted")))
+    return Measured(count, count, count, int(result["losses"]))
+
+
+def least(*figures: str) -> Callable[[Result], Measured]:
+    """Reads the figure with the lowest median of several."""
+
+    def read(result: Result) -> Measured:
+        return _of(min((result["figures"][name] for name in figures), key=lambda each: float(each["median"])))
+
+    return read
+
+
+def peak_over_before(result: Result) -> Measured:
+    """The highest peak of memory of an ordinary workload ÷ what it was on 22 November 2026."""
+    peaks = {name: _of(result["figures"][f"{name}.ours_peak_mib"]) for name in BEFORE_MIB}
+    worst = max(peaks, key=lambda name: peaks[name].value / BEFORE_MIB[name])
+    peak, before = peaks[worst], BEFORE_MIB[worst]
+    return Measured(peak.value / before, peak.low / before, peak.high / before, peak.runs)
+
+
+ORDINARY = ("profile", "windows", "sliding", "join", "sessions", "words", "running", "as_of")
+BEFORE_MIB = {"windows": 326.0, "sliding": 363.0, "join": 759.0, "sessions": 390.0, "words": 314.0}
 BAD = ("hot_key", "giant_record", "tiny_batches", "slow_operator", "slow_sink")
 RUNS_MIN = 5
 """A row of fewer runs is marked: one more could turn it."""
@@ -174,6 +200,51 @@ GOALS: Sequence[Goal] = (
         "bad_input", [f"{name}_killed.memory_share" for name in BAD], at_most=1,
     ),
     Goal(
+        "hosts", "every process of a host killed → first new output of the last of its tasks, ms, median", "≤ 150",
+        "hosts", ("killed.first_output_ms",), at_most=150,
+    ),
+    Goal(
+        "hosts", "every process of a host killed, p99", "≤ 400", "hosts", ("killed.first_output_ms",), at_most=400,
+        which="p99",
+    ),
+    Goal(
+        "hosts", "a host cut off silently, time-out 1,000 ms → the same, ms, median", "≤ 1,500", "hosts",
+        ("cut.first_output_ms",), at_most=1500,
+    ),
+    Goal(
+        "hosts", "a host cut off silently, p99", "≤ 2,000", "hosts", ("cut.first_output_ms",), at_most=2000,
+        which="p99",
+    ),
+    Goal(
+        "hosts", "the supervisor's host and a task killed → first new output of the task, ms, median", "≤ 8,000",
+        "hosts", ("supervisor.promotion_ms",), at_most=8000,
+    ),
+    Goal(
+        "hosts", "longest gap in the output of the other tasks meanwhile, beyond that of before, ms", "0; noise ≤ 50",
+        "hosts", ("supervisor.extra_gap_ms",), at_most=50,
+    ),
+    Goal(
+        "hosts", "records/s, TCP with CURVE ÷ ipc on every channel, keyed count", "≥ 0.85", "hosts",
+        ("count.curve_over_ipc",), at_least=0.85,
+    ),
+    Goal(
+        "hosts", "records/s, TCP with CURVE ÷ ipc on every channel, ordinary records", "≥ 0.95", "hosts",
+        ("records.curve_over_ipc",), at_least=0.95,
+    ),
+    Goal(
+        "hosts", "records/s, snapshots in a shared directory ÷ on the own disk, a checkpoint per second", "≥ 0.97",
+        "hosts", ("store.directory_over_local",), at_least=0.97,
+    ),
+    Goal(
+        "hosts", "records/s, snapshots in S3 (its server on the same cores) ÷ on the own disk", "≥ 0.97", "hosts",
+        ("store.s3_over_local",), at_least=0.97,
+    ),
+    Goal("hosts", "cores of the supervisor for 100 idle hosts", "< 0.1", "hosts", ("agents.cores",), at_most=0.1),
+    Goal(
+        "hosts", "rows lost, doubled, contradicted or changed after they were visible; runs: losses of hosts", "0",
+        "host_losses", at_most=0, read=wrong_after_losses,
+    ),
+    Goal(
         "vectors", "keyed count on Arrow ÷ rows, CPU of the chains", "≥ 5", "vectors", ("chains_ratio",), at_least=5,
     ),
     Goal("vectors", "the same, whole jobs", "≥ 5", "vectors", ("job_ratio",), at_least=5),
@@ -183,6 +254,29 @@ GOALS: Sequence[Goal] = (
     Goal(
         "peers", "documents/s ÷ Bytewax, inverted index", "≥ 5", "peers", ("index.bytewax.ratios.docs_per_s",),
         at_least=5,
+    ),
+    Goal(
+        "ordinary", "records/s ÷ Bytewax's best without recovery: own operator", "≥ 3", "ordinary",
+        ("profile.ratio",), at_least=3,
+    ),
+    Goal("ordinary", "the same, tumbling windows", "≥ 4", "ordinary", ("windows.ratio",), at_least=4),
+    Goal("ordinary", "the same, sliding windows", "≥ 3", "ordinary", ("sliding.ratio",), at_least=3),
+    Goal("ordinary", "the same, sessions", "≥ 3", "ordinary", ("sessions.ratio",), at_least=3),
+    Goal("ordinary", "the same, interval join", "≥ 1.5", "ordinary", ("join.ratio",), at_least=1.5),
+    Goal("ordinary", "the same, word count with `Global()` and `Count()`", "≥ 2", "ordinary", ("words.ratio",),
+         at_least=2),
+    Goal("ordinary", "the same, word count with `.count`", "≥ 2", "ordinary", ("running.ratio",), at_least=2),
+    Goal(
+        "ordinary", "own operator: records/s ÷ (cores × bare user code)", "≥ 0.95", "ordinary",
+        ("profile.efficiency",), at_least=0.95,
+    ),
+    Goal(
+        "ordinary", "causal ÷ none, records/s: the worst of the eight workloads", "≥ 0.97", "ordinary", at_least=0.97,
+        read=least(*(f"{name}.over_none" for name in ORDINARY)),
+    ),
+    Goal(
+        "ordinary", "peak memory ÷ that of 22 November 2026: the worst of windows, join, sessions and words", "≤ 0.5",
+        "ordinary", at_most=0.5, read=peak_over_before,
     ),
 )  # fmt: skip
 
@@ -236,7 +330,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         if row["met"] is not None and row["runs"] < RUNS_MIN:
             met += " (few runs)"
         lines.append(f"| {row['figure']} | {row['goal']} | {spread(row)} | {row['runs']:,} | {met} |")
-    return "\n".join([*lines, "", *repeated(row for row in rows if "command" in row)])
+    return "\n".join([*lines, "", *repeated(row for row in rows if "command" in row)]).rstrip()
 
 
 def repeated(rows: Iterable[Mapping[str, Any]]) -> list[str]:

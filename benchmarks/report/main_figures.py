@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.harness.measured import origin
+from benchmarks.harness.measured import RESULTS, origin
 from benchmarks.report import goals
 from benchmarks.report.tables import grid
 
@@ -47,6 +47,21 @@ PEER_COLUMNS: Mapping[str, tuple[str, str]] = {
 }
 
 
+ORDINARY_COLUMNS: Mapping[str, str] = {
+    "ours_rps": "ours, records/s",
+    "ours_none_rps": "guarantee `none`",
+    "bytewax_rps": "Bytewax without recovery",
+    "bytewax_recovery_rps": "with recovery",
+    "bare_rps": "bare, one core",
+    "ratio": "ours ÷ Bytewax",
+    "efficiency": "ours ÷ (cores × bare)",
+    "ours_cpu_us": "CPU s per million, ours",
+    "bytewax_cpu_us": "Bytewax",
+    "ours_peak_mib": "peak MiB, ours",
+    "bytewax_peak_mib": "Bytewax ",
+}
+
+
 def contents(results: Mapping[str, Result]) -> dict[str, str]:
     """Returns every table of these pages by name."""
     rows = {row["figure"]: row for row in goals.judged(results, {})}
@@ -54,12 +69,28 @@ def contents(results: Mapping[str, Result]) -> dict[str, str]:
     for goal in goals.GOALS:
         texts.setdefault(goal.section, []).append(goal.text)
     parts = {section: goals.table([rows[text] for text in each]) for section, each in texts.items()}
+    if (RESULTS / "hosts.png").exists():
+        parts["hosts"] += "\n\n![Several hosts: recoveries and costs](benchmarks/hosts.png)"
     parts["total failure"] = goals.table(total_failure(results["total_failure"]))
     parts["four guarantees"] = four_guarantees(results["guarantees"])
+    parts["ordinary records"] = ordinary(results.get("ordinary"))
     parts["guarantees"] = guarantees(results["guarantees"])
     parts["figures"] = readme(rows)
     parts["measured beside us"] = peers(results["peers"]["pairs"])
     return parts
+
+
+def ordinary(result: Result | None) -> str:
+    """Returns a row per workload of ordinary records: ours, Bytewax's best and the bare user code."""
+    if result is None:
+        return "No result is stored; `python -m benchmarks ordinary --json docs/benchmarks/ordinary.json` measures it."
+    figures = result["figures"]
+    rows = []
+    for name, workload in result["workloads"].items():
+        cells = [figures.get(f"{name}.{each}") for each in ORDINARY_COLUMNS]
+        rows.append([f"{name} ({workload['records']:,})", *("" if each is None else _spread(each) for each in cells)])
+    table = grid(["workload (records)", *ORDINARY_COLUMNS.values()], rows)
+    return f"{table}\n\n* `{result['command']}`: {origin(result)}"
 
 
 def readme(rows: Mapping[str, Row]) -> str:

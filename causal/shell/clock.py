@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -28,33 +28,77 @@ class SystemEnvironment:
 OFFSET = "clock_offset"
 """The file in a host's job directory with the offset of its clock to the supervisor's, in nanoseconds."""
 
-_offset_ns = 0
+SLEW = 500
+"""A corrected clock gains or loses one unit in so many: more than two clocks can drift apart, and never backwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """The offset of this host's clock, on its way from one measurement to the next."""
+
+    since_ns: int = 0
+    """The moment, of this host's clock, at which it left `start_ns`."""
+    start_ns: int = 0
+    goal_ns: int = 0
+
+    def at(self, local_ns: int) -> int:
+        """The offset at a moment of this host's clock."""
+        if self.start_ns == self.goal_ns:
+            return self.goal_ns
+        most_ns = max(0, local_ns - self.since_ns) // SLEW
+        return self.start_ns + max(-most_ns, min(most_ns, self.goal_ns - self.start_ns))
+
+    def toward(self, goal_ns: int, local_ns: int) -> Correction:
+        """The correction that continues from a moment of this host's clock to a new measurement."""
+        return Correction(local_ns, self.at(local_ns), goal_ns)
+
+
+_correction: Correction | None = None
+
+
+def _offset_at(local_ns: int) -> int:
+    return _correction.at(local_ns) if _correction is not None else 0
 
 
 def monotonic_ns() -> int:
     """Reads the clock that all processes of a job share: CLOCK_MONOTONIC, on another host moved to the supervisor's."""
-    return time.monotonic_ns() + _offset_ns
+    local_ns = time.monotonic_ns()
+    return local_ns + _offset_at(local_ns)
 
 
 def of_job(local_ns: int) -> int:
     """Returns a moment of this host's own clock (`time.monotonic_ns()`) in the job's time; 0 stays 0, for none."""
-    return local_ns + _offset_ns if local_ns else 0
+    return local_ns + _offset_at(local_ns) if local_ns else 0
 
 
 def of_host(job_ns: int) -> int:
     """Returns a moment of the job's time in this host's own clock."""
-    return job_ns - _offset_ns
+    return job_ns - _offset_at(time.monotonic_ns())
 
 
 def take_offset(directory: Path) -> None:
-    """Takes the offset that the agent has measured: once, as a clock that is moved later could go back."""
-    global _offset_ns
-    with suppress(FileNotFoundError, ValueError):
-        _offset_ns = int((directory / OFFSET).read_text())
+    """Takes the offset that the agent has measured: the first one at once, later ones so slowly that no time repeats.
+
+    Two clocks drift apart by seconds in a day, so a process takes it again and again.
+    """
+    global _correction
+    measured_ns = read_offset(directory)
+    if measured_ns is None:
+        return
+    before = _correction or Correction(start_ns=measured_ns, goal_ns=measured_ns)
+    _correction = before.toward(measured_ns, time.monotonic_ns())
+
+
+def read_offset(directory: Path) -> int | None:
+    """The offset that the agent has measured last; None on the supervisor's own host, or before the first one."""
+    try:
+        return int((directory / OFFSET).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def save_offset(directory: Path, offset_ns: int) -> None:
-    """Replaces the offset for processes that start from now on."""
+    """Replaces the offset, which the processes of the host take."""
     fresh = directory / (OFFSET + ".new")
     fresh.write_text(str(offset_ns))
     os.replace(fresh, directory / OFFSET)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
@@ -22,9 +23,16 @@ RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 EXTRA = "hosts"
 """The extra of the package that brings the client library."""
 
+READERS = 8
+"""The objects that are read at the same time."""
+
 Result = TypeVar("Result")
 
 _log = logging.getLogger("causal.depot")
+
+
+class Missing(CorruptData):
+    """An object that does not exist."""
 
 
 class Depot:
@@ -50,11 +58,10 @@ class Depot:
     def create(self, name: str, data: bytes) -> bool:
         """Creates an object; returns whether it is new.
 
-        After a failure that leaves open whether it was created it reads back and compares: an object with other
-        content is another writer's.
+        An object that is there may be this writer's own, from an attempt whose answer was lost: read it and compare.
 
         Raises:
-            Unavailable: the store does not answer; nothing may be assumed.
+            Unavailable: the store does not answer; it may be created, now or later.
         """
         try:
             self._api.put(self._store, self._path(name), data, mode="create")
@@ -78,15 +85,22 @@ class Depot:
         """Reads an object.
 
         Raises:
-            CorruptData: it does not exist.
+            Missing: it does not exist.
             Unavailable: the store does not answer.
         """
         try:
             return bytes(self._api.get(self._store, self._path(name)).bytes())
         except (FileNotFoundError, self._api.exceptions.NotFoundError):
-            raise CorruptData(f"{self.url}: {self._path(name)} is missing; restore it from a copy") from None
+            raise Missing(f"{self.url}: {self._path(name)} is missing; restore it from a copy") from None
         except (OSError, self._api.exceptions.BaseError) as problem:
             raise self._unavailable(name, "read", problem) from None
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """Reads objects, some of them at the same time; raises as `read`."""
+        if len(names) < 2:
+            return [self.read(name) for name in names]
+        with ThreadPoolExecutor(min(READERS, len(names))) as readers:
+            return list(readers.map(self.read, names))
 
     def names(self, folder: str) -> list[str]:
         """The names below a folder, sorted, as `read` takes them.
@@ -100,9 +114,28 @@ class Depot:
             raise self._unavailable(folder, "listed", problem) from None
         return sorted(str(PurePosixPath(path).relative_to(self._prefix)) for path in paths)
 
+    def folders(self) -> list[str]:
+        """The names of the folders at the prefix itself, sorted.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
+        try:
+            page = self._api.list_with_delimiter(self._store, str(self._prefix) + "/")
+        except (OSError, self._api.exceptions.BaseError) as problem:
+            raise self._unavailable("", "listed", problem) from None
+        return sorted(PurePosixPath(path).name for path in page["common_prefixes"])
+
     def remove(self, names: Iterable[str]) -> None:
-        """Removes objects; one that is missing is no error, and one that cannot be removed only costs space."""
-        for name in names:
+        """Removes objects, in one request where the store can; one that cannot be removed only costs space."""
+        left = list(names)
+        if len(left) > 1 and self.url.startswith("s3:"):
+            try:
+                self._api.delete(self._store, [self._path(name) for name in left])
+                return
+            except (OSError, self._api.exceptions.BaseError):
+                _log.info("%s: %d objects are removed one by one", self.url, len(left))
+        for name in left:
             try:
                 self._api.delete(self._store, self._path(name))
             except (FileNotFoundError, self._api.exceptions.NotFoundError):
@@ -151,18 +184,21 @@ def _client(url: str, retry_s: float) -> Any:
     try:
         from obstore.store import LocalStore, S3Store
     except ImportError:
-        raise PipelineError(f"--store needs a client; install it with: pip install 'causal-streams[{EXTRA}]'") from None
+        raise PipelineError(
+            f"a shared store needs a client; install it with: pip install 'causal-streams[{EXTRA}]'"
+        ) from None
     parts = urlsplit(url)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         try:
             return LocalStore(parts.path, mkdir=True)
         except (OSError, ValueError) as problem:
-            raise PipelineError(f"--store {url} cannot be used: {_line(problem)}") from None
+            raise PipelineError(f"the store {url} cannot be used: {_line(problem)}") from None
     if parts.scheme == "s3" and parts.netloc:
         retries: Any = {"retry_timeout": timedelta(seconds=retry_s)}
         return S3Store(parts.netloc, prefix=parts.path.strip("/") or None, retry_config=retries)
-    raise PipelineError(f"--store {url} is no store; give file:///DIRECTORY or s3://BUCKET/PREFIX")
+    raise PipelineError(f"{url} is no store; give file:///DIRECTORY or s3://BUCKET/PREFIX")
 
 
 def _line(problem: Exception) -> str:
-    return " ".join(str(problem).split())[:300] or type(problem).__name__
+    shown = str(problem).partition("Debug source:")[0]
+    return " ".join(shown.split())[:300] or type(problem).__name__

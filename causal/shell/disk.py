@@ -11,6 +11,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +42,8 @@ from causal.events import (
 )
 from causal.shell.depot import Depot
 from causal.shell.files import read_parts, remove, write_parts
-from causal.shell.stable import StableLogs
+from causal.shell.stable import StableLogs, StableStorage
+from causal.shell.stored_logs import StoredLogs
 from causal.shell.uploads import Uploads
 
 SNAPSHOT_SUFFIX, RECORDING_SUFFIX = ".snap", ".rec"
@@ -86,7 +88,9 @@ class Disk:
         self._incarnation = incarnation
         self._spill_directory = spill_directory
         self._sync = sync
-        self._stable = StableLogs(job_directory, task, incarnation, sync)
+        self._stable: StableStorage = StableLogs(job_directory, task, incarnation, sync)
+        if depot is not None:
+            self._stable = StoredLogs(depot, task, incarnation)
         self._requests: queue.SimpleQueue[Effect | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.wake, self._waker = os.pipe()
@@ -151,7 +155,10 @@ class Disk:
         if isinstance(effect, WriteSnapshot):
             return self._write_snapshot(effect.epoch, effect.parts)
         if isinstance(effect, AppendStable | BeginStable | ReadStable | TruncateStable):
-            return self._keep_stable(effect)
+            if self.uploads is None:
+                return self._keep_stable(effect)
+            self.uploads.perform(partial(self._keep_stable, effect), isinstance(effect, BeginStable | ReadStable))
+            return None
         if isinstance(effect, WriteRecording):
             self._write_recording(effect)
             return None

@@ -105,6 +105,13 @@ def parts_of(content: bytes, where: str, digest: str | None = None) -> list[byte
     return parts
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Replaces a small file in one step: a reader sees the old text or the new one."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    os.replace(fresh, path)
+
+
 def remove(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)

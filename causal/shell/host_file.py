@@ -9,12 +9,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from causal.errors import PipelineError
-from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
+from causal.shell.roster import ROSTER, KeyPair, Roster, load_key, mark_of
 
 FILE = "host.json"
 INCARNATION = "incarnation.json"
 BEGAN = "began"
 """The file with the time at which the first source began to read: sources compute from it which records are due."""
+
+SIGN = "alive.json"
+"""The file that an agent renews as long as it lives: whether it takes part in the job."""
+
+TERM = "term"
+"""The file with the highest leadership term of which the host has heard."""
 
 KEY = "host.key"
 """A copy of the host's key, readable by its user alone; none where a job speaks plainly over loopback."""
@@ -25,7 +31,7 @@ class HostFile:
     """Written by `causal agent`, read by the agent and by every worker of the host.
 
     Attributes:
-        join: the supervisor's address.
+        join: the addresses of the supervisor and its successors, as `causal.shell.seats` reads them.
         address: the address at which other hosts reach the processes of this one.
         session: the mark of this life of the host's processes.
     """
@@ -38,6 +44,10 @@ class HostFile:
     zone: str
     machine: str
     labels: dict[str, str]
+    version: str = ""
+    """The version of the package here."""
+    drain_s: float = 0.0
+    """The time that the host's tasks have to move to other hosts when it is asked to end."""
 
     def save(self, directory: Path) -> None:
         """Replaces the file atomically."""
@@ -64,6 +74,12 @@ def keys_of(directory: Path) -> tuple[KeyPair | None, Roster]:
     if not (directory / KEY).exists():
         return None, Roster({})
     return load_key(directory / KEY), Roster.load(directory / ROSTER)
+
+
+def roster_mark(directory: Path) -> str:
+    """The mark of the roster in a host's job directory; empty if there is none."""
+    path = directory / ROSTER
+    return mark_of(path.read_text()) if path.exists() else ""
 
 
 class RosterFile:
@@ -108,6 +124,24 @@ def save_began(directory: Path, began_ns: int) -> None:
     """Writes the time at which the job began to read, unless a process of this host has."""
     with suppress(FileExistsError), open(directory / BEGAN, "x") as file:
         file.write(str(began_ns))
+
+
+def save_sign(directory: Path, joined: bool) -> None:
+    """Renews the host's sign of life."""
+    _replace(directory / SIGN, json.dumps({"joined": joined}))
+
+
+def read_term(directory: Path) -> int:
+    """The highest leadership term of which this host has heard; 0 for none."""
+    try:
+        return int((directory / TERM).read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def save_term(directory: Path, term: int) -> None:
+    """Remembers the term for an agent that is started again, and for the tether."""
+    _replace(directory / TERM, str(term))
 
 
 def _replace(path: Path, text: str) -> None:

@@ -2,7 +2,8 @@
 
 A key file (`b.key`) is secret and readable by its user alone.  The roster (`hosts.toml`) is public: a table per host
 with its public key, and, where the supervisor is to know it, `slots`, `zone` and `labels`.  The table `supervisor` is
-the supervisor's own.  A host that is not in the roster, or is `revoked` there, takes no part.
+the supervisor's own, and `supervisor-…` those of its successors, each with the address at which it would `listen`.  A
+host that is not in the roster, or is `revoked` there, takes no part.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from causal.errors import PipelineError
 
 ROSTER = "hosts.toml"
 SUPERVISOR = "supervisor"
-"""The name of the supervisor's own key; no host may have it."""
+"""The name of the supervisor's own key, and before a hyphen the beginning of its successors'; no host may have it."""
 
 FILE_BYTES_MAX = 1 << 20
 HOSTS_MAX = 10_000
@@ -47,6 +49,13 @@ class Member:
     slots: int | None = None
     zone: str | None = None
     labels: Mapping[str, str] | None = None
+    listen: str | None = None
+    """The address at which agents join it, of a supervisor."""
+
+
+def is_supervisor(name: str) -> bool:
+    """Whether the key of that name is a supervisor's."""
+    return name == SUPERVISOR or name.startswith(f"{SUPERVISOR}-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,13 @@ class Roster:
 
     @property
     def hosts(self) -> list[Member]:
-        """The members without the supervisor."""
-        return [member for member in self.members.values() if member.name != SUPERVISOR]
+        """The members without the supervisors."""
+        return [member for member in self.members.values() if not is_supervisor(member.name)]
+
+    @property
+    def supervisors(self) -> list[Member]:
+        """The supervisor and its successors."""
+        return [member for member in self.members.values() if is_supervisor(member.name)]
 
     @classmethod
     def read(cls, text: str, where: str) -> Roster:
@@ -109,12 +123,12 @@ def _member(name: str, table: Any, where: str) -> tuple[Member, bool]:
     if problem is not None:
         raise PipelineError(f"{where}: host {name[:80]!r}: {problem}")
     labels = table.get("labels")
-    member = Member(name, table["public"], table.get("slots"), table.get("zone"), labels)
+    member = Member(name, table["public"], table.get("slots"), table.get("zone"), labels, table.get("listen"))
     return member, table.get("revoked", False)
 
 
 def _problem_of(table: Mapping[str, Any]) -> str | None:
-    known = {"public": str, "slots": int, "zone": str, "labels": dict, "revoked": bool}
+    known = {"public": str, "slots": int, "zone": str, "labels": dict, "revoked": bool, "listen": str}
     for name, value in table.items():
         if name not in known:
             return f"unknown setting {name!r:.40}; known are {', '.join(known)}"
@@ -127,6 +141,21 @@ def _problem_of(table: Mapping[str, Any]) -> str | None:
     if not all(type(value) is str for value in table.get("labels", {}).values()):
         return "labels have texts as values"
     return None
+
+
+def read_rosters(paths: Sequence[Path]) -> tuple[Roster, str]:
+    """Reads the files that together are one roster; returns it and its text.
+
+    Raises:
+        PipelineError: one cannot be read, or together they are no roster, for example because both have a host.
+    """
+    text = "\n".join(_text(path) for path in paths)
+    return Roster.read(text, " and ".join(map(str, paths))), text
+
+
+def mark_of(text: str) -> str:
+    """The mark of a roster by which both ends notice that one has another; empty for none."""
+    return blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 
 
 def load_key(path: Path) -> KeyPair:
@@ -168,10 +197,21 @@ def save_key(folder: Path, key: KeyPair) -> Path:
             file.write(f'# Secret: the process that has this file is {key.name}.\nname = "{key.name}"\n')
             file.write(f'public = "{key.public}"\nsecret = "{key.secret}"\n')
         with open(roster, "a") as file:
-            file.write(f'[{key.name}]\npublic = "{key.public}"\n\n')
+            file.write(_table_of(key))
     except OSError as problem:
         raise PipelineError(f"{problem.filename or folder} cannot be written: {problem.strerror}") from None
     return path
+
+
+def save_members(path: Path, keys: Iterable[KeyPair]) -> None:
+    """Replaces a roster by one with the public halves of these keys, atomically."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text("".join(map(_table_of, keys)))
+    os.replace(fresh, path)
+
+
+def _table_of(key: KeyPair) -> str:
+    return f'[{key.name}]\npublic = "{key.public}"\n\n'
 
 
 def _text(path: Path) -> str:

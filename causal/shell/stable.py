@@ -16,6 +16,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import xxhash
 
@@ -39,21 +40,55 @@ def framed(delta: LogDelta) -> bytes:
     return b"".join((head, _CHECK.pack(xxhash.xxh3_64_intdigest(head + delta.bytes)), delta.bytes))
 
 
+def unframed(stored: bytes, place: int) -> tuple[int, bytes, int] | None:
+    """Returns (offset, bytes, place behind it) of the record at a place; None if it is incomplete or damaged."""
+    start = place + _HEAD_BYTES
+    if len(stored) < start:
+        return None
+    head = stored[place : place + _HEAD.size]
+    offset, length = _HEAD.unpack(head)
+    body = stored[start : start + length]
+    (check,) = _CHECK.unpack_from(stored, place + _HEAD.size)
+    if len(body) < length or check != xxhash.xxh3_64_intdigest(head + body):
+        return None
+    return offset, body, start + length
+
+
 def prefix_of(stored: bytes) -> bytes:
     """Returns the log from offset 0 as far as complete consecutive records have it."""
     prefix = bytearray()
     place = 0
-    while len(stored) - place >= _HEAD_BYTES:
-        head = stored[place : place + _HEAD.size]
-        offset, length = _HEAD.unpack(head)
-        start = place + _HEAD_BYTES
-        body = stored[start : start + length]
-        (check,) = _CHECK.unpack_from(stored, place + _HEAD.size)
-        if offset != len(prefix) or len(body) < length or check != xxhash.xxh3_64_intdigest(head + body):
-            break
+    while (record := unframed(stored, place)) is not None and record[0] == len(prefix):
+        _, body, place = record
         prefix += body
-        place = start + length
     return bytes(prefix)
+
+
+class StableStorage(Protocol):
+    """The place of the determinants of one incarnation of one task; used by one thread."""
+
+    def read(self) -> list[LogDelta]:
+        """Reads what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
+
+    def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
+        """Begins this incarnation's log with these bytes, from offset 0 per epoch, in one step; removes older ones.
+
+        Raises:
+            Unavailable: it could not; older ones are unchanged.
+        """
+
+    def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
+        """Writes these bytes; returns the extents that are written, also if a later write failed.
+
+        Raises:
+            Unavailable: none could be written.
+        """
+
+    def truncate(self, epoch: int) -> None:
+        """Removes what was written of earlier epochs."""
+
+    def close(self) -> None:
+        """Releases what it has open."""
 
 
 class StableLogs:

@@ -16,7 +16,7 @@ from operators.builder.pipeline import Pipeline
 from operators.engine.chain import FusedChain
 from operators.engine.fusion import Group, fuse
 from operators.engine.requests import DIRECTORY as REQUESTED
-from operators.engine.requests import RequestStore
+from operators.engine.requests import RequestStore, SharedRequestStore
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
 from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers
@@ -25,6 +25,7 @@ from operators.sinks.contract.refusals import RefusedRows, refusing
 from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.files.staged import DIRECTORY as STAGED
 from operators.sinks.files.staged import StagedStore
+from operators.sinks.objects.refused_objects import RefusedObjects
 from operators.sources.source import Companion, PartitionReader, SourceContext
 from operators.stage.branch import Input
 from operators.stage.failures import Failures
@@ -233,6 +234,8 @@ class Plan:
         """The store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
         task = self.topology.tasks[channel.source].name
+        if channel.carries_requests and self._config.store:
+            return SharedRequestStore(task, self._config.store, self._config.place_in_store)
         if channel.carries_requests:
             return RequestStore(task, job_directory / REQUESTED, self._config.durability == "os")
         if channel.source == self._letter_task:
@@ -240,8 +243,7 @@ class Plan:
         else:
             node, letters = self._group_of[channel.source].root, None
             if self._letter_task is not None:
-                directory = self._letter_directory(job_directory)
-                letters = RefusedRows(directory, task, self._config.run, not self._config.dead_letters)
+                letters = self._letters_of_rows(job_directory, task)
             store = refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
         if self._config.guarantee != "epoch":
             return store
@@ -250,9 +252,26 @@ class Plan:
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.files.jsonlines import JsonLinesSink
 
+        if url := self._letter_url:
+            return JsonLinesSink(url)
         sink = JsonLinesSink(self._letter_directory(job_directory), durability=self._config.durability)
         sink.private = not self._config.dead_letters
         return sink
+
+    def _letters_of_rows(self, job_directory: Path, task: str) -> RefusedRows | RefusedObjects:
+        """The place of letters for rows that the store of that sink task refuses."""
+        if url := self._letter_url:
+            return RefusedObjects(url, task, self._config.run)
+        private = not self._config.dead_letters
+        return RefusedRows(self._letter_directory(job_directory), task, self._config.run, private)
+
+    @property
+    def _letter_url(self) -> str:
+        """The URL of the dead letters, where the job's hosts share a store; empty where they are files."""
+        config = self._config
+        return (
+            "" if config.dead_letters or not config.store else f"{config.store}/{config.place_in_store}/{DEAD_LETTERS}"
+        )
 
     def _letter_directory(self, job_directory: Path | None) -> Path:
         path = self._config.dead_letters
@@ -347,11 +366,11 @@ class Plan:
             name, sink = self.topology.tasks[task].name, group.root.subject
             if group.root.kind == "sink" and not sink.everywhere:
                 reasons.append((name, f"{type(sink).__name__} keeps its rows on the machine of its task"))
-            if task in self._requests:
+            if task in self._requests and not self._config.store:
                 reasons.append((name, "the answers to its calls are kept on the machine of its task"))
             if group.root.kind == "source" and not group.root.subject.everywhere:
                 reasons.append((name, f"{type(group.root.subject).__name__} ingests on the machine of its task"))
-        if self._letter_task is not None:
+        if self._letter_task is not None and not self._letter_url:
             letters = self.topology.tasks[self._letter_task].name
             reasons.append((letters, "dead letters are kept on the machine of their task"))
         return reasons

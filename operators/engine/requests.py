@@ -2,19 +2,22 @@
 
 The outside world acts on a request as soon as it arrives, so a request is an effect like a row: it may leave only when
 what it depends on is held by a process or store that survives the task and all its neighbours.  The store is one
-journal per task in the job's directory.  A bundle is one appended record; there are no rows to keep, their keys are
-only compared.
+journal per task, in the job's directory or in the storage that its hosts share.  A bundle is one appended record; there
+are no rows to keep, their keys are only compared.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from operators.sinks.files.journaled_store import WithdrawingJournaledStore
-from operators.sinks.files.ledger import Ledger, ledger_in
+from causal.shell.depot import Depot
+from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
+from operators.sinks.journaled.ledger import Ledger, ledger_in
+from operators.sinks.journaled.locked_journal import LockedJournal
+from operators.sinks.journaled.shared_journal import SharedJournal
 
 DIRECTORY = "requests"
-"""The directory of the journals, in that of the job."""
+"""The directory of the journals, in that of the job, or in the place of the run."""
 BUSY_MS = 2000
 
 
@@ -26,12 +29,28 @@ class RequestStore(WithdrawingJournaledStore):
         sync: whether a bundle is on the disk before its requests leave.
     """
 
+    _journal: LockedJournal
+
     def __init__(self, task: str, directory: Path, sync: bool) -> None:
         path = directory / f"{task.replace('/', '-')}.journal"
-        super().__init__(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync)
+        super().__init__(task, LockedJournal(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync), path)
 
     def _claim(self) -> Ledger:
         path = self._journal.path
         if self._journal.is_there and ledger_in(path).account.run != self._run:
             path.unlink()  # of a run whose state was replaced
         return super()._claim()
+
+
+class SharedRequestStore(WithdrawingJournaledStore):
+    """The requests of one task of a job of several hosts; a `causal.ports.WithdrawingStore`.  One thread at a time.
+
+    Args:
+        url: of the storage that the hosts share.
+        place: of the run, in it.
+    """
+
+    def __init__(self, task: str, url: str, place: str) -> None:
+        folder = f"{DIRECTORY}/{task.replace('/', '-')}"
+        shown = f"{url}/{place}"
+        super().__init__(task, SharedJournal(task, folder, shown, lambda: Depot(url, place)), shown)

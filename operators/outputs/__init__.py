@@ -17,6 +17,8 @@ from causal.records.vectors import require_arrow
 from operators.outputs.lines import LinesOutput
 from operators.outputs.output import Output, Piece
 from operators.outputs.sqlite_output import SqliteOutput
+from operators.sinks.objects.object_place import connected, kind_of, known_runs, shared_url
+from operators.sinks.objects.object_reading import ObjectLinesOutput
 
 __all__ = ["Output", "Piece", "open_output"]
 
@@ -26,11 +28,14 @@ _OF_PARQUET = "_causal"
 
 
 def open_output(path: str | os.PathLike[str]) -> Output:
-    """The reader for what lies at `path`; nothing is read of it yet.
+    """The reader for what lies at `path`, or at the URL of a shared store; nothing is read of it yet.
 
     Raises:
+        Unavailable: the shared store does not answer.
         PipelineError: there is nothing that a sink wrote whose output can be read back.
     """
+    if isinstance(path, str) and (url := shared_url("open_output", path, None)):
+        return _in_store(url)
     place = Path(path).absolute()
     wanted = "give the file of a SqliteSink, or the directory of a JsonLinesSink or a ParquetSink"
     if not place.exists():
@@ -48,3 +53,16 @@ def open_output(path: str | os.PathLike[str]) -> Output:
         if file.read(len(_SQLITE)) != _SQLITE:
             raise PipelineError(f"{place} is not a file of a sink: {wanted}")
     return SqliteOutput(place)
+
+
+def _in_store(url: str) -> Output:
+    depot = connected(url)
+    runs = known_runs(depot)
+    if not runs:
+        raise PipelineError(f"{url} has no rows of a sink; give the URL of one, once its job has begun")
+    if kind_of(depot, runs[-1]) != "parquet":
+        return ObjectLinesOutput(depot)
+    require_arrow("reading Parquet files")
+    from operators.sinks.parquet.parquet_reading import ObjectParquetOutput
+
+    return ObjectParquetOutput(depot)

@@ -14,7 +14,7 @@ from typing import Any
 
 from causal.errors import CorruptData, PipelineError
 from operators.outputs.output import Piece
-from operators.sinks.files.ledger import covered, ledger_in
+from operators.sinks.journaled.ledger import covered, ledger_in
 
 LINES_AT_ONCE = 5000
 _SCANNED_BYTES = 1 << 20

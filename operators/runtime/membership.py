@@ -117,7 +117,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A neighbour upstream is at that endpoint, on another host: only that host is heard for it."""
+    """A neighbour upstream is at that endpoint: only the host that it names is heard for it, or none but this one."""
 
     task: int
     endpoint: str
@@ -159,6 +159,8 @@ class Vitals:
     """The activity that the process has been busy with for a while."""
     wanted_epoch: int = 0
     """The checkpoint that should complete now, because the task keeps so much until then; 0 for none."""
+    uploading: tuple[int, str] | None = None
+    """The time since which a snapshot is on its way to the shared store, and the problem, where that takes long."""
 
 
 class Membership:
@@ -249,6 +251,8 @@ class Membership:
             facts["waiting"] = list(vitals.waiting)
         if vitals.doing is not None:
             facts["doing"] = vitals.doing.message()
+        if vitals.uploading is not None:
+            facts["uploading"] = list(vitals.uploading)
         if vitals.wanted_epoch:
             facts["wanted_epoch"] = vitals.wanted_epoch
         if now_ns >= self._peers_due_ns:
@@ -314,7 +318,7 @@ class Membership:
         introduced = Feed(PeerUp(index, command.incarnation, command.endpoint.startswith("tcp")))
         if index in self._topology.downstream(self.task):  # type: ignore[arg-type]
             return [Dial(index, command.endpoint), introduced]
-        return [Place(index, command.endpoint), introduced] if "@" in command.endpoint else [introduced]
+        return [Place(index, command.endpoint), introduced] if self._remote else [introduced]
 
     def _peer_down(self, command: commands.PeerDown, now_ns: int) -> list[Act]:
         if self.serving:

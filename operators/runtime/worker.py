@@ -24,7 +24,7 @@ from typing import Any
 
 import zmq
 
-from causal.commands import read_command
+from causal.commands import HighestTerm
 from causal.config import JobConfig
 from causal.errors import (
     CausalError,
@@ -57,7 +57,6 @@ from causal.shell.transport import Transport
 from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
 from causal.task.performer import Reader
-from causal.task.recovery import State
 from causal.task.task import TaskProtocol
 from operators.builder.loading import load_of_job
 from operators.capture.install import install
@@ -168,6 +167,7 @@ class Worker:
             slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals,
             self.transport.remote,
         )  # fmt: skip
+        self.terms = HighestTerm()
         self.witness: Witness | None = None
         self.following: Image | None = None
         self.loading: _Loading | None = None
@@ -190,11 +190,14 @@ class Worker:
 
     @property
     def label(self) -> str:
-        """The name of the process in its log: the task that it runs, or its slot while it is a standby."""
+        """The name of the process in its log: the task that it runs, or its slot while it is a standby.
+
+        Whether that replays is the question that also mutes `ctx.log`, so no line of that is of a replay.
+        """
         if self.driver is None:
             return self.slot
         task = self.driver.task
-        return f"{task.name} (replay)" if task.recovery.state is State.REPLAYING else task.name
+        return f"{task.name} (replay)" if task.schedule.replaying else task.name
 
     # -- control plane -------------------------------------------------------------------------------
 
@@ -237,6 +240,7 @@ class Worker:
             checked,
             self.driver.waiting,
             wanted_epoch=protocol.retention.wanted_epoch,
+            uploading=self.disk.uploads.waiting if self.disk is not None and self.disk.uploads is not None else None,
         )
 
     def _loaded_so_far(self) -> Activity | None:
@@ -315,13 +319,14 @@ class Worker:
         """Take the messages of the supervisor."""
         while True:
             try:
-                command = read_command(decode(self.control.recv(zmq.NOBLOCK)))
+                command = self.terms.read_command(decode(self.control.recv(zmq.NOBLOCK)))
             except zmq.Again:
                 return
             except PeerViolation as problem:
                 say(f"dropped a control message: {problem}")
                 continue
-            self.handle(Commanded(command))
+            if command is not None:
+                self.handle(Commanded(command))
 
     def load(self, act: Load) -> None:
         """Load the state of a task, in the steps of `_load_more`."""
@@ -504,6 +509,7 @@ class Worker:
     def _check_root(self, now_ns: int) -> None:
         """End when `causal run` has been gone for a while: it holds the lock of the job as long as it lives."""
         self.root_check_due_ns = now_ns + CHECK_ROOT_NS
+        take_offset(self.directory)
         try:
             with open(self.directory / "lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

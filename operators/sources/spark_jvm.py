@@ -45,10 +45,10 @@ class SparkJvm:
 
     Args:
         work: directory for everything that Spark writes while it runs; emptied first.
-        lock: descriptor of the driver's lock, which the JVM inherits.
+        lock: descriptor of the driver's lock, which the JVM inherits; None where drivers need none.
     """
 
-    def __init__(self, work: Path, lock: int) -> None:
+    def __init__(self, work: Path, lock: int | None) -> None:
         self._lock = lock
         self._process: subprocess.Popen[bytes] | None = None
         self.work = work
@@ -57,8 +57,11 @@ class SparkJvm:
             directory.mkdir(parents=True)
         (work / "conf" / "log4j2.properties").write_text(_LOGGING)
 
-    def start(self, conf: Mapping[str, str], spark_home: Path, java_home: Path) -> None:
+    def start(self, conf: Mapping[str, str], spark_home: Path, java_home: Path, python: str = sys.executable) -> None:
         """Start the JVM and leave its address where PySpark looks for a gateway that runs already.
+
+        Args:
+            python: the Python of executors.
 
         Raises:
             Unavailable: it ended or did not answer; its own words are on standard error.
@@ -76,7 +79,7 @@ class SparkJvm:
             "SPARK_LOCAL_DIRS": str(self.work / "local"),
             "SPARK_CONNECT_MODE": "0",
             "JAVA_HOME": str(java_home),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address),
         }
@@ -88,8 +91,8 @@ class SparkJvm:
             stdin=subprocess.PIPE,
             stdout=sys.stderr.fileno(),
             env=environment,
-            pass_fds=[self._lock],
-            preexec_fn=_die_with(os.getpid()),
+            pass_fds=[] if self._lock is None else [self._lock],
+            preexec_fn=die_with(os.getpid()),
         )
         deadline = time.monotonic() + START_WAIT_S
         while not address.exists():
@@ -131,7 +134,7 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """Returns a function for a child, before it becomes another program, that ties its life to that of its parent."""
     prctl = ctypes.CDLL(None).prctl
 

@@ -14,9 +14,10 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from causal.errors import OperatorFailed, invariant
-from causal.records.values import NotCarried, decode, encode
-from operators.records.keys import canonical_keys, key_groups_of
+from causal.records.values import NotCarried, encode
+from operators.records.keys import key_groups_of
 from operators.records.ownership import SCALARS
+from operators.state.fragments import Entry, packed, unpacked
 
 UNDIVIDED = -2
 """The value in the place of a fragment's key group for entries of any group."""
@@ -30,9 +31,6 @@ LARGE_BYTES = 1 << 20
 LARGE_SEARCHES_MAX = 16
 """The number of large fragments of a table that are searched for such a value."""
 _log = logging.getLogger("causal.state")
-
-Entry = tuple[list[Any], list[Any], list[Any]]
-"""A fragment: keys, what is written for each, and keys that are gone."""
 
 
 class Cold(Protocol):
@@ -200,12 +198,6 @@ class StateTable(KeyedTable):
                 yield ABSENT
 
 
-def unpacked(fragment: bytes) -> Entry:
-    """The entry of a fragment, with canonical keys: older versions kept the keys that came."""
-    keys, values, gone = decode(fragment)
-    return canonical_keys(keys), values, gone
-
-
 class TableJob:
     """A job that encodes the pending keys of one table into fragments, per key group if they are to be `divided`."""
 
@@ -295,7 +287,7 @@ def _encoded(table: KeyedTable, entry: Entry) -> bytes:
         OperatorFailed: something in it cannot be carried.
     """
     try:
-        fragment = encode(list(entry))
+        fragment = packed(entry)
     except NotCarried:
         _blame(table, *entry)
         raise

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from causal.errors import CorruptData
-from operators.state.keyed_tables import ABSENT, unpacked
+from operators.state.fragments import unpacked
+from operators.state.keyed_tables import ABSENT
 from operators.state.schema import Read
 from operators.state.values import TypedTable
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from operators.state.keyed_tables import ABSENT, unpacked
+from operators.state.fragments import unpacked
+from operators.state.keyed_tables import ABSENT
 from operators.state.schema import Read
 from operators.state.values import TypedTable
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from operators.state.keyed_tables import ABSENT, KeyedTable, unpacked
+from operators.state.fragments import unpacked
+from operators.state.keyed_tables import ABSENT, KeyedTable
 from operators.state.schema import Codec, Read
 from operators.state.ttl import Expiry
 

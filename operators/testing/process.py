@@ -16,6 +16,7 @@ from operators.kinds.process.outside_calls import askers_of
 from operators.sources.source import Read
 from operators.testing import cluster
 from operators.testing.cluster import Segments
+from operators.testing.stable_files import StableEffect
 
 if TYPE_CHECKING:
     from operators.testing.world import World
@@ -71,6 +72,11 @@ class MemoryDisk(Segments):
 
     def ask(self, effect: DiskEffect) -> None:
         """Perform an effect."""
+        if isinstance(effect, StableEffect):
+            answer = self._world.stable.perform(effect, *self._process.life)
+            if answer is not None:
+                self.answer(answer)
+            return
         if not isinstance(effect, WriteSnapshot):
             super().ask(effect)
             return

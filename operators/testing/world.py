@@ -35,6 +35,7 @@ from operators.testing.cluster import Cluster
 from operators.testing.inputs import Partition
 from operators.testing.outside import MemoryStore
 from operators.testing.process import CalledAtOnce, CountedChain, MemoryDisk, MemoryReader, Process
+from operators.testing.stable_files import StableFiles
 
 
 class World(Cluster[Process]):
@@ -73,6 +74,7 @@ class World(Cluster[Process]):
         """The tasks that have acknowledged the checkpoint under way, with the files that restore it."""
         self.snapshots: dict[tuple[int, int], tuple[list[bytes], int]] = {}
         """The parts of each snapshot and the count of records received until then, by (task, epoch)."""
+        self.stable = StableFiles()
         self.later: list[Callable[[], None]] = []
         """The operations that the disk has still to do."""
         self._files: dict[int, tuple[SnapshotFile, ...]] = {}

@@ -20,7 +20,8 @@ from causal.errors import Unavailable
 from causal.shell.processlog import parsed
 from standby.host.forks import ForkServer
 from standby.host.parentage import PARENT
-from standby.host.processes import JOB_MARK, SLOT_MARK, has_ended, marked, open_process, send_signal, start_time
+from standby.host.processes import has_ended, marked, open_process, send_signal, start_time
+from standby.host.room import JOB_MARK, SLOT_MARK
 
 _log = logging.getLogger("standby.agent")
 

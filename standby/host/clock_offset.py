@@ -12,15 +12,23 @@ from collections import deque
 SAMPLES = 64
 """The round trips that the offset is chosen from: clocks drift apart, so old ones are dropped."""
 
+SETTLED_SAMPLES = 10
+"""Round trips after which one is probably short."""
+
 
 class ClockOffset:
-    """The offset that turns a time of this host into one of the supervisor, in nanoseconds."""
+    """The offset that turns a time of this host into one of the supervisor, in nanoseconds.
 
-    def __init__(self) -> None:
+    Args:
+        measured_ns: what an agent before this one has measured last, on the same clock.
+    """
+
+    def __init__(self, measured_ns: int | None = None) -> None:
         self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
-        self.offset_ns = 0
+        self.known = measured_ns is not None
+        self.offset_ns = measured_ns or 0
         self.error_ns = 0
-        """The largest possible error of the offset."""
+        """The largest possible error of the offset; 0 before the first sample."""
 
     def sample(self, sent_ns: int, at_ns: int, received_ns: int) -> None:
         """Takes one round trip: sent and received here, answered there in between."""
@@ -30,7 +38,9 @@ class ClockOffset:
         self._samples.append((round_trip_ns, at_ns - (sent_ns + received_ns) // 2))
         shortest_ns, self.offset_ns = min(self._samples)
         self.error_ns = (shortest_ns + 1) // 2
+        self.known = True
 
     @property
-    def known(self) -> bool:
-        return bool(self._samples)
+    def settled(self) -> bool:
+        """Whether there are so many samples that the next ones need not come soon."""
+        return len(self._samples) >= SETTLED_SAMPLES

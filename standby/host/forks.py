@@ -1,5 +1,7 @@
 """The agent's end of the fork server, which forks workers so that they need not start an interpreter.
 
+The first server of an agent that was forked itself is there from the beginning (`standby.host.template`).
+
 A server that dies or does not answer in time is replaced, a few times.  A worker that it may have begun for the order
 that it has not answered is killed, and the caller starts an interpreter.
 """
@@ -10,15 +12,17 @@ import json
 import logging
 import os
 import select
+import signal
 import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from causal.shell.interpreter import module_command
-from standby.host.forkserver import ORDER_BYTES_MAX, READY, SERVER_SLOT, SLOT_BYTES_MAX
+from standby.host.forkserver import ORDER_BYTES_MAX, READY, SERVER_SLOT
 from standby.host.parentage import PARENT
-from standby.host.processes import SLOT_MARK, kill_marked
+from standby.host.processes import kill_marked
+from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
 READY_S = 5.0
 """The time that the first worker of a job waits for the server; a new interpreter would be ready by then."""
@@ -33,6 +37,41 @@ LOST_MAX = 3
 _log = logging.getLogger("standby.agent")
 
 
+class Forked:
+    """A child that was forked, with as much of `subprocess.Popen` as is needed here."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Returns the exit status, and None as long as it runs."""
+        return self._waited(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        """Returns the exit status, once it has ended."""
+        return self._waited(0)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, unless it was reaped."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _waited(self, options: int) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # reaped with all others
+                pid, status = self.pid, 0
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+inherited: list[tuple[Forked, socket.socket]] = []
+"""The server that this process has had since it was forked, until it is used."""
+
+
 class ForkServer:
     """The fork server of one agent, if there is one.
 
@@ -45,7 +84,7 @@ class ForkServer:
         self._job = job
         self._module = module
         self._environment = {**environment, SLOT_MARK: SERVER_SLOT, PARENT: str(os.getpid())}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._control: socket.socket | None = None
         self._ready = False
         self._lost = 0
@@ -58,6 +97,8 @@ class ForkServer:
     def begin(self) -> None:
         """Starts a server, if there is none and not too many were lost, without waiting until it has loaded."""
         if self._process is not None or self._lost >= LOST_MAX:
+            return
+        if inherited and self._use_inherited(*inherited.pop()):
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Workers overwrite this command line by their own, so it has to be longer than theirs.
@@ -77,6 +118,24 @@ class ForkServer:
             self._control = ours
         finally:
             theirs.close()
+
+    def _use_inherited(self, process: Forked, control: socket.socket) -> bool:
+        log = self._job / "logs" / "forkserver.log"
+        marks = (PARENT, JOB_MARK, SLOT_MARK)
+        environment = {name: value for name, value in self._environment.items() if name not in marks}
+        wanted = {"job": str(self._job), "module": self._module, "log": str(log), "environment": environment}
+        message = json.dumps(wanted).encode()
+        try:
+            if len(message) <= ORDER_BYTES_MAX:
+                control.send(message)
+                self._process, self._control = process, control
+                return True
+        except OSError:
+            pass  # it has ended
+        control.close()
+        process.kill()
+        process.wait()
+        return False
 
     def await_ready(self) -> None:
         """Waits until the server has loaded, for as long as a new interpreter would need."""

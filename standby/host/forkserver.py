@@ -1,12 +1,15 @@
-"""The fork server: a process that has loaded the modules that workers need, and forks a worker for each order.
+"""A fork server: a process that has loaded the modules of others, and forks one of these for each order.
 
     python -m standby.host.forkserver DESCRIPTOR MODULE PADDING
 
-An order is one message on the socket of that descriptor: {"argv", "slot", "log"}; the answer is {"pid"} or
-{"error"}.  The process of that pid is the agent's own child: it was forked by a process that ended at once, and
-the agent adopts orphans.  It has its own command line and marks from its first moment, its own session, its output
-in its log, and runs `MODULE.main()`.  A worker cannot distinguish this from a new interpreter: the server runs no
-thread, opens no context, uses no file of the user's, and ends with its agent.
+An order is one message on the socket of that descriptor: {"argv", "slot", "log"}; the answer is {"pid"} or {"error"}.
+The process of that pid is a child of the one that orders: it was forked by a process that ended at once, and who orders
+adopts orphans.  It has its own command line and marks from its first moment, its own session, its output in its log,
+and runs `MODULE.main()`.  It does not differ from a new interpreter: a server runs no thread, opens no context, uses no
+file of the user's, and ends with the process that it serves.
+
+`causal run` forks such a server from itself (`standby.host.template`) for the supervisor and the agent, and an agent
+that comes from there has one for its workers from the first moment.  Their orders have an environment and a directory.
 """
 
 from __future__ import annotations
@@ -14,25 +17,28 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
 from causal.shell.interpreter import module_command
-from standby.host.parentage import die_with_parent
-from standby.host.processes import SLOT_MARK
+from standby.host.parentage import PARENT, die_with_parent
+from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
-SLOT_BYTES_MAX = 64
 SERVER_SLOT = "forkserver".ljust(SLOT_BYTES_MAX, ".")
 """The server's own mark, as long as that of any slot, because a worker's mark overwrites it."""
 
 ORDER_BYTES_MAX = 1 << 16
 READY = b"ready"
+ADOPTION_S = 0.0002
+"""The interval at which a forked process looks whether the process between has ended."""
 
 _STAT_STRINGS = slice(45, 49)
 """The fields of /proc/PID/stat, behind the name, with the bounds of the arguments and of the environment."""
@@ -43,27 +49,33 @@ class Strings:
 
     def __init__(self) -> None:
         stat = Path("/proc/self/stat").read_bytes()
-        first, last, self._environment, end = map(int, stat[stat.rindex(b")") + 2 :].split()[_STAT_STRINGS])
+        first, last, begin, end = map(int, stat[stat.rindex(b")") + 2 :].split()[_STAT_STRINGS])
         self._arguments, self._bytes = first, last - first
-        environment = b"\0" + ctypes.string_at(self._environment, end - self._environment)
-        mark = b"\0" + SLOT_MARK.encode() + b"=" + SERVER_SLOT.encode() + b"\0"
-        self._at = environment.find(mark)
-        if self._at < 0:
-            raise PipelineError(f"the fork server has no {SLOT_MARK} in its environment; the agent starts it")
+        environment = ctypes.string_at(begin, end - begin)
+        self._marks: dict[str, tuple[int, int]] = {}
+        """Mark → where its value is, and the bytes that it may have."""
+        for name in (JOB_MARK, SLOT_MARK):
+            at = (b"\0" + environment).find(b"\0" + name.encode() + b"=")
+            if at < 0:
+                raise PipelineError(f"the fork server has no {name} in its environment; who starts it puts it there")
+            at += len(name) + 1
+            self._marks[name] = begin + at, environment.index(b"\0", at) - at
 
-    def replace(self, argv: Sequence[str], slot: str) -> None:
-        """Replaces the command line and the slot's mark; `PipelineError` if one is longer than before."""
-        command, mark = b"".join(os.fsencode(part) + b"\0" for part in argv), slot.encode()
-        if len(command) > self._bytes or len(mark) > SLOT_BYTES_MAX:
-            raise PipelineError(f"the command line of {slot} is too long for the fork server")
+    def show(self, argv: Sequence[str], **marks: str) -> None:
+        """Replaces the command line and the values of these marks; `PipelineError` if there is no room for one."""
+        command = b"".join(os.fsencode(part) + b"\0" for part in argv)
+        values = {name: os.fsencode(value) for name, value in marks.items()}
+        if len(command) > self._bytes or any(len(value) > self._marks[name][1] for name, value in values.items()):
+            raise PipelineError(f"the command line of {argv[-1]} is too long for the fork server")
         ctypes.memmove(self._arguments, command.ljust(self._bytes, b"\0"), self._bytes)
-        at = self._environment + self._at + len(SLOT_MARK) + 1
-        ctypes.memmove(at, mark.ljust(SLOT_BYTES_MAX, b"\0"), SLOT_BYTES_MAX)
-        os.environ[SLOT_MARK] = slot
+        for name, value in values.items():
+            at, room = self._marks[name]
+            ctypes.memmove(at, value.ljust(room, b"\0"), room)
+            os.environ[name] = marks[name]
 
 
 def _fork(order: Mapping[str, Any], strings: Strings) -> int:
-    """Forks a worker through a process between; returns its pid, or 0 in the worker itself; `OSError` on failure."""
+    """Forks a process through one between; returns its pid, or 0 in the new process itself; `OSError` on failure."""
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
@@ -74,16 +86,17 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
     os.close(write)
     with open(read, "rb") as answer:
         reply = answer.read()
-    os.waitpid(between, 0)  # now the worker is the agent's child
+    os.waitpid(between, 0)  # now the new process is a child of the one that orders
     if not reply.isdigit():
         raise OSError(reply.decode(errors="replace") or "the process between ended")
     return int(reply)
 
 
 def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
-    """Forks the worker, in the process between, and returns only in that worker."""
+    """Forks the ordered process, in the process between, and returns only in that process, once it is adopted."""
+    between = os.getpid()
     try:
-        strings.replace(order["argv"], order["slot"])
+        strings.show(order["argv"], **({SLOT_MARK: order["slot"]} if order["slot"] else {}))
         log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -95,12 +108,14 @@ def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
     if pid:
         os.write(write, b"%d" % pid)
         os._exit(0)
+    while os.getppid() == between:
+        time.sleep(ADOPTION_S)
 
 
 def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serves orders until the agent has closed its end; returns in each worker its order, and in the server None.
+    """Serves orders until the other end is closed; returns in each new process its order, and in the server None.
 
-    An agent that dies closes its end as well, perhaps before it has read an answer.
+    A process that dies closes its end as well, perhaps before it has read an answer.
     """
     try:
         control.send(READY)
@@ -115,7 +130,7 @@ def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
                 return order
             control.send(json.dumps({"pid": pid}).encode())
     except (ConnectionResetError, BrokenPipeError):
-        pass  # the agent has ended, and the next one starts a server of its own
+        pass  # who ordered has ended, and the next one starts a server of its own
     return None
 
 
@@ -132,25 +147,77 @@ def _loaded(name: str) -> Callable[[], int]:
     return begin
 
 
-def main(argv: list[str]) -> int:
-    """Runs the server, or in a forked process the worker; returns 0 when the agent has ended."""
-    die_with_parent()
-    try:
-        strings, begin = Strings(), _loaded(argv[1])
-    except PipelineError as problem:
-        print(f"fork server: {problem}", file=sys.stderr)
-        return 2
-    control = socket.socket(fileno=int(argv[0]))
+def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
+    """Serves orders with all that is shared frozen; returns in a new process its order, once that looks like its own.
+
+    In the server itself it returns None, when the other end is closed.
+    """
     gc.collect()
     gc.freeze()  # what is shared stays shared
     order = serve(control, strings)
     control.close()
     if order is None:
-        return 0
+        return None
     os.setsid()
-    sys.argv[:] = sys.orig_argv[:] = order["argv"]
-    sys.argv[: len(module_command(argv[1]))] = [sys.modules[argv[1]].__file__ or ""]
-    return begin()
+    argv: list[str] = order["argv"]
+    sys.argv[:] = sys.orig_argv[:] = argv
+    sys.argv[: len(module_command(""))] = [sys.modules[argv[len(module_command("")) - 1]].__file__ or ""]
+    return order
+
+
+def unbuffered() -> None:
+    """Has output of this process in its log at once, as PYTHONUNBUFFERED has it in a new interpreter."""
+    for name in ("stdout", "stderr"):
+        before = getattr(sys, name)
+        before.flush()
+        raw = io.FileIO(before.fileno(), "w", closefd=False)
+        stream = io.TextIOWrapper(raw, before.encoding, before.errors, write_through=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
+    """Runs the server of an agent, or in a forked process the worker; returns 0 when the agent has ended."""
+    try:
+        begin = _loaded(module)
+    except PipelineError as problem:
+        return _refused(problem)
+    return 0 if ordered(control, strings) is None else begin()
+
+
+def serve_forker(control: socket.socket, strings: Strings) -> int:
+    """Runs a server in a process that was just forked by its agent, whose first message is what that wants of it."""
+    os.environ[PARENT] = str(os.getppid())
+    die_with_parent()
+    wanted = json.loads(control.recv(ORDER_BYTES_MAX) or b"{}")
+    if not wanted:
+        return 0
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    log = os.open(wanted["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        strings.show(module_command(__name__), **{JOB_MARK: wanted["job"], SLOT_MARK: SERVER_SLOT})
+    except PipelineError as problem:
+        return _refused(problem)
+    return serve_workers(control, strings, wanted["module"])
+
+
+def _refused(problem: PipelineError) -> int:
+    print(f"fork server: {problem}", file=sys.stderr)
+    return 2
+
+
+def main(argv: list[str]) -> int:
+    """Runs the server, or in a forked process the worker; returns 0 when the agent has ended."""
+    die_with_parent()
+    try:
+        strings = Strings()
+    except PipelineError as problem:
+        return _refused(problem)
+    return serve_workers(socket.socket(fileno=int(argv[0])), strings, argv[1])
 
 
 if __name__ == "__main__":

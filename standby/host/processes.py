@@ -14,8 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-JOB_MARK, SLOT_MARK = "CAUSAL_JOB", "CAUSAL_SLOT"
-"""Environment variables of every process that an agent starts: the job's directory, and the slot."""
+from standby.host.room import JOB_MARK, SLOT_MARK
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from causal.errors import invariant
 from causal.task.activity import Activity
 from causal.topology import Topology
 from standby.supervision.effects import Record
+from standby.supervision.transitions import following
 
 
 class WorkerState(Enum):
@@ -140,6 +141,8 @@ class WorkerEntry:
     """The incarnation of each neighbour that its beats confirm; negative for `peer_down`."""
     waiting: tuple[int, str] | None = None
     """(since, reason) while its task waits for its store."""
+    uploading: tuple[int, str] | None = None
+    """(since, problem) while a snapshot takes long on its way to the shared store."""
 
     def endpoint_for(self, host: str) -> str:
         """The endpoint that a task on that host connects to; empty for none yet.
@@ -151,17 +154,20 @@ class WorkerEntry:
         scheme, separator, address = self.remote.partition("://")
         return f"{scheme}{separator}{self.host}@{address}" if self.remote else ""
 
-    def update(self, rollback: int, peers: Mapping[str, int] | None, waiting: tuple[int, str] | None) -> None:
+    def update(
+        self,
+        rollback: int,
+        peers: Mapping[str, int] | None,
+        waiting: tuple[int, str] | None,
+        uploading: tuple[int, str] | None,
+    ) -> None:
         """Takes what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
-        self.rollback, self.waiting = rollback, waiting
+        self.rollback, self.waiting, self.uploading = rollback, waiting, uploading
         self.peers_known = self.peers_known if peers is None else peers
 
     def step(self, trigger: str) -> None:
         """Takes the transition, which must be in the table."""
-        following = SLOT_TABLE.get((self.state, trigger))
-        invariant(following is not None, "no such transition of a slot", slot=self.name, state=self.state, on=trigger)
-        if following is not None:
-            self.state = following
+        self.state = following(SLOT_TABLE, self.state, trigger, self.name)
 
     @property
     def living(self) -> bool:
@@ -180,16 +186,15 @@ class TaskEntry:
     state: TaskState = TaskState.WAITING
     incarnation: int = 0
     slot: str = ""
+    host: str = ""
+    """The host of its last process; empty on one machine."""
     failures: int = 0
     """The failures in a row without a complete checkpoint between them; kills on request do not count."""
     finished: bool = False
 
     def step(self, trigger: str) -> None:
         """Takes the transition, which must be in the table."""
-        following = SEAT_TABLE.get((self.state, trigger))
-        invariant(following is not None, "no such transition of a task", task=self.name, state=self.state, on=trigger)
-        if following is not None:
-            self.state = following
+        self.state = following(SEAT_TABLE, self.state, trigger, self.name)
 
 
 class Assignments:
@@ -251,7 +256,7 @@ class Assignments:
         slot.task, slot.incarnation = seat.name, record["incarnation"]
         slot.following, slot.commanded_ns = None, 0
         slot.peers_sent.clear()
-        seat.slot, seat.incarnation = slot.name, record["incarnation"]
+        seat.slot, seat.host, seat.incarnation = slot.name, slot.host, record["incarnation"]
         self._never.pop(seat.name, None)
         self.up = self.up or not self._never
 

@@ -27,6 +27,11 @@ class Companions:
     def __contains__(self, slot: str) -> bool:
         return slot in self._calls
 
+    @property
+    def lacking(self) -> bool:
+        """Whether there is one that no agent has reported."""
+        return len(self._running) < len(self._calls)
+
     def record_beat(self, host: str, known: Iterable[str]) -> None:
         """Takes which processes the agent of a host knows, living or ended."""
         known = set(known)

@@ -8,6 +8,7 @@ from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry,
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Outbox
 from standby.supervision.hosts import Hosts, HostState
+from standby.supervision.placement import Placement
 from standby.supervision.recoveries import Timeline
 
 Kill = Callable[[WorkerEntry, str, int, Outbox], None]
@@ -27,10 +28,17 @@ class Draining:
     """
 
     def __init__(
-        self, hosts: Hosts, roster: Assignments, coordinator: Coordinator, timeline: Timeline, kill: Kill
+        self,
+        hosts: Hosts,
+        roster: Assignments,
+        placement: Placement,
+        coordinator: Coordinator,
+        timeline: Timeline,
+        kill: Kill,
     ) -> None:
         self._hosts = hosts
         self._roster = roster
+        self._placement = placement
         self._coordinator = coordinator
         self._timeline = timeline
         self._kill = kill
@@ -57,7 +65,7 @@ class Draining:
 
     def _replaceable(self, seat: TaskEntry) -> bool:
         """Whether a standby elsewhere has the state of the latest checkpoint; or none is needed, as it has ended."""
-        standby = self._roster.idle(seat.name) or self._roster.idle("")
+        standby = self._placement.candidate(seat.name)
         if standby is None or self._hosts[standby.host].state is not HostState.JOINED:
             return False
         return not standby.purpose or not self._coordinator.complete or standby.followed == self._coordinator.complete

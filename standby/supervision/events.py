@@ -20,6 +20,9 @@ from standby.supervision.effects import Record
 from standby.supervision.hosts import SLOTS_MAX
 from standby.supervision.task_counters import reason_invalid
 
+LOG_CHARACTERS_MAX = 1 << 18
+"""The most of one message with lines of logs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Beat:
@@ -57,6 +60,8 @@ class Beat:
     """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
     remote: str = ""
     """The endpoint for tasks on other hosts, `tcp://address:port`; empty in a job on one machine."""
+    uploading: tuple[int, str] | None = None
+    """(since, problem) while a snapshot takes long on its way to the shared store; the problem may be empty."""
 
     def __post_init__(self) -> None:
         problem = reason_invalid(self.counters)
@@ -174,6 +179,14 @@ class AgentBeat:
     """The incarnation of the host that the supervisor has given it."""
     clock_ns: int | None = None
     """The host's own clock when this was sent; the answer says when it was received."""
+    clock_error_ns: int | None = None
+    """The largest error of the supervisor's time as the host knows it; None before it does."""
+    leaving: bool = False
+    """Whether the host is asked to end, and waits until its tasks are elsewhere."""
+    roster: str = ""
+    """The mark of the roster that the host has."""
+    job_ns: int | None = None
+    """The same moment in the job's time, as the host knows it: a new supervisor takes it from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +202,18 @@ class HostHello:
     labels: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
     """The run of the job whose description the agent has."""
+    version: Annotated[str, Meta(max_length=64)] = ""
+    """The version of the package on the host."""
     clock_ns: int | None = None
     """The host's own clock when this was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLog:
+    """Whole lines of the logs of a host: for a file, and no concern of the supervisor's logic."""
+
+    host: str
+    text: Annotated[str, Meta(max_length=LOG_CHARACTERS_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,5 +277,8 @@ FromProcess = (
     | Admin | Replied
 )  # fmt: skip
 """An event that arrives as a control message."""
+
+FromHost = FromProcess | HostLog
+"""The same from another host, whose logs come the same way."""
 
 Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

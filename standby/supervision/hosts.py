@@ -14,13 +14,17 @@ from enum import Enum
 
 from causal.errors import invariant
 from standby.supervision.effects import Record
+from standby.supervision.transitions import following
 
 LOCAL = ""
 """The host of all processes of a job on one machine."""
 
-GATHER_NS, EXPECT_NS = 2_000_000_000, 10_000_000_000
+GATHER_NS, EXPECT_NS, CLUSTER_NS = 2_000_000_000, 10_000_000_000, 600_000_000_000
 """The time for which the first tasks wait for more hosts, counted from the first that has joined: where it is not known
-how many will come, and where some of the expected ones are missing."""
+how many will come, where some of the expected ones are missing, and where a cluster has to find room for them."""
+
+REPLACED_KEPT = 16
+"""The number of replaced sessions of a host that are remembered."""
 
 SLOTS_MAX = 10_000
 """The most processes that a host may offer room for."""
@@ -56,6 +60,8 @@ class HostEntry:
     """Rises with each join after a loss; 0 for `LOCAL`."""
     session: str = ""
     """The mark of one life of its agent's processes: another one means that they have all ended."""
+    replaced: tuple[str, ...] = ()
+    """The last sessions after which another one began: their agents are not the host any more."""
     slots: int = SLOTS_MAX
     """The number of processes that it has room for."""
     zone: str = ""
@@ -66,13 +72,14 @@ class HostEntry:
     """Time at which this supervisor last heard of its agent, or learnt of it."""
     beaten: bool = False
     """Whether its agent has beaten to this supervisor since it joined."""
+    version: str = ""
+    """The version of the package on it; empty if its agent does not say."""
+    clock_error_ns: int | None = None
+    """The largest error of times from it, as its last beat says; None before it has measured."""
 
     def step(self, trigger: str) -> None:
         """Takes the transition, which must be in the table."""
-        following = HOST_TABLE.get((self.state, trigger))
-        invariant(following is not None, "no such transition of a host", host=self.name, state=self.state, on=trigger)
-        if following is not None:
-            self.state = following
+        self.state = following(HOST_TABLE, self.state, trigger, self.name)
 
     @property
     def living(self) -> bool:
@@ -86,13 +93,17 @@ class Hosts:
         several: hosts join over the network; otherwise `LOCAL` is there from the start, and is the only one.
         timeout_ns: silence of an agent that counts as the death of its host.
         expected: the number of hosts that are to join.
+        expect_ns: how long the first tasks wait for those of them that are missing.
     """
 
-    def __init__(self, several: bool, timeout_ns: int, expected: int = 0) -> None:
+    def __init__(self, several: bool, timeout_ns: int, expected: int = 0, expect_ns: int = EXPECT_NS) -> None:
         self.several = several
         self._timeout_ns = timeout_ns
         self._expected = expected
+        self._expect_ns = expect_ns
         self._gathering_ns = 0
+        self._look_ns = 0
+        """No host counts as dead before this moment: beats and joins only move it later."""
         self._all: dict[str, HostEntry] = {}
         if not several:
             self._all[LOCAL] = HostEntry(LOCAL, HostState.JOINED)
@@ -113,9 +124,12 @@ class Hosts:
             entry = self._all.setdefault(record["host"], HostEntry(record["host"]))
             invariant(record["incarnation"] > entry.incarnation, "host incarnations rise", host=entry.name)
             entry.step("join")
+            if entry.session != record["session"]:
+                entry.replaced = (*entry.replaced, entry.session)[-REPLACED_KEPT:]
             entry.incarnation, entry.session = record["incarnation"], record["session"]
             entry.slots, entry.zone, entry.machine = record["slots"], record["zone"], record["machine"]
             entry.labels, entry.beaten = dict(record["labels"]), False
+            entry.version, entry.clock_error_ns = record.get("version", ""), None
         elif kind == "host_lost":
             self._all[record["host"]].step("lose")
         elif kind == "host_draining":
@@ -145,18 +159,21 @@ class Hosts:
             listening_since_ns: the moment from which the supervisor has been awake without a gap: silence before it
                 says nothing about a host.
         """
-        if not self.several:
+        if not self.several or now_ns < self._look_ns:
             return []
-        return [
-            entry
-            for entry in self._all.values()
-            if entry.living and now_ns - max(entry.seen_ns, listening_since_ns) >= self._timeout_ns
-        ]
+        self._look_ns = now_ns + self._timeout_ns
+        dead = []
+        for entry in self._all.values():
+            if entry.living:
+                at_ns = max(entry.seen_ns, listening_since_ns) + self._timeout_ns
+                self._look_ns = min(self._look_ns, max(at_ns, now_ns))
+                if now_ns >= at_ns:
+                    dead.append(entry)
+        return dead
 
     def deadline_ns(self) -> int | None:
-        """The moment at which the next host counts as dead if nothing is heard of it; None if none can."""
-        living = [entry.seen_ns for entry in self._all.values() if entry.living] if self.several else []
-        return min(living) + self._timeout_ns if living else None
+        """The moment of the next look for hosts that are dead; None if there can be none."""
+        return self._look_ns if self.several and any(entry.living for entry in self._all.values()) else None
 
     def gathered(self, now_ns: int) -> bool:
         """Whether first tasks may be placed: every expected host has joined, or has had its time to.
@@ -169,7 +186,7 @@ class Hosts:
         elif not self._gathering_ns:
             self._gathering_ns = now_ns
         full = joined >= self._expected > 0
-        wait_ns = EXPECT_NS if self._expected else GATHER_NS
+        wait_ns = self._expect_ns if self._expected else GATHER_NS
         return not self.several or full or (joined > 0 and now_ns - self._gathering_ns >= wait_ns)
 
     @property
@@ -200,9 +217,12 @@ class HostLosses:
         self.losses: list[HostLoss] = []
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; the ends of processes behind a `host_lost` are those of its tasks."""
+        """Applies one decision; the ends of processes behind a `host_lost` are those of its tasks.
+
+        A host that was drained before it ended has left, and is no loss.
+        """
         kind = record["kind"]
-        if kind == "host_lost":
+        if kind == "host_lost" and not record.get("left"):
             facts = {name: record[name] for name in ("host", "incarnation", "why", "since_ns", "detected_ns")}
             self.losses.append(HostLoss(**facts))
             del self.losses[: -self.KEPT]

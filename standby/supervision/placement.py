@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from standby.blueprint import Constraint
-from standby.supervision.assignments import Assignments
+from standby.supervision.assignments import Assignments, WorkerEntry
 from standby.supervision.hosts import LOCAL, HostEntry, Hosts, HostState
 
 ANYWHERE = Constraint()
@@ -31,6 +31,15 @@ class Placement:
     def ready(self, now_ns: int) -> bool:
         """Whether processes may be placed now: the first ones wait until the hosts have joined."""
         return self._roster.up or self._hosts.gathered(now_ns)
+
+    def constrained(self, task: str) -> bool:
+        """Whether the task may not be on every host: a process of the pool, which is anywhere, cannot serve it."""
+        return task in self._constraints
+
+    def candidate(self, task: str) -> WorkerEntry | None:
+        """The process that can be promoted to a task now: its own standby if there is one, else one of the pool."""
+        own = self._roster.idle(task)
+        return own if own is not None or self.constrained(task) else self._roster.idle("")
 
     def host_for(self, purpose: str) -> str | None:
         """The host for a new process that serves `purpose` (a task, or empty for the pool); None if there is none."""

@@ -66,12 +66,16 @@ class Reconciler:
         """Promotes, starts and informs processes until none of those that need attention lacks anything."""
         # While a manifest is written, the state to promote from is about to change: a few milliseconds.
         if not self._coordinator.writing and not self._rolling_back():
+            pool_empty = False
             for seat in self._waiting(attention):
-                slot = self._candidate(seat)
+                shared = self._pool is not None and not self._placement.constrained(seat.name)
+                if shared and pool_empty:
+                    continue  # any process of the pool would do for any of them
+                slot = self._placement.candidate(seat.name)
                 if slot is not None:
                     self._promote(seat, slot, outbox)
-                elif self._pool is not None:
-                    break  # any idle process would do for any of them
+                else:
+                    pool_empty = pool_empty or shared
         slots = attention.slots()
         for slot in slots:
             if slot.seen_ns and slot.state is WorkerState.ASSIGNED:
@@ -105,10 +109,6 @@ class Reconciler:
         for slot in list(self._roster.slots.values()):
             if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED):
                 self.kill(slot, ROLLBACK, now_ns, outbox)
-
-    def _candidate(self, seat: TaskEntry) -> WorkerEntry | None:
-        """The idle process for a task: its own standby if there is one, else one of the pool."""
-        return self._roster.idle(seat.name) or self._roster.idle("")
 
     def _promote(self, seat: TaskEntry, slot: WorkerEntry, outbox: Outbox) -> None:
         recovery = self._timeline.of(seat.name, seat.incarnation + 1)
@@ -199,8 +199,10 @@ class Reconciler:
         if self._pool is None:
             lacking = list(roster.short) if roster.short and self._standbys_due(now_ns) else roster.unmanned()
         else:
-            wanted = roster.waiting_count + (self._pool if self._standbys_due(now_ns) else 0)
-            lacking = [""] * (wanted - len(roster.unserved.get("", ())))
+            own = [name for name in roster.unmanned() if self._placement.constrained(name)]
+            bound = sum(self._placement.constrained(seat.name) for seat in roster.waiting())
+            wanted = roster.waiting_count - bound + (self._pool if self._standbys_due(now_ns) else 0)
+            lacking = own + [""] * (wanted - len(roster.unserved.get("", ())))
         for purpose in lacking:
             if now_ns >= self._start_from_ns.get(purpose, 0):
                 self._start(purpose, now_ns, outbox)

@@ -57,6 +57,7 @@ class RecoveryRecord:
         return {
             "task": self.task,
             "mode": self.mode or "cold",
+            "since_ns": self.since_ns,
             "detected_ms": after(self.detected_ns),
             "promoted_ms": after(self.promoted_ns),
             "collected_ms": after(self.collected_ns),

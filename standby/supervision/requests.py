@@ -13,7 +13,6 @@ from causal import commands
 from standby.supervision import events, savepoints
 from standby.supervision.assignments import WorkerEntry, WorkerState
 from standby.supervision.effects import Answer, Outbox
-from standby.supervision.hosts import HostState
 
 if TYPE_CHECKING:
     from standby.supervision.supervision import Supervision
@@ -34,7 +33,7 @@ def answer(supervision: Supervision, event: events.Admin | events.Replied, outbo
     elif event.verb == "kill":
         reply = _kill(supervision, event.arguments)
     elif event.verb == "drain":
-        reply = _drain(supervision, event.arguments, outbox)
+        reply = _drain(supervision, event.arguments)
     elif event.verb == "inspect":
         reply = _inspect(supervision, event, outbox)
     else:
@@ -75,7 +74,7 @@ def _kill(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, A
     return {"ok": True, "task": slot.task, "slot": slot.name, "pid": slot.pid}
 
 
-def _drain(supervision: Supervision, arguments: Mapping[str, Any], outbox: Outbox) -> dict[str, Any]:
+def _drain(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Has a host emptied, or keeps it after all; the answer says which tasks are still on it."""
     host = supervision.hosts.get(str(arguments.get("host")))
     if host is None or not host.name:
@@ -83,9 +82,7 @@ def _drain(supervision: Supervision, arguments: Mapping[str, Any], outbox: Outbo
         return _refused(f"there is no host {arguments.get('host')}; hosts are {names}")
     if not host.living:
         return _refused(f"{host.name} is lost; nothing of the job is there")
-    draining = arguments.get("draining") is not False
-    if draining != (host.state is HostState.DRAINING):
-        outbox.decide("host_draining", host=host.name, draining=draining)
+    supervision.drain(host, arguments.get("draining") is not False)
     return {"ok": True, "host": host.name, "state": host.state.value, "tasks": supervision.draining.left(host.name)}
 
 

@@ -26,7 +26,7 @@ from standby.supervision.dirty_workers import DirtyWorkers
 from standby.supervision.draining import Draining
 from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record, SendHost
 from standby.supervision.failures import Failures
-from standby.supervision.hosts import HostEntry, HostLosses, Hosts
+from standby.supervision.hosts import CLUSTER_NS, EXPECT_NS, HostEntry, HostLosses, Hosts, HostState
 from standby.supervision.injection import Injection
 from standby.supervision.inquiries import Inquiries
 from standby.supervision.placement import Placement
@@ -46,6 +46,8 @@ STOP_NS_MAX = 10_000_000_000
 
 WAKE_NS_MIN = 5_000_000
 """The shortest sleep, so that overdue work which cannot be done yet causes no busy loop."""
+
+REPLACED = "an agent that began later has joined with the same key; give each host a key of its own"
 
 ANY_SESSION = "*"
 """Stands for the session that the host has now."""
@@ -69,14 +71,17 @@ class Supervision:
         self.staging = Staging(self.roster, self.coordinator, config.guarantee == "epoch")
         self.inquiries = Inquiries(self.roster, self.coordinator, blueprint.topology)
         shared = (self.roster, self.coordinator, self.timeline, self.inquiries)
-        self.hosts = Hosts(bool(config.listen), config.host_timeout_ms * 1_000_000, config.hosts_expected)
+        expect_ns = CLUSTER_NS if config.on else EXPECT_NS
+        self.hosts = Hosts(bool(config.listen), config.host_timeout_ms * 1_000_000, config.hosts_expected, expect_ns)
         self.losses = HostLosses()
         self._placement = Placement(self.hosts, self.roster, blueprint.constraints)
         self._promotion = Reconciler(*shared, self._placement, config.standbys, together, config.verify_replay)
         self._failures = Failures(
             self.roster, self.figures, self.injection, self.hosts, self._promotion, config.crash_loop_max
         )
-        self.draining = Draining(self.hosts, self.roster, self.coordinator, self.timeline, self._promotion.kill)
+        self.draining = Draining(
+            self.hosts, self.roster, self._placement, self.coordinator, self.timeline, self._promotion.kill
+        )
         self.checks = Checks(self.roster, config.verify_replay)
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
@@ -234,7 +239,7 @@ class Supervision:
         if slot.state is WorkerState.ASSIGNED:
             self.roster.step(seat, "confirm")
         slot.step("beat with task")
-        slot.update(event.rollback, event.peers, event.waiting)
+        slot.update(event.rollback, event.peers, event.waiting, event.uploading)
         if event.lost:
             self.inquiries.record_lost(seat, event.lost, self._outbox)
         if first:
@@ -331,7 +336,9 @@ class Supervision:
             self._outbox.add(SendHost(event.host, orders.Fenced().message()))
             return
         host = self.hosts[event.host]
-        host.seen_ns, host.beaten = self._now_ns, True
+        host.seen_ns, host.beaten, host.clock_error_ns = self._now_ns, True, event.clock_error_ns
+        if event.leaving and host.state is HostState.JOINED:
+            self.drain(host)
         self._hear(host, event.clock_ns)
         for name in event.dead:
             slot = self._of_host(name, event.host)
@@ -354,7 +361,7 @@ class Supervision:
             if self._of_host(name, event.host) is None and name not in self._companions:
                 self._outbox.add(KillProcess(name, event.host))
         self._companions.record_beat(event.host, {**event.slots, **event.dead})
-        if self.stopping is None and self.hosts.all_beaten:
+        if self.stopping is None and self._companions.lacking and self.hosts.all_beaten:
             self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
 
     def _hear(self, host: HostEntry, clock_ns: int | None) -> None:
@@ -373,10 +380,14 @@ class Supervision:
             self._outbox.add(SendHost(event.host, orders.Ended(again=True).message()))
             return  # an agent of a run before this one: it asks for the description again
         host = self.hosts.get(event.host)
+        if host is not None and event.session in host.replaced:
+            self._outbox.add(SendHost(event.host, orders.Refused(REPLACED, event.session).message()))
+            return  # two agents with one key would end each other's processes in turn
         if host is not None and host.living and host.session != event.session:
             self._lose_host(host, "its agent began again without the processes of before")
         if host is None or not host.living:
             facts = {"slots": event.slots, "zone": event.zone, "machine": event.machine, "labels": dict(event.labels)}
+            facts["version"] = event.version
             incarnation = 1 + (host.incarnation if host is not None else 0)
             self._outbox.decide("host_joined", host=event.host, incarnation=incarnation, session=event.session, **facts)
         host = self.hosts[event.host]
@@ -392,7 +403,8 @@ class Supervision:
     def _lose_host(self, host: HostEntry, why: str) -> None:
         """Decides that a host is dead: from here on every process there has ended, whatever it still does."""
         facts = {"incarnation": host.incarnation, "why": why, "since_ns": host.seen_ns, "detected_ns": self._now_ns}
-        self._outbox.decide("host_lost", host=host.name, **facts)
+        left = host.state is HostState.DRAINING and not any(s.host == host.name for s in self.roster.slots.values())
+        self._outbox.decide("host_lost", host=host.name, **facts, **({"left": True} if left else {}))
         self._outbox.add(Note(f"host {host.name} (incarnation {host.incarnation}) is lost: {why}"))
         self._companions.lose(host.name)
         for slot in list(self.roster.slots.values()):
@@ -423,6 +435,11 @@ class Supervision:
     def _admin(self, event: events.Admin | events.Replied) -> None:
         answer(self, event, self._outbox)
         self._attention.all()
+
+    def drain(self, host: HostEntry, draining: bool = True) -> None:
+        """Has a host emptied, or lets it have processes again."""
+        if draining != (host.state is HostState.DRAINING):
+            self._outbox.decide("host_draining", host=host.name, draining=draining)
 
     def inject(self, slot: WorkerEntry) -> None:
         """Kills a process on the request of a user."""

@@ -86,6 +86,8 @@ def _host(supervision: Supervision, host: HostEntry, now_ns: int) -> dict[str, A
         "tasks": [slot.task for slot in slots if slot.task],
         "standbys": [slot.purpose or "any" for slot in slots if not slot.task],
         "last_heard_ms": round((now_ns - host.seen_ns) / 1e6, 1) if host.seen_ns else None,
+        "version": host.version or None,
+        "clock_error_ms": None if host.clock_error_ns is None else round(host.clock_error_ns / 1e6, 3),
     }
 
 
@@ -136,22 +138,22 @@ def _task(supervision: Supervision, seat: TaskEntry, standbys: list[str]) -> dic
         if holder
         else seat.state.value,
         "slot": seat.slot or None,
+        "host": seat.host or None,
         "pid": holder.pid if holder else None,
         "incarnation": seat.incarnation,
         "epoch": holder.epoch if holder else None,
         "standbys": standbys,
-        "waiting": _waiting(holder),
+        "waiting": _since(holder.waiting if holder else None),
+        "uploading": _since(holder.uploading if holder else None),
         "doing": _doing(holder),
         "checked_epochs": supervision.checks.epochs(seat.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }
 
 
-def _waiting(holder: WorkerEntry | None) -> dict[str, Any] | None:
-    """Start and reason of the time that a sink's task waits for its store; None if it does not."""
-    if holder is None or holder.waiting is None:
-        return None
-    return {"since_ns": holder.waiting[0], "reason": holder.waiting[1]}
+def _since(wait: tuple[int, str] | None) -> dict[str, Any] | None:
+    """Start and reason of a wait; None for none."""
+    return None if wait is None else {"since_ns": wait[0], "reason": wait[1]}
 
 
 def _doing(slot: WorkerEntry | None) -> dict[str, Any] | None:

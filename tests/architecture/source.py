@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("causal", "operators", "standby", "deploy")
 PURE = (
     "causal",
+    "standby.leadership",
     "standby.supervision",
     "operators.graph",
     "operators.engine.chain",

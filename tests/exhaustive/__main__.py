@@ -9,8 +9,10 @@ import argparse
 import gc
 import sys
 from collections.abc import Sequence
+from functools import partial
 from time import process_time
 
+from tests.exhaustive.elections import Election, candidate
 from tests.exhaustive.explore import Exploration
 from tests.exhaustive.sabotages import SABOTAGES, in_force
 from tests.exhaustive.story import breach_lines, summary
@@ -18,6 +20,9 @@ from tests.exhaustive.world import Job
 from tests.exhaustive.worlds import JOBS
 
 STATES_MAX = 1_000_000
+
+ELECTIONS = (("ab", 2), ("abc", 0))
+"""Supervisors that want to lead one job, and how many answers of the store are lost."""
 
 
 def main() -> int:
@@ -32,7 +37,23 @@ def main() -> int:
         with in_force(SABOTAGES[options.sabotage]):
             return explore([SABOTAGES[options.sabotage].job], options.states_max, options.audit)
     jobs = [JOBS[options.world]] if options.world else list(JOBS.values())
-    return explore(jobs, options.states_max, options.audit)
+    status = explore(jobs, options.states_max, options.audit)
+    return status if options.world else max(status, elect())
+
+
+def elect() -> int:
+    """Prints the outcome of each world of supervisors, and returns the exit status."""
+    broken = 0
+    for names, losses in ELECTIONS:
+        began_s = process_time()
+        verdict = Election({name: partial(candidate, name, 1) for name in names}, losses).explore()
+        broken += bool(verdict.breach)
+        facts = f"{len(names)} supervisors, {losses} answers lost: {verdict.states} states, {verdict.ends} ends"
+        print(
+            f"{facts}; {verdict.breach or 'every invariant holds in each'}; {process_time() - began_s:.1f} s",
+            flush=True,
+        )
+    return 1 if broken else 0
 
 
 def explore(jobs: Sequence[Job], states_max: int, audit: bool) -> int:

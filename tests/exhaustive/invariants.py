@@ -210,7 +210,8 @@ class Invariants:
 
     def _orphans(self, state: State, present: Sequence[int], cover: Cover) -> Iterator[str]:
         """Every fact that a task or a store depends on is held, while no more have died than the depth covers."""
-        if self.job.crashes - state.crashes > self.job.depth:
+        together = max((len(host) for host in self.job.hosts), default=1)
+        if together * (self.job.crashes - state.crashes) > self.job.depth:
             return
         seen = [self._seen("task", n) for n in present] + [self._seen("store", n) for _, n in state.stores]
         seen.append((frozenset(), stable_in(state)))

@@ -51,6 +51,9 @@ class Story:
             return f"what {self._name(action[1])} has flushed is on disk"
         if kind == "crash":
             return f"{self._name(action[1])} dies"
+        if kind in ("host", "cut-off"):
+            tasks = ", ".join(self._world.topology.tasks[task].name for task in action[1])
+            return f"the host of {tasks} {'dies' if kind == 'host' else 'is cut off, and works on'}"
         names: dict[str, Any] = {
             "complete": f"checkpoint {state.asked} is complete",
             "ask": f"checkpoint {state.complete + 1} is asked for",
@@ -107,7 +110,8 @@ def _logs(data: bytes) -> str:
 def summary(outcome: Outcome) -> str:
     """Returns one line about one exploration."""
     job = outcome.job
-    faults = [f"{job.crashes} {'crashes' if job.crashes != 1 else 'crash'}{' or zombies' if job.zombies else ''}"]
+    one, more = ("host dies", "hosts die") if job.hosts else ("crash", "crashes")
+    faults = [f"{job.crashes} {more if job.crashes != 1 else one}{' or zombies' if job.zombies else ''}"]
     faults += [f"{job.losses} lost"] if job.losses else []
     faults += [f"{job.asks} {'checkpoints' if job.asks != 1 else 'checkpoint'}"] if job.asks else []
     verdict = "every invariant holds in each" if outcome.breach is None else "BROKEN"

@@ -27,6 +27,8 @@ SMALL = [
     Job("chain", CHAIN, records=1),
     Job("chain, depth 1", CHAIN, records=1, depth=1),
     Job("merge without failures", MERGE, records=1, crashes=0),
+    Job("pair, one host", PAIR, records=1, hosts=((0, 1),), zombies=True),
+    Job("chain, depth 1, two tasks on a host", CHAIN, records=1, depth=1, hosts=((0, 1),)),
 ]
 LARGE = [Job("pair, checkpoint", PAIR, records=1, asks=1)]
 
@@ -42,8 +44,9 @@ def test_every_invariant_holds_in_every_state(job: Job) -> None:
     outcome = explored(job)
     assert outcome.whole and outcome.ended and outcome.states > outcome.depth
     wanted = {"deliver", "turn"}
-    wanted |= {"crash", "promote"} if job.crashes else set()
-    wanted |= {"usurp"} if job.zombies else set()
+    wanted |= {"host" if job.hosts else "crash", "promote"} if job.crashes else set()
+    wanted |= {"cut-off" if job.hosts else "usurp"} if job.zombies else set()
+    wanted |= {"inquire", "decide"} if job.hosts and job.depth == 1 else set()
     wanted |= {"ask", "disk", "complete"} if job.asks else set()
     wanted |= {"lose", "wait"} if job.losses else set()
     wanted |= {"read"} if job.travelling else set()

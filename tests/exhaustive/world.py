@@ -30,6 +30,7 @@ class Job:
         batch: elements that one event may take.
         crashes: processes that may die, of the tasks in `mortal` (empty: of all).
         zombies: instead of dying they may be replaced while they still run.
+        hosts: tasks that share a host: a crash is the death of one host, with all its tasks in the same instant.
         losses: frames that may be lost; asks: checkpoints that may be asked for.
         hurries: how often the clock may run ahead of frames that are on their way, so that they are asked for again.
         travelling: what the supervisor says to a process takes time, like frames.
@@ -46,6 +47,7 @@ class Job:
     crashes: int = 1
     mortal: tuple[int, ...] = ()
     zombies: bool = False
+    hosts: tuple[tuple[int, ...], ...] = ()
     losses: int = 0
     asks: int = 0
     hurries: int = 0
@@ -154,7 +156,8 @@ class World:
 
     def _faults(self, state: State) -> Iterator[Action]:
         if state.crashes:
-            for life, number in state.processes:
+            yield from self._losses_of_hosts(state)
+            for life, number in state.processes if not self.job.hosts else ():
                 if life[1] != state.incarnations[life[0]] or life[0] not in (self.job.mortal or self.tasks):
                     continue
                 yield ("crash", life)
@@ -167,6 +170,14 @@ class World:
             yield ("hurry",)
         if state.losses:
             yield from (("lose", end) for end, _ in state.links)
+
+    def _losses_of_hosts(self, state: State) -> Iterator[Action]:
+        present = {life[0] for life, _ in state.processes if life[1] == state.incarnations[life[0]]}
+        for host in self.job.hosts:
+            if present.intersection(host):
+                yield ("host", host)
+                if self.job.zombies:
+                    yield ("cut-off", host)
 
     # -- what it makes of a state ----------------------------------------------------------------------
 
@@ -266,6 +277,21 @@ class World:
         draft.end(life)
         self._spend_crash(draft)
         self._report_death(draft, life)
+
+    def _host_dies(self, draft: Draft, host: tuple[int, ...]) -> None:
+        lives = [life for life in map(draft.present, host) if life is not None]
+        for life in lives:
+            draft.end(life)
+        self._spend_crash(draft)
+        for life in lives:
+            self._report_death(draft, life)
+
+    def _cut_off(self, draft: Draft, host: tuple[int, ...]) -> None:
+        """Its tasks are promoted elsewhere; those that it has still run."""
+        self._spend_crash(draft)
+        for task in map(TaskIndex, host):
+            if draft.present(task) is not None:
+                self._promote(draft, task)
 
     def _report_death(self, draft: Draft, life: Life) -> None:
         for other in self.up[TaskIndex(life[0])]:
@@ -440,6 +466,8 @@ _ACTIONS: dict[str, Any] = {
     "wait": World._wait,
     "hurry": World._hurry,
     "crash": World._crash,
+    "host": World._host_dies,
+    "cut-off": World._cut_off,
     "usurp": World._usurp,
     "promote": World._promote,
     "inquire": World._inquire,

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from benchmarks.harness.processes import SUPERVISOR, argv, children, kill, of_job
 from standby.host.processes import kill_marked
 from tests.faults.forked import LOOKING, forked
+from tests.faults.roots import ROOTS, Root
 from tests.soak import leaks
 
 HOME = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ class Job:
             lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items())
             (directory / "job.toml").write_text(lines)
             self.arguments += ["--config", str(directory / "job.toml")]
-        self._run: subprocess.Popen[str] | None = None
+        self._run: Root | None = None
         self._runtimes: set[Path] = set()
         self._shared: set[Path] = set()
         self._status: int | None = None
@@ -86,16 +87,7 @@ class Job:
         self._note_runtime()
         self._status = None
         self._began_ns = time.monotonic_ns()
-        self._run = subprocess.Popen(
-            command("run", *self.arguments, *arguments),
-            cwd=self.directory,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        self._run = ROOTS.start(["run", *self.arguments, *arguments], self.directory, environment())
         return self
 
     def finish(self) -> tuple[int, str]:
@@ -110,8 +102,9 @@ class Job:
             raise AssertionError(f"`causal run` does not end\n{self.log_tails()}") from None
         left = self.living()
         assert not left, f"still running after the job ended: {left}"
-        self._status = self._run.returncode
-        return self._run.returncode, without_progress(said)
+        status = self._status = self._run.returncode
+        assert status is not None
+        return status, without_progress(said)
 
     def finish_well(self) -> dict[str, Any]:
         """Returns the report of a run that must end with exit status 0."""
@@ -172,8 +165,8 @@ class Job:
             raise AssertionError(f"the job ended before: {what}\n{self._said()}\n{self.log_tails()}")
 
     def _said(self) -> str:
-        assert self._run is not None and self._run.stderr is not None
-        return self._run.stderr.read()
+        assert self._run is not None
+        return self._run.communicate(timeout=WAIT_S)[1]
 
     def until_warm(self, records: int = 0, checkpoints: int = 1) -> dict[str, Any]:
         """Every task runs, those of a job with one standby per task have it, and a checkpoint is complete."""
@@ -321,16 +314,14 @@ def ended_of(directory: Path, *arguments: str) -> subprocess.CompletedProcess[st
     """Runs a `causal` command that must end by itself."""
     if arguments[0] in LOOKING:
         return forked(directory, arguments, environment(), WAIT_S)
-    return subprocess.run(
-        command(*arguments),
-        cwd=directory,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    root = ROOTS.start(arguments, directory, environment())
+    try:
+        out, err = root.communicate(timeout=WAIT_S)
+    except subprocess.TimeoutExpired:
+        root.kill()
+        raise
+    assert root.returncode is not None
+    return subprocess.CompletedProcess(arguments, root.returncode, out, err)
 
 
 def without_progress(said: str) -> str:

@@ -114,7 +114,7 @@ def test_a_pipeline_may_take_long_to_import(start: Start, tmp_path: Path) -> Non
 def test_a_process_whose_interpreter_is_held_by_c_code_that_computes_is_left_alone(
     start: Start, tmp_path: Path
 ) -> None:
-    report = begun(start, tmp_path, "compute").finish_well()
+    report = begun(start, tmp_path, "compute", at="20").finish_well()
     assert report["recoveries"] == []
     assert_exact(tmp_path)
 

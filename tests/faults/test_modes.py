@@ -22,7 +22,7 @@ from operators.sources import GeneratedSource
 class Count(Operator):
     def process(self, record, ctx):
         n = ctx.state["n"] = ctx.state.get("n", 0) + 1
-        if record["i"] % 500 == 499 and raises:
+        if record["i"] % 100 == 99 and raises:
             raise ValueError("no")
         yield {"k": ctx.key, "n": n}
 
@@ -34,7 +34,7 @@ def noted(delivery):
 
 pipeline = Pipeline("modes")
 raises = pipeline.settings["raises"] == "yes"
-rows = pipeline.source("rows", GeneratedSource(lambda p, i: {"i": i}, count=2400, rate=300))
+rows = pipeline.source("rows", GeneratedSource(lambda p, i: {"i": i}, count=900, rate=300))
 counted = rows.key_by(lambda r: r["i"] % 7).process("count", Count(), parallelism=2, state="disk")
 counted.sink("database", SqliteSink("out.db"))
 counted.sink("lines", JsonLinesSink("lines"))
@@ -83,7 +83,7 @@ def test_a_job_keeps_to_itself_what_is_not_for_its_user(start: Start, tmp_path: 
         "--checkpoint-interval",
         "0.3",
         "--kill",
-        "count/0@1.5",
+        "count/0@0.8",
         config=config,
     )
     job.until("a checkpoint is complete", lambda view: view["checkpoint"]["count"] >= 1)

@@ -26,6 +26,7 @@ from causal.logs.rollback import Rollback, read_rollback
 from causal.records.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.records.values import NotCarried, decode, encode
 from causal.shell.files import read_parts
+from operators.sinks.journaled.shared_journal import Record, read_record
 from operators.sinks.storage.journal import bodies, framed
 from operators.sources.ingest_log import IngestLog, Segment, digest_of
 from operators.state.snapshot_parts import read_part
@@ -145,6 +146,11 @@ def sink_journal(data: bytes) -> tuple[list[bytes], bytes]:
     """Reads the records of a journal, and the bytes that they fill; the rest is a torn tail."""
     records, filled = bodies(data, Path("journal"))
     return records, data[:filled]
+
+
+def shared_record(data: bytes) -> Record:
+    """Reads an object of a journal in a shared store."""
+    return read_record((1, 0), data, "journal/1/0")
 
 
 def ingest_manifest(data: bytes) -> None:
@@ -278,6 +284,7 @@ DECODERS: dict[str, Decoder] = {
         Decoder("snapshot-part", read_part, STORED, messagepack_bytes_max),
         Decoder("parts", parts, STORED, per_byte(16)),
         Decoder("sink-journal", sink_journal, STORED, per_byte(64), same_journal),
+        Decoder("shared-record", shared_record, STORED, lambda size: messagepack_bytes_max(size) + 8 * size),
         Decoder("ingest-manifest", ingest_manifest, STORED, per_byte(64)),
         Decoder("ingest-segment", ingest_segment, STORED, per_byte(4)),
         Decoder("control", control, (), messagepack_bytes_max),

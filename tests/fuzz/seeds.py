@@ -42,6 +42,7 @@ from causal.records.values import encode
 from causal.sealed import unseal
 from causal.shell.files import write_parts
 from causal.topology import Channel, Task, Topology
+from operators.sinks.journaled.shared_journal import Record
 from operators.sinks.storage.journal import framed
 from operators.sources.ingest_log import Manifest, Segment, digest_of
 from operators.state.keyed_tables import StateTable
@@ -248,6 +249,10 @@ def seeds() -> dict[str, list[bytes]]:
         "snapshot-part": _snapshot_parts(),
         "parts": _files(),
         "sink-journal": [b"", framed(b""), framed(encode({"epoch": 1})) + framed(b"rows\n" * 9)],
+        "shared-record": [
+            Record((1, 0), "a token", 0, kind, body).packed()
+            for kind, body in (("state", b"state"), ("record", b""), ("seal", b""), ("void", b""))
+        ],
         "ingest-manifest": _ingest_manifests(),
         "ingest-segment": [SEGMENT],
         "control": _controls(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.network import missing
+from examples.hosts.network import missing
 from tests.hosts.site import Site
 
 MISSING = missing()
@@ -20,12 +20,12 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Callable[[Sequence[str]], Site]]:
-    """Makes a site with these hosts."""
+def site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Makes a site with these hosts, and these others in its network."""
     sites: list[Site] = []
 
-    def make(names: Sequence[str]) -> Site:
-        sites.append(Site(tmp_path, names))
+    def make(names: Sequence[str], *others: str) -> Site:
+        sites.append(Site(tmp_path, names, others))
         return sites[-1]
 
     yield make

@@ -11,15 +11,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, save_key
+from causal.shell.roster import ROSTER, is_supervisor, save_key
+from examples.hosts.network import Network
 from standby.host.processes import kill_marked, marked
 from tests.faults.job import wait_for
-from tests.hosts.network import Network
 
 HOME = Path(__file__).resolve().parents[2]
 PORT = 7700
@@ -34,22 +35,40 @@ class Site:
     Args:
         directory: everything goes in there.
         names: the hosts, besides the supervisor's.
+        others: what is in the network beside them: successors of the supervisor, and what has no part in the job.
+
+    Attributes:
+        store: the URL of the shared store, a directory unless it is changed before `run`.
+        leader: the host whose supervisor is looked at.
+        environment: of every process, beside that of this one.
     """
 
-    def __init__(self, directory: Path, names: Sequence[str]) -> None:
+    def __init__(self, directory: Path, names: Sequence[str], others: Sequence[str] = ()) -> None:
         self.directory = directory
         self.names = list(names)
-        self.network = Network([SUPERVISOR, *names])
+        self.network = Network([SUPERVISOR, *names, *others])
         self.keys = directory / "keys"
-        for name in (SUPERVISOR, *names):
+        successors = [name for name in others if is_supervisor(name)]
+        for name in (SUPERVISOR, *successors, *names):
             save_key(self.keys, new_key(name))
-        self.store = directory / "store"
-        self.store.mkdir()
+            if successors and is_supervisor(name):
+                roster = self.keys / ROSTER
+                roster.write_text(f'{roster.read_text().rstrip()}\nlisten = "{self.listen_of(name)}"\n\n')
+        self.leader = SUPERVISOR
+        self.shared = directory / "store"
+        self.shared.mkdir()
+        self.store = f"file://{self.shared}"
+        self.environment = {"PYTHONPATH": str(HOME)}
+        self._run: tuple[Path | str, ...] = ()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def listen(self) -> str:
-        return f"tcp://{self.network.address(SUPERVISOR)}:{PORT}"
+        return self.listen_of(SUPERVISOR)
+
+    def listen_of(self, supervisor: str) -> str:
+        """The address at which a supervisor listens."""
+        return f"tcp://{self.network.address(supervisor)}:{PORT}"
 
     def state(self, name: str) -> Path:
         """The job directory of a host."""
@@ -62,7 +81,7 @@ class Site:
 
     def _begin(self, name: str, *arguments: str) -> None:
         command = self.network.command(name, [sys.executable, "-m", "deploy", *arguments])
-        environment = {**os.environ, "PYTHONPATH": str(HOME)}
+        environment = {**os.environ, **self.environment}
         with open(self.directory / f"{name}.txt", "ab") as output:
             self._processes[name] = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
@@ -71,10 +90,24 @@ class Site:
 
     def run(self, pipeline: Path, *arguments: str) -> None:
         """Starts `causal run` on the supervisor's host."""
+        self._run = (pipeline, *arguments)
         self._begin(
-            SUPERVISOR, "run", str(pipeline), "--listen", self.listen, "--store", f"file://{self.store}",
+            SUPERVISOR, "run", str(pipeline), "--listen", self.listen, "--store", self.store,
             "--hosts", str(self.keys / ROSTER), "--key", str(self.keys / f"{SUPERVISOR}.key"),
             "--state-dir", str(self.state(SUPERVISOR)), "--report", str(self.directory / "report.json"), *arguments,
+        )  # fmt: skip
+
+    def run_again(self) -> None:
+        """Starts the same `causal run` with --resume."""
+        pipeline, *arguments = self._run
+        self.run(Path(pipeline), *map(str, arguments), "--resume")
+
+    def stand(self, name: str, job: str) -> None:
+        """Starts `causal supervisor` on the host of a successor."""
+        self._begin(
+            name, "supervisor", "--standby", "--job", job, "--listen", self.listen_of(name), "--store", self.store,
+            "--hosts", str(self.keys / ROSTER), "--key", str(self.keys / f"{name}.key"),
+            "--state-dir", str(self.state(name)),
         )  # fmt: skip
 
     def join(self, name: str, *arguments: str) -> None:
@@ -85,9 +118,9 @@ class Site:
         )
 
     def view(self) -> dict[str, Any] | None:
-        """The supervisor's view; None before there is one."""
+        """The leading supervisor's view; None before there is one."""
         try:
-            view: dict[str, Any] = json.loads((self.state(SUPERVISOR) / "status.json").read_text())
+            view: dict[str, Any] = json.loads((self.state(self.leader) / "status.json").read_text())
         except (FileNotFoundError, ValueError):
             return None
         return view
@@ -114,17 +147,34 @@ class Site:
 
         wait_for("all tasks and standbys run", up)
 
-    def kill_host(self, name: str) -> None:
-        """SIGKILL of every process of a host at the same time; its kernel and its network live."""
+    def log_of(self, name: str, process: str) -> str:
+        """Returns the log of a process of the job on a host."""
+        path = self.state(name) / "logs" / f"{process}.log"
+        return path.read_text() if path.exists() else ""
+
+    def kill_host(self, name: str) -> int:
+        """SIGKILL of every process of a host at the same time; its kernel and its network live.
+
+        Returns: the moment, in the supervisor's monotonic time.
+        """
         root = self._processes.pop(name)
-        for _ in range(2):  # the second time, what was started while the first was on its way
-            for process in (*self._children(root.pid), *(each.pid for each in marked(self.state(name)))):
-                try:
-                    os.kill(process, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-        root.kill()
+        self.signal(name, signal.SIGSTOP, root)  # none learns that another one is dead
+        moment_ns = self.signal(name, signal.SIGKILL, root)
+        self.signal(name, signal.SIGKILL, root)  # what was started while the first ones were on their way
         root.wait(END_S)
+        return moment_ns
+
+    def signal(self, name: str, number: signal.Signals, root: subprocess.Popen[bytes] | None = None) -> int:
+        """Sends a signal to every process of a host; returns the moment, in the supervisor's monotonic time."""
+        root = self._processes[name] if root is None else root
+        pids = {*self._children(root.pid), *(each.pid for each in marked(self.state(name)))}
+        moment_ns = time.monotonic_ns()
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+        return self.network.clock_ns(SUPERVISOR, moment_ns)
 
     def _children(self, pid: int) -> list[int]:
         """A process and all below it."""
@@ -137,9 +187,13 @@ class Site:
                 continue
         return below
 
+    def ask_to_end(self, name: str) -> None:
+        """SIGTERM to the root process of a host, as systemd and Kubernetes send it."""
+        os.kill(self._children(self._processes[name].pid)[1], signal.SIGTERM)  # below `unshare`, which ignores it
+
     def await_end(self, within_s: float = WAIT_S) -> int:
-        """Waits for `causal run`; returns its exit status."""
-        return self._processes[SUPERVISOR].wait(within_s)
+        """Waits for `causal run`, or the command of another leader; returns its exit status."""
+        return self._processes[self.leader].wait(within_s)
 
     def status_of(self, name: str) -> int:
         """Waits for a host's `causal agent` and returns its exit status."""
@@ -150,17 +204,22 @@ class Site:
         return content
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command of `causal` on the supervisor's host to its end."""
-        argv = [sys.executable, "-m", "deploy", *arguments, "--state-dir", str(self.state(SUPERVISOR))]
-        environment = {**os.environ, "PYTHONPATH": str(HOME)}
+        """Runs a command of `causal` on the leading supervisor's host to its end."""
+        return self.command_of_job(*arguments, "--state-dir", str(self.state(self.leader)))
+
+    def command_of_job(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command of `causal` that names the job itself."""
+        argv = [sys.executable, "-m", "deploy", *arguments]
+        environment = {**os.environ, **self.environment}
         return subprocess.run(
-            self.network.command(SUPERVISOR, argv), capture_output=True, text=True, env=environment, timeout=WAIT_S
+            self.network.command(self.leader, argv), capture_output=True, text=True, env=environment, timeout=WAIT_S
         )
 
     def close(self) -> None:
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.terminate()
+        for name in [name for name, process in self._processes.items() if process.poll() is None]:
+            self.signal(name, signal.SIGCONT)
+            for pid in self._children(self._processes[name].pid)[:2]:  # `unshare`, which ignores it, and the root
+                os.kill(pid, signal.SIGTERM)
         for name, process in self._processes.items():
             try:
                 process.wait(END_S)

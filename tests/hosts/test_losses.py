@@ -2,66 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
 from tests.faults.job import wait_for
-from tests.hosts.site import Site
-
-PIPELINE = Path(__file__).parent / "pipelines" / "counts.py"
-MakeSite = Callable[[Sequence[str]], Site]
-
-
-COUNT, RATE = 5000, 1000
-"""The elements of each partition, and all of them per second as long as the test holds the sources."""
-
-SILENCE_MS = 3000
-"""The time-out of hosts where one is cut off."""
-
-
-def check_rows(site: Site, count: int = COUNT) -> None:
-    """Every record of both partitions was counted once, in the order of its key, and has one row."""
-    db = sqlite3.connect(site.directory / "out.db")
-    rows = [json.loads(row) for (row,) in db.execute("SELECT record FROM output ORDER BY position")]
-    db.close()
-    by_key: dict[int, list[int]] = defaultdict(list)
-    for row in rows:
-        by_key[row["key"]].append(row["n"])
-    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in by_key.values())
-    assert len(rows) == 2 * count
-    assert sorted(row["v"] for row in rows) == sorted([*range(count), *range(count)])
-
-
-def began(site: Site, host_timeout_ms: int = 15_000) -> None:
-    """Starts a job whose sources are held; without a cut no host is silent for so long, however busy the machine is."""
-    values = {"count": COUNT, "rate": RATE, "out": site.directory / "out.db", "gate": site.directory / "gate"}
-    settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-    config = site.directory / "job.toml"
-    config.write_text(f"host_timeout_ms = {host_timeout_ms}\n")
-    site.run(PIPELINE, *settings, "--config", str(config))
-    for name in site.names:
-        site.join(name)
-    site.await_running(500)
-
-
-def ended(site: Site) -> None:
-    """Lets the sources end, and checks the job and every row."""
-    (site.directory / "gate").touch()
-    assert site.await_end() == 0, site.log("supervisor")
-    check_rows(site)
-
-
-def other_host(site: Site) -> tuple[str, list[str]]:
-    """A host with tasks that is not the sink's, and these tasks."""
-    name = next(name for name in site.names if name != "a" and site.host(name)["tasks"])
-    return name, site.host(name)["tasks"]
-
-
-def incarnations(site: Site) -> dict[str, int]:
-    return {task["task"]: task["incarnation"] for task in (site.view() or {})["tasks"]}
+from tests.hosts.counted import SILENCE_MS, MakeSite, began, ended, incarnations, other_host, rows_out
 
 
 def test_a_host_whose_processes_are_all_killed_is_replaced_at_once_and_nobody_else_rolls_back(site: MakeSite) -> None:
@@ -148,15 +90,8 @@ def test_a_drained_host_gives_its_tasks_away_one_promotion_each(site: MakeSite) 
 def test_old_snapshots_are_removed_from_the_store(site: MakeSite) -> None:
     here = site(["a", "b"])
     began(here)
-    first = sorted(here.store.rglob("e00000001-*.snap")) or wait_for(
-        "the first checkpoint", lambda: sorted(here.store.rglob("e00000001-*.snap"))
+    first = sorted(here.shared.rglob("e00000001-*.snap")) or wait_for(
+        "the first checkpoint", lambda: sorted(here.shared.rglob("e00000001-*.snap"))
     )
     wait_for("its files are removed", lambda: not any(path.exists() for path in first))
     ended(here)
-
-
-def rows_out(site: Site) -> int:
-    db = sqlite3.connect(site.directory / "out.db", timeout=10)
-    (rows,) = db.execute("SELECT count(*) FROM output").fetchone()
-    db.close()
-    return int(rows)

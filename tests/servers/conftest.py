@@ -13,8 +13,9 @@ from tests.faults.conftest import start as start
 from tests.servers.postgres import Postgres, cluster, postgres
 from tests.servers.process import NoServer
 from tests.servers.redis import Redis, redis_server
+from tests.servers.s3 import BUCKET, S3, s3_server
 
-EXTRAS = {"psycopg": "postgres", "redis": "redis"}
+EXTRAS = {"psycopg": "postgres", "redis": "redis", "obstore": "hosts"}
 """Client → the extra that brings it."""
 
 
@@ -73,3 +74,26 @@ def own_redis() -> Iterator[Redis]:
     """A server that may be killed, stopped and restarted."""
     with _or_skip("redis", redis_server) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_s3() -> Iterator[S3]:
+    """A server that no test kills."""
+    with _or_skip("obstore", s3_server) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_here(shared_s3: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
+    """The same server, which clients of this process find."""
+    for name, value in shared_s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return shared_s3
+
+
+@pytest.fixture(params=["file", "s3"])
+def url(request: pytest.FixtureRequest, s3_here: S3, tmp_path: Path) -> str:
+    """The URL of an empty shared store."""
+    if request.param == "file":
+        return f"file://{tmp_path / 'store'}"
+    return f"s3://{BUCKET}/{tmp_path.name}"

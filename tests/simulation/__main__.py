@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -17,10 +18,10 @@ from itertools import count
 from pathlib import Path
 
 from tests.simulation.diagram import drawn
-from tests.simulation.finding import FOUND_WITHIN_SEEDS
+from tests.simulation.finding import FOUND_WITHIN_SEEDS, drawing
 from tests.simulation.sabotage import SABOTAGES, SHELL_SABOTAGE_NAMES
 from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
-from tests.simulation.scenario import Scenario, draw, from_json
+from tests.simulation.scenario import Scenario, draw, draw_hosts, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
 
@@ -33,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, metavar="N", help="how many seeds to run (300)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (0)")
+    parser.add_argument("--hosts", action="store_true", help="give each job several hosts, and faults of those")
     parser.add_argument("--soak", action="store_true", help="run until stopped with Ctrl-C")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
     parser.add_argument(
@@ -45,10 +47,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args(argv)
+    logging.getLogger("standby.control").setLevel(logging.ERROR)  # messages that are refused are what is tested
     if options.sabotage is not None and options.sabotage != "all" and options.sabotage not in SABOTAGES:
         parser.error(f"no sabotage is called {options.sabotage}; there are {', '.join(SABOTAGES)}")
     if options.scenario is not None or options.draw is not None:
-        scenario = from_json(options.scenario) if options.scenario is not None else draw(options.first)
+        scenario = (
+            from_json(options.scenario)
+            if options.scenario is not None
+            else (draw_hosts if options.hosts else draw)(options.first)
+        )
         return _single(scenario, options.draw, options.sabotage or "")
     if options.sabotage is not None:
         names = list(SABOTAGES) if options.sabotage == "all" else [options.sabotage]
@@ -67,8 +74,8 @@ def _single(scenario: Scenario, drawing: Path | None, sabotage: str) -> int:
     return 1 if outcome.problem else 0
 
 
-def _outcomes(seeds: Iterable[int], jobs: int, sabotage: str = "") -> Iterator[Outcome]:
-    trial = partial(_trial, sabotage=sabotage)
+def _outcomes(seeds: Iterable[int], jobs: int, sabotage: str = "", hosts: bool = False) -> Iterator[Outcome]:
+    trial = partial(_trial, sabotage=sabotage, hosts=hosts)
     if jobs == 1:
         yield from map(trial, seeds)
         return
@@ -81,8 +88,8 @@ def _deaf() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _trial(seed: int, sabotage: str) -> Outcome:
-    return run(draw(seed), sabotage)
+def _trial(seed: int, sabotage: str, hosts: bool) -> Outcome:
+    return run((draw_hosts if hosts else drawing(sabotage))(seed), sabotage)
 
 
 def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
@@ -91,7 +98,7 @@ def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
     failures: list[Outcome] = []
     passed, began_s, shown_s = 0, time.monotonic(), time.monotonic()
     try:
-        for outcome in _outcomes(seeds, options.jobs):
+        for outcome in _outcomes(seeds, options.jobs, hosts=options.hosts):
             faults += outcome.faults
             figures += outcome.figures
             if outcome.problem:
@@ -127,8 +134,9 @@ def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
 
 def _print_failure(outcome: Outcome, shrinking: bool) -> None:
     seed = outcome.scenario.seed
-    print(f"seed {seed}: {outcome.problem}")
-    print(f"  again:   python -m tests.simulation --first {seed} --seeds 1")
+    print(f"seed {seed}: {outcome.problem}", flush=True)
+    several = " --hosts" if outcome.scenario.layout is not None else ""
+    print(f"  again:   python -m tests.simulation{several} --first {seed} --seeds 1")
     if shrinking:
         smaller, tries = shrink(outcome)
         faults = ", ".join(fault.kind for fault in smaller.scenario.faults) or "none"

@@ -88,13 +88,18 @@ class Observer:
     # -- what happens --------------------------------------------------------------------------------
 
     def began(self, process: Process, task: TaskProtocol, index: int) -> None:
-        """An incarnation of a task begins."""
-        if task.incarnation <= self._incarnations[index]:
+        """An incarnation of a task begins: of a host that was cut off, also after its successor has begun."""
+        if any(task.incarnation == life.incarnation for life in self._lives[index]):
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins a second time")
-        self._incarnations[index] = task.incarnation
+        late = task.incarnation < self._incarnations[index]
+        if late and not self._world.several:
+            raise Violated(f"incarnations: {task.incarnation} of {task.name} begins behind {self._incarnations[index]}")
+        self._incarnations[index] = max(task.incarnation, self._incarnations[index])
         task.schedule.logging = task.schedule.logging or self._staged  # for the twin alone: nothing is sent
         self._lives[index].append(task)
-        self._current[index] = (process, task)
+        self._lives[index].sort(key=lambda life: life.incarnation)
+        if not late:
+            self._current[index] = (process, task)
         self._truth[_life(task)], self._owed[_life(task)] = {}, {}
         self._senders[_life(task)] = {channel.id: [] for channel in task.inputs}
 
@@ -237,7 +242,7 @@ class Observer:
             files = self._world.disk.manifests[epoch].get(task.name)
             if not files:
                 raise Violated(f"checkpoint: the manifest of epoch {epoch} has no files of {task.name}")
-            cut = Cut.unpack(self._world.disk.read(files[-1])[0])
+            cut = Cut.unpack(self._world.durable(files[-1])[0])
             if cut.epoch != epoch:
                 raise Violated(f"checkpoint: the files of {task.name} in manifest {epoch} are of epoch {cut.epoch}")
             self._cuts[task.index] = cut
@@ -351,12 +356,12 @@ class Observer:
         """Bytes of a log that are on disk: a replay does not receive what its owner need not hold (seed 41012085)."""
         if owner not in self._current:
             return 0
-        return len(self._world.stable.youngest(owner, self._current[owner][1].incarnation).get(epoch, b""))
+        return len(self._world.stable_logs(owner, self._current[owner][1].incarnation).get(epoch, b""))
 
     def _check_stable(self, holder: str, owner: TaskProtocol, epoch: int, gone: bytes) -> None:
         """The task that takes the owner's place can read what a holder has let go of."""
         if gone:
-            stored = self._world.stable.youngest(owner.holdings.task, owner.incarnation).get(epoch, b"")
+            stored = self._world.stable_logs(owner.holdings.task, owner.incarnation).get(epoch, b"")
             if stored[: len(gone)] != gone:
                 raise Violated(
                     f"stable: {holder} has let go of {len(gone)} bytes of {owner.name}'s epoch {epoch}, "

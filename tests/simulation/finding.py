@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from tests.simulation.sabotage import SHELL_SABOTAGE_NAMES
+from tests.simulation.sabotage import HOST_SABOTAGE_NAMES, SHELL_SABOTAGE_NAMES
 from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
-from tests.simulation.scenario import Scenario, draw
+from tests.simulation.scenario import Scenario, draw, draw_hosts
 
 FOUND_WITHIN_SEEDS = 2000
 
@@ -69,6 +69,19 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "staged-and-not-durable": 189,
     "staged-is-finished": 7,
     "alone-back": 17,
+    "an-older-host-works-on": 18,
+    "beats-of-an-older-host-count": 9,
+    "silence-is-no-sign": 19,
+    "standbys-beside-their-tasks": 3,
+    "pins-are-forgotten": 12,
+    "a-drain-is-forgotten": 2,
+    "acknowledged-before-the-upload": 1,
+    "a-store-that-does-not-answer-has-stored": 32,
+    "determinants-count-as-soon-as-they-are-sent": 39,
+    "swept-although-named": 19,
+    "promoted-as-it-was": 0,
+    "any-host-speaks-for-any-process": 21,
+    "agents-are-believed-about-other-hosts": 21,
 }
 """Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
 
@@ -76,10 +89,15 @@ SOON = (*SEEDS_THAT_FIND, *SHELL_SABOTAGE_NAMES)
 """The sabotages that a known scenario finds; the search for any other takes minutes, and is a campaign."""
 
 
+def drawing(name: str) -> Callable[[int], Scenario]:
+    """Returns how a seed becomes a scenario in which the sabotage of that name is looked for."""
+    return draw_hosts if name in HOST_SABOTAGE_NAMES else draw
+
+
 def finding(name: str) -> Iterator[Scenario]:
     """Yields the scenarios in which to look for the sabotage of that name, up to seed `FOUND_WITHIN_SEEDS`."""
     if name in SHELL_SABOTAGE_NAMES:
         yield from LAST_ROWS_REFUSED
     if name in SEEDS_THAT_FIND:
-        yield draw(SEEDS_THAT_FIND[name])
-    yield from map(draw, range(FOUND_WITHIN_SEEDS))
+        yield drawing(name)(SEEDS_THAT_FIND[name])
+    yield from map(drawing(name), range(FOUND_WITHIN_SEEDS))

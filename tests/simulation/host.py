@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from causal.commands import Files
 from causal.errors import Unavailable
 from causal.records.values import decode, encode
+from causal.task.activity import PULSE_SUFFIX
+from standby import orders
 from standby.control import AGENT, Inbox, pack
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.supervision import Supervision
 from tests.simulation.clockwork import MS
+from tests.simulation.machines import SUPERVISOR, Machine
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -34,6 +37,8 @@ class Supervisor:
         self.supervision = Supervision(world.config, world.blueprint)
         self._inbox = Inbox()
         self._known: set[str] = set()
+        self._route: dict[str, str] = {}
+        """Process → the host on which it was last heard, of a job of several hosts."""
         self._due_ns = -1
         records = tuple(decode(body) for body in world.journal)
         newest = max(world.disk.manifests, default=0)
@@ -51,13 +56,50 @@ class Supervisor:
         if event is not None:
             self._step(event)
 
+    def receive_from(self, machine: Machine, slot: str, data: bytes) -> None:
+        """A message of another host has arrived, of its agent if there is no slot (`standby.gate`)."""
+        if not self.living or machine.revoked or self.world.ended is not None:
+            return
+        name = slot.removesuffix(PULSE_SUFFIX)
+        entry = self.supervision.roster.slots.get(name)
+        event = self._inbox.receive_from(machine.name, slot, data, entry.host if entry is not None else None)
+        self._known.add(machine.name)
+        if slot and event is not None:
+            self._route[name] = machine.name
+        if event is not None and not isinstance(event, events.HostLog):
+            self._step(event)
+
+    def closed(self, machine: str, session: str, why: str = "") -> None:
+        """The tether of a host has ended, or its key was revoked."""
+        if self.living and self.world.ended is None:
+            self._step(events.HostClosed(machine, session, why))
+
+    def asked(self, verb: str, arguments: Mapping[str, Any]) -> None:
+        """A user asks for something, and does not wait for the answer."""
+        if self.living and self.world.ended is None:
+            self._step(events.Admin("admin-1", verb, arguments))
+
+    def _to_host(self, host: str, slot: str, message: Mapping[str, Any]) -> None:
+        """Sends a message to a process of a host, or to its agent; one that does not arrive is repeated when due."""
+        machine, received = self.world.machines.get(host), decode(encode(dict(message)))
+        if machine is None or host not in self._known:
+            return
+
+        def arrive() -> None:
+            if machine.agent is not None:
+                machine.agent.take(slot, received)
+
+        self.world.fabric.carry(SUPERVISOR, host, arrive)
+
     def _step(self, event: events.Event) -> None:
         effects = self.supervision.handle(event, self.world.clock.now_ns)
         self.world.trace_control(event, effects)
+        self.world.host_checks.supervised(event, effects)
         for effect in effects:
             if isinstance(effect, fx.Journal):
                 self.world.write_decision(effect.record)
                 self.world.observer.decided(effect.record)
+                self.world.host_checks.decided(effect.record)
         for effect in effects:
             if self.dies_after is not None and not isinstance(effect, fx.Journal):
                 self.dies_after -= 1
@@ -83,6 +125,15 @@ class Supervisor:
     def _perform(self, effect: fx.Effect) -> None:
         world = self.world
         match effect:
+            case fx.Send(slot, message) if world.several:
+                self._to_host(self._route.get(slot, ""), slot, message)
+            case fx.SendHost(host, message):
+                self._to_host(host, "", message)
+            case fx.StartProcess(slot, role, host) if world.several:
+                self._route[slot] = host
+                self._to_host(host, "", orders.Start(slot, role).message())
+            case fx.KillProcess(slot, host) if world.several:
+                self._to_host(host or self._route.get(slot, ""), "", orders.Kill(slot).message())
             case fx.Send(slot, message):
                 process = world.processes.get(slot)
                 if slot in self._known and process is not None and process.living:
@@ -113,6 +164,8 @@ class Supervisor:
         disk = self.world.disk
         for epoch in [e for e in disk.manifests if e < order.manifests_from]:
             del disk.manifests[epoch]
+        if self.world.several:
+            self.world.shared.sweep(order)
         for name in list(disk.files):
             if int(name.rsplit("/e", 1)[1][:8]) <= order.through_epoch and name not in order.keep:
                 del disk.files[name]
@@ -121,46 +174,53 @@ class Supervisor:
 class Agent:
     """Starts, kills and reaps; what it knows is on disk, so the next one adopts what lives."""
 
-    def __init__(self, world: Simulation) -> None:
+    def __init__(self, world: Simulation, machine: Machine) -> None:
         self.world = world
+        self.machine = machine
         self.living = True
-        for slot in [s for s in world.table if not world.processes[s].living or world.processes[s].zombie]:
+        for slot in [s for s in machine.table if not world.processes[s].living or world.processes[s].zombie]:
             self.reap(slot, None)
         self._beat()
 
     def _beat(self) -> None:
         if not self.living or self.world.ended is not None:
             return
-        table, dead = self.world.table, dict(self.world.dead)
+        table, dead = self.machine.table, dict(self.machine.dead)
         living = {slot: self.world.processes[slot].pid for slot in table}
-        self._send("agent_beat", slots=living, dead=dead, killed=dict(self.world.killed))
+        self._send("agent_beat", slots=living, dead=dead, killed=dict(self.machine.killed))
         self.world.clock.after(self.world.config.heartbeat_ms * MS, self._beat)
 
     def _send(self, kind: str, **keys: Any) -> None:
         self.world.to_supervisor(AGENT, pack(kind, **keys))
 
+    def take(self, slot: str, message: Mapping[str, Any]) -> None:
+        """A message of a supervisor on another machine: there is none."""
+
+    def relay(self, slot: str, data: bytes) -> None:
+        """A message of a process to a supervisor on another machine: there is none."""
+
     def obey(self, kind: str, slot: str) -> None:
         """An order of the supervisor; a repeated one is no second process."""
-        world = self.world
+        world, machine = self.world, self.machine
         if not self.living:
             return
         if kind == "kill":
             process = world.processes.get(slot)
-            if slot in world.table and process is not None:
-                world.killed.setdefault(slot, world.clock.now_ns)
+            if slot in machine.table and process is not None:
+                machine.killed.setdefault(slot, world.clock.now_ns)
                 world.end(process, None)
-        elif slot not in world.table and slot not in world.dead:
-            process = world.spawn(slot)
-            world.table.append(slot)
+        elif slot not in machine.table and slot not in machine.dead:
+            process = world.spawn(slot, machine)
+            machine.table.append(slot)
             self._send("started", slot=slot, pid=process.pid, at_ns=world.clock.now_ns)
 
     def reap(self, slot: str, status: int | None) -> None:
         """A process of ours has ended."""
-        world = self.world
-        if not self.living or slot not in world.table:
+        world, machine = self.world, self.machine
+        if not self.living or slot not in machine.table:
             return
-        world.table.remove(slot)
-        world.dead[slot] = status
-        optional = {"status": status, "killed_ns": world.killed.get(slot)}
+        machine.table.remove(slot)
+        machine.dead[slot] = status
+        optional = {"status": status, "killed_ns": machine.killed.get(slot)}
         facts = {name: value for name, value in optional.items() if value is not None}
         self._send("exited", slot=slot, pid=world.processes[slot].pid, at_ns=world.clock.now_ns, **facts)

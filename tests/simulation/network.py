@@ -39,15 +39,22 @@ class Network:
 
     Args:
         receive: called with (slot, link, frame) when a frame arrives; the link is empty for answers.
+        open_at: the time from which frames pass from one process to another, where their hosts are cut off.
     """
 
     def __init__(
-        self, clock: Clockwork, rng: random.Random, latency_us: int, receive: Callable[[str, bytes, Frame], None]
+        self,
+        clock: Clockwork,
+        rng: random.Random,
+        latency_us: int,
+        receive: Callable[[str, bytes, Frame], None],
+        open_at: Callable[[str, str], int] = lambda source, target: 0,
     ) -> None:
         self._clock = clock
         self._rng = rng
         self._latency_ns = latency_us * 1000
         self._receive = receive
+        self._open_at = open_at
         self._connections: dict[int, Connection] = {}
         self.seen: list[tuple[int, int, str, str, int]] | None = None
         """(sent, arrived, from, to, kind) of each frame, kept for a drawing."""
@@ -77,17 +84,21 @@ class Network:
             return free_ns
         generation, sent_ns = connection.generation, self._clock.now_ns
         delay_ns = self._rng.randint(self._latency_ns // 4, self._latency_ns)
-        at_ns = max(sent_ns + delay_ns, free_ns, connection.down_until_ns)
+        origin = connection.source if link else connection.target
+        at_ns = max(sent_ns + delay_ns, free_ns, connection.down_until_ns, self._open_at(origin, to))
 
         def arrive() -> None:
             if connection.generation == generation and not connection.closed:
                 if self.seen is not None:
-                    origin = connection.source if link else connection.target
                     self.seen.append((sent_ns, self._clock.now_ns, origin, to, frame[0][3]))
                 self._receive(to, link, frame)
 
         self._clock.at(at_ns, arrive)
         return at_ns
+
+    def dialler(self, link: bytes) -> str:
+        """The process that dialled the connection of a link."""
+        return self._connections[int(link.split(b".")[0])].source
 
     def cut(self, connection: Connection, down_ns: int) -> None:
         """Reset it: frames under way are lost in both directions; it comes back after `down_ns`."""

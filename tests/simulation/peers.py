@@ -102,6 +102,11 @@ class Store:
             raise Violated(f"rows of {self.task}: {place} are visible, its account says {self.account.next}")
 
 
+def digest_of_parts(parts: Sequence[bytes]) -> str:
+    """The digest that describes the file with these parts."""
+    return xxh3_128_hexdigest(b"\0".join(parts))
+
+
 @dataclass(slots=True)
 class Disk:
     """Files of the job: written aside and renamed, so they are there completely or not at all."""
@@ -119,7 +124,7 @@ class Disk:
 
     def _described(self, name: str) -> tuple[str, int, str]:
         parts = self.files[name]
-        return name, sum(map(len, parts)), xxh3_128_hexdigest(b"\0".join(parts))
+        return name, sum(map(len, parts)), digest_of_parts(parts)
 
     def has(self, files: Iterable[tuple[str, int, str]]) -> bool:
         """Whether none of these files has been removed."""

@@ -40,6 +40,7 @@ from operators.runtime.membership import (
     Load,
     Loaded,
     Membership,
+    Place,
     Reported,
     SendReport,
     Start,
@@ -47,6 +48,7 @@ from operators.runtime.membership import (
     Vitals,
 )
 from tests.simulation.clockwork import MS
+from tests.simulation.machines import Machine
 from tests.simulation.peers import Violated
 from tests.simulation.shell import Died, Gone, Links, Shell, SimulatedDisk
 
@@ -71,9 +73,10 @@ NEVER_NS = 1 << 62
 class _Image:
     """The state of a task as files restore it."""
 
-    def __init__(self, world: Simulation, task: int) -> None:
+    def __init__(self, world: Simulation, task: int, machine: Machine) -> None:
         self.task = task
         self._world = world
+        self._machine = machine
         self._clear()
 
     def _clear(self) -> None:
@@ -85,10 +88,27 @@ class _Image:
         if list(files[: len(self.files)]) != self.files:
             self._clear()
         for file in files[len(self.files) :]:
-            parts = self._world.disk.read(file)
+            parts = self._read(file)
             self.cut = Cut.unpack(parts[0])
             self.chain.restore(parts[1:])
             self.files.append(file)
+
+    def _read(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
+        """Reads a file from this machine, or else from the store that all hosts share."""
+        disk = self._machine.disk
+        if not self._world.several or disk.has((file,)):
+            return disk.read(file)
+        parts = self._world.shared.durable(file)
+        if parts is None:
+            raise CorruptData(f"{file[0]} is missing in the shared store; restore it from a copy")
+        return parts
+
+    def has(self, files: tuple[tuple[str, int, str], ...]) -> bool:
+        """Whether none of these files has been removed."""
+        if not self._world.several:
+            return self._world.disk.has(files)
+        missing = [file for file in files[len(self.files) :] if not self._machine.disk.has((file,))]
+        return all(self._world.shared.durable(file) is not None for file in missing)
 
 
 class Process:
@@ -98,8 +118,10 @@ class Process:
     with which effects were answered later.
     """
 
-    def __init__(self, world: Simulation, slot: str, pid: int) -> None:
+    def __init__(self, world: Simulation, slot: str, pid: int, machine: Machine) -> None:
         self.world = world
+        self.machine = machine
+        self.host_incarnation = machine.incarnation
         self.slot = slot
         self.pid = pid
         self.living = True
@@ -113,12 +135,16 @@ class Process:
         self.shell: Shell | None = None
         self.links, self.disk = Links(self), SimulatedDisk(self)
         scheme = "tcp" if world.scenario.tcp else "ipc"
-        self.endpoint = f"{scheme}://{slot}"
-        self.membership = Membership(slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals)
+        self.endpoint, self.remote = f"{scheme}://{slot}", f"tcp://{slot}" if world.several else ""
+        self.membership = Membership(
+            slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals, self.remote
+        )
         self._image: _Image | None = None
         self._loading: Callable[[], None] | None = None
         """The action to take once the state that is being loaded is there."""
         self._loaded_at_ns = 0
+        self._fetching = False
+        """The shared store, which has a part of that state, may be unavailable: the loop waits for it."""
         self._beginning: int | None = None
         """The epoch whose state is being loaded for the task to begin from."""
         self._later = Backlog()
@@ -221,6 +247,8 @@ class Process:
         """One turn of the worker's loop (`Worker`, `TaskDriver.work`); how much it finds ready is chance."""
         rng = self.world.rng
         self._load_more()
+        if self._fetching and self._busy_until_ns:
+            return
         self._handle(Tick())
         while self._control:
             self._handle(Commanded(read_command(self._control.popleft())))
@@ -278,6 +306,10 @@ class Process:
             if self._loading is not None:
                 if self.world.clock.now_ns < self._loaded_at_ns:
                     return
+                if self._fetching and not self.world.shared.answers(self.machine.name):
+                    self._busy_until_ns = self.world.clock.now_ns + self.world.rng.randint(20, 200) * MS
+                    return
+                self._fetching = False
                 loaded, self._loading = self._loading, None
                 loaded()
             else:
@@ -287,11 +319,13 @@ class Process:
     def _takes(self, loaded: Callable[[], None]) -> None:
         """Have `loaded` follow when the state has been read."""
         load_ms = self.world.scenario.load_ms
-        if not load_ms:
+        if not load_ms and not self.world.several:
             loaded()
             return
-        self._loading = loaded
+        self._loading, self._fetching = loaded, self.world.several
         self._loaded_at_ns = self.world.clock.now_ns + self.world.rng.randint(0, load_ms * MS)
+        if self.world.several:
+            self._loaded_at_ns += self.world.shared.takes_ns()
 
     def _vitals(self) -> Vitals:
         if self.task is None or self.shell is None:
@@ -313,12 +347,12 @@ class Process:
 
     def _load(self, act: Load) -> None:
         if self._image is None or self._image.task != act.task:
-            self._image = _Image(self.world, act.task)
+            self._image = _Image(self.world, act.task, self.machine)
         image = self._image
         self._takes(lambda: self._followed(act, image))
 
     def _followed(self, act: Load, image: _Image) -> None:
-        if not self.world.disk.has(act.files):
+        if not image.has(act.files):
             self._image = None  # a later checkpoint has replaced it: the supervisor says which one
             return
         image.load(act.files)
@@ -326,7 +360,7 @@ class Process:
 
     def _begin(self, act: Begin) -> None:
         image = self._image if self._image is not None and self._image.task == act.task else None
-        image = image or _Image(self.world, act.task)
+        image = image or _Image(self.world, act.task, self.machine)
         self._image = None
         retained = NO_KNOWLEDGE if self.task is None else self.task.retained(act.rollback)
         self.from_disk.clear()
@@ -353,6 +387,9 @@ class Process:
 
     def _dial(self, act: Dial) -> None:
         self.links.dial(act.task, act.endpoint)
+
+    def _place(self, act: Place) -> None:
+        self.links.place(act.task, act.endpoint)
 
     def _fed(self, act: Feed) -> None:
         if self.task is not None:
@@ -396,6 +433,7 @@ _ACTS: dict[type[Act], Callable[[Process, Any], None]] = {
     Begin: Process._begin,
     Start: Process._start,
     Dial: Process._dial,
+    Place: Process._place,
     Feed: Process._fed,
     End: Process._end,
 }

@@ -33,6 +33,7 @@ from operators.sinks.contract.account import Account
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Journal, Outbox
+from tests.simulation.sabotage_hosts import HOST_SABOTAGES
 from tests.simulation.sabotage_requests import REQUEST_SABOTAGES
 from tests.simulation.sabotage_shell import OUTSIDE_SABOTAGES, SHELL_SABOTAGES
 from tests.simulation.sabotage_stable import STABLE_SABOTAGES
@@ -449,11 +450,15 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         *REQUEST_SABOTAGES,
         *STABLE_SABOTAGES,
         *STAGING,
+        *HOST_SABOTAGES,
     )
 }
 
 SHELL_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in SHELL_SABOTAGES)
 """Found by scenarios of their own."""
+
+HOST_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in HOST_SABOTAGES)
+"""Found by scenarios with hosts."""
 
 
 @contextmanager

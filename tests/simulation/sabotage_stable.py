@@ -9,7 +9,7 @@ from causal.effects import AppendStable, BeginStable
 from causal.logs.dissemination import Holdings
 from causal.logs.log import DeterminantLog
 from causal.task.flushing import Flushing
-from tests.simulation.stable import StableFiles
+from operators.testing.stable_files import StableFiles
 
 Patches = dict[tuple[Any, str], Any]
 

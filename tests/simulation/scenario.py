@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from causal.topology import FULL_DEPTH
 from tests.simulation.clockwork import MS
+from tests.simulation.layout import HOST_FAULTS, Layout, laid_out, layout_from
 
 KINDS = ("clock", "random", "call", "timer", "window", "user")
 """Determinants that operators ask for; order and barrier are always there."""
@@ -92,6 +93,8 @@ class Scenario:
     """The bounds on what a task keeps until the next checkpoint; 0 for the defaults."""
     mixed_keys: bool = False
     """Equal keys come in several types (1, 1.0, True), where operators have keys."""
+    layout: Layout | None = None
+    """The hosts of the job; None for one machine."""
 
 
 def draw(seed: int) -> Scenario:
@@ -147,12 +150,29 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def draw_hosts(seed: int) -> Scenario:
+    """The scenario of a seed on hosts that join over a network, with what may happen to those as well."""
+    rng, alike = random.Random(seed ^ 0x40_57), draw(seed)
+    layout = laid_out(rng, alike.layers, not alike.production)
+    guarantee = "causal" if alike.guarantee == "epoch" else alike.guarantee
+    faults = tuple(f for f in alike.faults if guarantee == alike.guarantee or f.kind not in ALL_BACK)
+    kinds = tuple(HOST_FAULTS) if guarantee == "causal" else ("host_dies", "host_cut", "drain", "depot_away")
+    drawn = rng.choices(kinds, [HOST_FAULTS[kind] for kind in kinds], k=rng.choice((1, 1, 2, 3, 4)))
+    own = sorted((_timed(rng, kind) for kind in drawn), key=lambda f: f.at_ns)
+    for place in range(1, len(own)):
+        if rng.random() < TOGETHER:
+            own[place] = replace(own[place], at_ns=own[place - 1].at_ns + rng.randint(0, own[place - 1].extent * MS))
+    every = tuple(sorted((*faults, *own), key=lambda f: f.at_ns))
+    return replace(alike, layout=layout, guarantee=guarantee, faults=every)
+
+
 def from_json(text: str) -> Scenario:
     """Returns the scenario that `json.dumps(dataclasses.asdict(scenario))` wrote."""
     fields = json.loads(text)
     for name in ("layers", "kinds"):
         fields[name] = tuple(fields[name])
     fields["faults"] = tuple(Fault(**fault) for fault in fields["faults"])
+    fields["layout"] = layout_from(fields["layout"]) if fields.get("layout") else None
     return Scenario(**fields)
 
 

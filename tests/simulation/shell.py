@@ -30,6 +30,7 @@ from operators.sources.source import Read
 from tests.simulation.clockwork import MS
 from tests.simulation.network import Connection
 from tests.simulation.peers import Store, Violated
+from tests.simulation.shared_store import SimulatedUploads
 from tests.simulation.stable import StableShell
 from tests.simulation.staging import StagedRows
 
@@ -81,16 +82,35 @@ class Links:
     """The connections that a process has dialled, and those that lead to it."""
 
     def __init__(self, process: Process) -> None:
+        self._process = process
         self._network = process.world.network
         self._slot = process.slot
         self._dialled: dict[int, Connection] = {}
+        self._hosts: dict[int, str] = {}
+        """Task on another host → that host, as the supervisor has named it."""
+
+    def place(self, task: int, endpoint: str) -> None:
+        """Notes where a neighbour is, so that it is heard from there alone."""
+        host, at, _ = endpoint.partition("://")[2].rpartition("@")
+        if at:
+            self._hosts[task] = host
+        else:
+            self._hosts.pop(task, None)
+
+    def placed(self, task: int, host: str) -> bool:
+        """Whether the supervisor has named that host for a task."""
+        return self._hosts.get(task) == host
 
     def dial(self, task: int, endpoint: str) -> None:
         """Connects to a neighbour downstream; an older connection to it is closed."""
         old = self._dialled.get(task)
         if old is not None:
             old.closed = True
-        self._dialled[task] = self._network.dial(self._slot, endpoint.partition("://")[2])
+        slot = endpoint.partition("://")[2].rpartition("@")[2]
+        self._dialled[task] = self._network.dial(self._slot, slot)
+        ends = (self._process.machine, self._process.world.machines.get(self._process.world.host_of(slot) or ""))
+        if ends[0] is not ends[1] and any(end is not None and end.revoked for end in ends):
+            self._dialled[task].closed = True  # a key that was revoked opens no connection
 
     def send(self, target: int, parts: list[bytes]) -> None:
         connection = self._dialled.get(target)
@@ -258,7 +278,8 @@ class SimulatedDisk:
         self._process = process
         self._world = process.world
         self._segments: dict[int, dict[int, bytes]] = {}
-        self._stable = StableShell(process, lambda event: process.answer_later(process.task, event))
+        self._uploads = SimulatedUploads(process)
+        self._stable = StableShell(process, lambda event: process.answer_later(process.task, event), self._uploads)
 
     def clear(self) -> None:
         """The task restarts in this process."""
@@ -272,7 +293,7 @@ class SimulatedDisk:
             _OPERATIONS[type(effect)](self, effect)
 
     def _soon(self, action: Callable[[], None]) -> None:
-        slow = self._world.clock.now_ns < self._world.disk.slow_until_ns
+        slow = self._world.clock.now_ns < self._process.machine.disk.slow_until_ns
         self._world.clock.after(self._world.rng.randint(20_000, 200 * MS if slow else 3 * MS), action)
 
     def _write_snapshot(self, effect: WriteSnapshot) -> None:
@@ -285,7 +306,7 @@ class SimulatedDisk:
             if not process.living:
                 return  # torn: what was written aside is never looked at
             try:
-                file = self._world.disk.write(name, effect.parts, self._world.clock.now_ns)
+                file = process.machine.disk.write(name, effect.parts, self._world.clock.now_ns)
             except Unavailable as problem:
                 tried += 1
                 if tried == SNAPSHOT_TRIES_MAX:
@@ -293,7 +314,11 @@ class SimulatedDisk:
                 else:
                     self._world.clock.after(200 * MS * tried, write)
                 return
-            process.answer_later(task, SnapshotWritten(effect.epoch, file))
+            written = SnapshotWritten(effect.epoch, file)
+            if self._world.several:
+                self._uploads.put(name, tuple(effect.parts), lambda: process.answer_later(task, written))
+            else:
+                process.answer_later(task, written)
 
         self._soon(write)
 
@@ -305,7 +330,7 @@ class SimulatedDisk:
         def write() -> None:
             if process.task is not task:
                 return
-            if self._world.clock.now_ns < self._world.disk.full_until_ns:
+            if self._world.clock.now_ns < process.machine.disk.full_until_ns:
                 process.answer_later(task, SegmentFailed(effect.channel, effect.segment))
                 return
             self._segments[effect.segment] = payloads

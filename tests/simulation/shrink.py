@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+from tests.simulation.layout import HOST_FAULTS, Layout
 from tests.simulation.scenario import Scenario
 from tests.simulation.trial import Outcome, run
 
@@ -53,8 +55,21 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     ):
         if any(getattr(scenario, name) != value for name, value in change.items()):
             yield replace(scenario, **change)
+    layout = scenario.layout
+    if layout is not None:
+        yield replace(scenario, layout=None, faults=tuple(fault for fault in faults if fault.kind not in HOST_FAULTS))
+        yield from (replace(scenario, layout=replace(layout, **less)) for less in _fewer_hosts(layout))
     for records in (scenario.records // 4, scenario.records // 2, scenario.records - 5):
         if 0 < records < scenario.records:
             yield replace(scenario, records=records)
     for kind in scenario.kinds:
         yield replace(scenario, kinds=tuple(each for each in scenario.kinds if each != kind))
+
+
+def _fewer_hosts(layout: Layout) -> Iterator[dict[str, Any]]:
+    if layout.pins:
+        yield {"pins": ()}
+    elif len(layout.hosts) > 1:
+        yield {"hosts": layout.hosts[:-1], "slots": layout.slots[:-1], "zones": layout.zones[:-1]}
+    if any(layout.zones):
+        yield {"zones": ("",) * len(layout.zones)}

@@ -7,64 +7,32 @@ incarnation has removed takes what is written into it, and nothing reads it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from causal.effects import AppendStable, BeginStable, ReadStable, TruncateStable
 from causal.errors import Unavailable
 from causal.events import Event, StableFailed, StableRead, StableWritten
-from causal.logs.log import LogDelta
-from causal.logs.rollback import Extent
+from causal.shell.stored_logs import StoredLogs
+from operators.testing.stable_files import StableEffect
 from tests.simulation.clockwork import MS
 from tests.simulation.peers import Violated
+from tests.simulation.shared_store import SimulatedUploads
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
-StableEffect = AppendStable | BeginStable | ReadStable | TruncateStable
 TRIES_MAX = 5
-
-
-class StableFiles:
-    """The files of all tasks: (task, incarnation) → epoch → bytes."""
-
-    def __init__(self) -> None:
-        self.begun: dict[tuple[int, int], dict[int, bytes]] = {}
-
-    def youngest(self, task: int, up_to: int) -> dict[int, bytes]:
-        """Returns the logs that count for an incarnation: those of the youngest up to it."""
-        incarnations = [incarnation for owner, incarnation in self.begun if owner == task and incarnation <= up_to]
-        return self.begun[task, max(incarnations)] if incarnations else {}
-
-    def begin(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> None:
-        if (task, incarnation) in self.begun:
-            raise Violated(f"stable: incarnation {incarnation} of task {task} begins its files a second time")
-        if any(delta.offset for delta in logs):
-            raise Violated(f"stable: incarnation {incarnation} of task {task} begins in the middle of its log")
-        self.begun[task, incarnation] = {delta.epoch: delta.bytes for delta in logs}
-        for older in [key for key in self.begun if key[0] == task and key[1] < incarnation]:
-            del self.begun[older]
-
-    def append(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> list[Extent]:
-        files = self.begun.get((task, incarnation))
-        for delta in logs if files is not None else ():
-            content = files.get(delta.epoch, b"")  # type: ignore[union-attr]
-            if delta.offset != len(content):
-                raise Violated(f"stable: bytes from {delta.offset} are written behind {len(content)} of task {task}")
-            files[delta.epoch] = content + delta.bytes  # type: ignore[index]
-        return [(task, delta.epoch, delta.offset + len(delta.bytes)) for delta in logs]
-
-    def truncate(self, task: int, incarnation: int, epoch: int) -> None:
-        files = self.begun.get((task, incarnation), {})
-        for old in [each for each in files if each < epoch]:
-            del files[old]
 
 
 class StableShell:
     """The operations that one process has asked of its disk's thread, done one after the other."""
 
-    def __init__(self, process: Process, answer: Callable[[Event], None]) -> None:
+    def __init__(self, process: Process, answer: Callable[[Event], None], uploads: SimulatedUploads) -> None:
         self._process = process
+        self._uploads = uploads
+        self._stored: StoredLogs | None = None
+        """The objects of the present incarnation, of a job of several hosts."""
         self._world = process.world
         self._answer = answer
         self._asked: deque[tuple[StableEffect, int, int]] = deque()
@@ -74,6 +42,9 @@ class StableShell:
         task = self._process.task
         if task is None:
             raise Violated(f"stable: {self._process.slot} has no task")
+        if self._world.several:
+            self._ask_store(effect, task.name, task.incarnation)
+            return
         self._asked.append((effect, task.holdings.task, task.incarnation))
         if len(self._asked) == 1:
             self._later()
@@ -82,6 +53,33 @@ class StableShell:
         """The task restarts in this process: its thread ends behind what it was asked."""
         while self._asked:
             self._done(*self._asked.popleft())
+        self._stored = None
+        self._uploads.close()
+
+    def _ask_store(self, effect: StableEffect, task: str, incarnation: int) -> None:
+        """Has the shared store keep it, behind the snapshots (`causal.shell.disk`)."""
+        if self._stored is None:
+            self._stored = StoredLogs(self._uploads.reached(), task, incarnation)
+        stored = self._stored
+
+        def perform() -> Event | None:
+            if isinstance(effect, ReadStable):
+                return StableRead(stored.read())
+            if isinstance(effect, BeginStable):
+                return StableWritten(stored.begin(effect.logs))
+            if isinstance(effect, TruncateStable):
+                stored.truncate(effect.epoch)
+                return None
+            try:
+                return StableWritten(stored.append(effect.logs))
+            except Unavailable:
+                return StableFailed()
+
+        def done(event: Event | None) -> None:
+            if event is not None:
+                self._answer(event)
+
+        self._uploads.perform(perform, isinstance(effect, BeginStable | ReadStable), done)
 
     def _later(self, delay_ns: int = 0) -> None:
         slow = self._world.clock.now_ns < self._world.disk.slow_until_ns
@@ -114,16 +112,7 @@ class StableShell:
             self._later()
 
     def _done(self, effect: StableEffect, task: int, incarnation: int) -> Event | None:
-        files = self._world.stable
-        if isinstance(effect, ReadStable):
-            read = files.youngest(task, incarnation)
-            return StableRead([LogDelta(task, epoch, 0, log) for epoch, log in sorted(read.items())])
-        if isinstance(effect, BeginStable):
-            files.begin(task, incarnation, effect.logs)
-            return StableWritten([(task, delta.epoch, len(delta.bytes)) for delta in effect.logs])
-        if isinstance(effect, TruncateStable):
-            files.truncate(task, incarnation, effect.epoch)
-            return None
-        if self._world.clock.now_ns < self._world.disk.full_until_ns:
+        full = self._world.clock.now_ns < self._world.disk.full_until_ns
+        if full and isinstance(effect, AppendStable):
             return StableFailed()
-        return StableWritten(files.append(task, incarnation, effect.logs))
+        return self._world.stable.perform(effect, task, incarnation)

@@ -17,7 +17,7 @@ from tests.members import members, sample
 from tests.simulation.__main__ import main
 from tests.simulation.clockwork import MS
 from tests.simulation.diagram import drawn
-from tests.simulation.finding import FOUND_WITHIN_SEEDS, SEEDS_THAT_FIND, SOON, finding
+from tests.simulation.finding import FOUND_WITHIN_SEEDS, SEEDS_THAT_FIND, SOON, drawing, finding
 from tests.simulation.sabotage import SABOTAGES
 from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
 from tests.simulation.scenario import FAULTS, Fault, Scenario, draw, from_json
@@ -36,7 +36,8 @@ FIRST_SEEDS = sample(range(0, SEEDS, GROUP), SAMPLED)
 
 def failing(outcomes: list[Outcome]) -> str:
     return "\n".join(
-        f"{o.problem}\n  again: python -m tests.simulation --first {o.scenario.seed} --seeds 1"
+        f"{o.problem}\n  again: python -m tests.simulation{' --hosts' if o.scenario.layout is not None else ''}"
+        f" --first {o.scenario.seed} --seeds 1"
         for o in outcomes
         if o.problem
     )
@@ -74,7 +75,7 @@ def test_a_broken_rule_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", SEEDS_THAT_FIND)
 def test_a_broken_rule_is_found_from_any_seed_on(name: str) -> None:
     first = SEEDS_THAT_FIND[name] + 1
-    assert_found(name, (run(draw(seed), name).problem for seed in range(first, first + FOUND_WITHIN_SEEDS)))
+    assert_found(name, (run(drawing(name)(seed), name).problem for seed in range(first, first + FOUND_WITHIN_SEEDS)))
 
 
 def assert_found(name: str, problems: Iterator[str]) -> None:

@@ -19,21 +19,29 @@ from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.ports import Chain
 from causal.records.values import decode, encode
+from causal.shell.stored_logs import StoredLogs
 from causal.task.activity import PULSE_SUFFIX
 from deploy import versions
-from standby.blueprint import Blueprint
-from standby.journal import CHECKPOINTS_KEPT
+from operators.testing.stable_files import StableFiles
+from standby.blueprint import Blueprint, Constraint
+from standby.leadership.terms import CHECKPOINTS_KEPT
+from standby.supervision.hosts import LOCAL
 from standby.supervision.savepoints import finished
+from tests.simulation import host_faults
 from tests.simulation.checkers import Observer
 from tests.simulation.clockwork import MS, SECOND, Clockwork
 from tests.simulation.host import Agent, Supervisor
+from tests.simulation.host_agent import HostAgent
+from tests.simulation.host_checks import HostChecks
 from tests.simulation.jobs import job_of
+from tests.simulation.layout import ONE_MACHINE
+from tests.simulation.machines import Fabric, Machine
 from tests.simulation.network import Network
 from tests.simulation.peers import RUN, Disk, Partition, Store, Violated
 from tests.simulation.process import Process
 from tests.simulation.scenario import OTHER_CODE, Fault, Scenario
 from tests.simulation.service import Service
-from tests.simulation.stable import StableFiles
+from tests.simulation.shared_store import OBSERVER, SharedStore
 from tests.simulation.staging import StagedRows
 
 SECONDS_MAX = 90
@@ -85,21 +93,31 @@ class Simulation:
             inflight_memory_bytes_max=scenario.inflight_memory_bytes, crash_loop_max=40,
             key_groups=8, determinant_flush="background" if scenario.flush else "off",
         )  # fmt: skip
+        if scenario.layout is not None:
+            timeout_ms, expected = scenario.layout.timeout_ms, len(scenario.layout.hosts)
+            self.config = replace(
+                self.config, listen="tcp://10.0.0.1:7700", hosts_expected=expected, host_timeout_ms=timeout_ms
+            )
         if scenario.kept_bytes:
             kept = scenario.kept_bytes
             self.config = replace(self.config, inflight_disk_bytes_max=kept, log_bytes_max=kept)
         self.job = job_of(scenario, self.config)
         self.topology = self.job.topology
-        self.blueprint = Blueprint(self.topology)
-        self.disk = Disk()
+        self.layout = scenario.layout or ONE_MACHINE
+        self.several = scenario.layout is not None
+        constraints = {task: Constraint(host) for task, host in self.layout.pins}
+        self.blueprint = Blueprint(self.topology, constraints=constraints)
+        self.machines = {name: Machine(name) for name in self.layout.hosts}
+        self.disk = Disk() if self.several else self.machines[LOCAL].disk
+        """The disk of the supervisor's machine."""
+        self.fabric = Fabric(
+            self.clock, self.rng, lambda name: self.machines[name].lives if name in self.machines else 0
+        )
+        self.shared = SharedStore(self.clock, self.rng, self.fabric, self.layout.store_ms)
         self.stable = StableFiles()
         self.journal: list[bytes] = []
         self._checkpoints: deque[bytes] = deque()
         self.processes: dict[str, Process] = {}
-        self.table: list[str] = []
-        """The agent's table: slots of processes it started and has not seen end."""
-        self.dead: dict[str, int | None] = {}
-        self.killed: dict[str, int] = {}
         self.ended: tuple[int, str] | None = None
         self.files = self.archive = Code()
         """Code that the files of the pipeline hold, and code that the run has archived (D12)."""
@@ -121,14 +139,14 @@ class Simulation:
             for c in self.topology.channels
             if c.source == OUTSIDE
         }
-        self.network = Network(self.clock, self.rng, scenario.latency_us, self._arrived)
+        self.network = Network(self.clock, self.rng, scenario.latency_us, self._arrived, self._open_at)
         if draw:
             self.network.seen = []
         self.observer = Observer(self)
+        self.host_checks = HostChecks(self)
         self._orders: deque[tuple[str, str]] = deque()
         self._held_back: deque[tuple[str, bytes]] = deque()
         self._carried: dict[tuple[str, str], int] = {}
-        self.agent: Agent | None = None
         self.supervisor: Supervisor | None = None
         self.applied: Counter[str] = Counter()
         """Faults that came before the end, by kind."""
@@ -138,7 +156,8 @@ class Simulation:
     def run(self) -> None:
         """Runs the job to its end, and then asks the checkers for their verdict."""
         self._start_supervisor()
-        self._start_agent()
+        for machine in self.machines.values():
+            self._power_on(machine)
         for fault in self.scenario.faults:
             self.clock.after(fault.at_ns, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
         steps = 0
@@ -177,6 +196,22 @@ class Simulation:
         facts = (type(event).__name__, [type(effect).__name__ for effect in effects])
         self._digest.update(repr((self.clock.now_ns, facts)).encode())
 
+    def durable(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
+        """The parts of a file that a manifest names, from where every process can read it."""
+        if not self.several:
+            return self.disk.read(file)
+        parts = self.shared.durable(file)
+        if parts is None:
+            raise Violated(f"files: {file[0]} is named in a manifest, and is not in the shared store")
+        return parts
+
+    def stable_logs(self, task: int, up_to: int) -> Mapping[int, bytes]:
+        """The determinants on stable storage that count for that incarnation of a task, by epoch."""
+        if not self.several:
+            return self.stable.youngest(task, up_to)
+        stored = StoredLogs(self.shared.reached(OBSERVER), self.topology.tasks[task].name, up_to)
+        return {delta.epoch: delta.bytes for delta in stored.read()}
+
     def write_decision(self, record: Mapping[str, Any]) -> None:
         """Appends to the journal, which forgets what it may forget (`standby.journal`)."""
         self.journal.append(encode(dict(record)))
@@ -207,9 +242,9 @@ class Simulation:
 
     # -- processes -----------------------------------------------------------------------------------
 
-    def spawn(self, slot: str) -> Process:
+    def spawn(self, slot: str, machine: Machine) -> Process:
         """A new process; it takes a while to come up."""
-        process = Process(self, slot, 1000 + len(self.processes))
+        process = Process(self, slot, 1000 + len(self.processes), machine)
         self.processes[slot] = process
         process.paused_until_ns = self.clock.now_ns + self.rng.randint(50, 200) * MS
         self.tell_story(slot, "start")
@@ -222,18 +257,36 @@ class Simulation:
         process.living = False
         self.tell_story(process.slot, "end" if status == 0 else "death")
         self.observer.died(process)
-        agent = self.agent
+        agent = process.machine.agent
         if agent is not None and agent.living:
-            self.clock.after(self.rng.randint(200_000, 3 * MS), lambda: self._reaped(process.slot, status))
+            self.clock.after(self.rng.randint(200_000, 3 * MS), lambda: self._reaped(process, status))
 
-    def _reaped(self, slot: str, status: int | None) -> None:
-        if self.agent is not None and self.agent.living:
-            self.agent.reap(slot, status)
+    def _reaped(self, process: Process, status: int | None) -> None:
+        agent = process.machine.agent
+        if agent is not None and agent.living:
+            agent.reap(process.slot, status)
 
     def _arrived(self, slot: str, link: bytes, frame: tuple[bytes, ...]) -> None:
         process = self.processes.get(slot)
-        if process is not None and process.living:
+        if process is not None and process.living and self._heard(process, link, frame):
             process.receive(link, frame)
+
+    def _heard(self, process: Process, link: bytes, frame: tuple[bytes, ...]) -> bool:
+        """Whether a frame is of the host on which its task was placed (`causal.shell.transport`)."""
+        if not self.several or not self.layout.keys or not link:
+            return True
+        sender = self.processes.get(self.network.dialler(link))
+        if sender is None or sender.machine is process.machine:
+            return True
+        channel = wire.channel_of(frame[0])
+        return channel is not None and process.links.placed(self.topology.channels[channel].source, sender.machine.name)
+
+    def _open_at(self, source: str, target: str) -> int:
+        """The time from which frames pass between two processes."""
+        sender, receiver = self.processes.get(source), self.processes.get(target)
+        if not self.several or sender is None or receiver is None:
+            return 0
+        return self.fabric.open_at(sender.machine.name, receiver.machine.name)
 
     # -- the control plane -----------------------------------------------------------------------------
 
@@ -246,13 +299,28 @@ class Simulation:
     def report(self, process: Process, kind: str, facts: Mapping[str, Any]) -> None:
         """A message of a worker to whatever supervisor there is when it arrives."""
         if not process.zombie and self.clock.now_ns >= process.mute_until_ns:
-            self.to_supervisor(process.slot, encode({"kind": kind, "slot": process.slot, **facts}))
+            self._send_up(process, process.slot, encode({"kind": kind, "slot": process.slot, **facts}))
 
     def report_pulse(self, process: Process) -> None:
         """The second heartbeat of a worker whose loop is busy."""
         if not process.zombie and self.clock.now_ns >= process.mute_until_ns:
             facts = {"pid": process.pid, "endpoint": process.endpoint}
-            self.to_supervisor(process.slot + PULSE_SUFFIX, encode({"kind": "pulse", "slot": process.slot, **facts}))
+            facts |= {"remote": process.remote} if process.remote else {}
+            data = encode({"kind": "pulse", "slot": process.slot, **facts})
+            self._send_up(process, process.slot + PULSE_SUFFIX, data)
+
+    def _send_up(self, process: Process, sender: str, data: bytes) -> None:
+        """Sends a message to the supervisor, or to the agent of the host, which relays it."""
+        if not self.several:
+            self.to_supervisor(sender, data)
+            return
+        machine, life = process.machine, process.machine.lives
+
+        def arrive() -> None:
+            if machine.agent is not None and machine.agent.living and machine.lives == life:
+                machine.agent.relay(sender, data)
+
+        self.carry(sender, machine.who, arrive)
 
     def to_supervisor(self, sender: str, data: bytes) -> None:
         """Messages to a supervisor that is not there wait in the sender's socket, or are lost."""
@@ -272,7 +340,7 @@ class Simulation:
 
     def deliver_orders(self) -> None:
         """Have the agent obey what waits."""
-        agent = self.agent
+        agent = self.machines[LOCAL].agent if not self.several else None
         while self._orders and agent is not None and agent.living:
             kind, slot = self._orders.popleft()
             self.carry("supervisor", "agent", partial(agent.obey, kind, slot))
@@ -285,10 +353,15 @@ class Simulation:
             for sender, data in messages:
                 self.to_supervisor(sender, data)
 
-    def _start_agent(self) -> None:
-        if self.ended is None and (self.agent is None or not self.agent.living):
-            self.agent = Agent(self)
-            self.tell_story("agent", "start")
+    def boot(self, machine: Machine) -> None:
+        """Starts the agent of a machine, where none lives."""
+        if (
+            self.ended is None
+            and (machine.up or not self.several)
+            and (machine.agent is None or not machine.agent.living)
+        ):
+            machine.agent = HostAgent(self, machine) if self.several else Agent(self, machine)
+            self.tell_story(machine.who, "start")
 
     def kill_supervisor(self) -> None:
         """It dies, and `causal run` starts another; what it wanted of the agent and had not sent dies with it."""
@@ -298,12 +371,12 @@ class Simulation:
             self.tell_story("supervisor", "death")
             self.clock.after(self.rng.randint(30, 200) * MS, self._start_supervisor)
 
-    def kill_agent(self) -> None:
+    def kill_agent(self, machine: Machine) -> None:
         """It dies alone; its processes live on."""
-        if self.agent is not None and self.agent.living:
-            self.agent.living = False
-            self.tell_story("agent", "death")
-            self.clock.after(self.rng.randint(30, 200) * MS, self._start_agent)
+        if machine.agent is not None and machine.agent.living:
+            machine.agent.living = False
+            self.tell_story(machine.who, "death")
+            self.clock.after(self.rng.randint(30, 200) * MS, lambda: self.boot(machine))
 
     # -- faults --------------------------------------------------------------------------------------
 
@@ -337,29 +410,43 @@ class Simulation:
             self.end(standbys[fault.who % len(standbys)], None)
 
     def _kill_host(self, fault: Fault) -> None:
-        self.kill_agent()
+        self.kill_agent(self.machine_of(fault))
         self._kill(fault)
+
+    def machine_of(self, fault: Fault) -> Machine:
+        """The machine that a fault is about."""
+        return list(self.machines.values())[fault.who % len(self.machines)]
 
     def _kill_everything(self, fault: Fault) -> None:
         for process in list(self.processes.values()):
             self.end(process, None)
-        if self.agent is not None:
-            self.agent.living = False
+        for machine in self.machines.values():
+            host_faults.power_off(self, machine)
         if self.supervisor is not None:
             self.supervisor.living = False
         self._orders.clear()
         self._held_back.clear()
         for staged in self.staged.values():
             staged.lose_power()
-        self.table.clear()
-        self.dead.clear()
-        self.killed.clear()
         if finished(map(decode, self.journal)):
             self.ended = (0, "")  # `causal run --resume` says so, and starts nothing (42040878)
             return
         self.journal.append(encode({"kind": "resumed", "at_ns": self.clock.now_ns}))
+        self.host_checks.resumed()
         self.clock.after(300 * MS, self._start_supervisor)
-        self.clock.after(310 * MS, self._start_agent)
+        for machine in self.machines.values():
+            self.clock.after(310 * MS, partial(self._power_on, machine))
+
+    def _power_on(self, machine: Machine) -> None:
+        if self.several:
+            host_faults.power_on(self, machine)
+        else:
+            self.boot(machine)
+
+    def host_of(self, slot: str) -> str | None:
+        """The host of a process; None if there is no such process."""
+        process = self.processes.get(slot)
+        return None if process is None else process.machine.name
 
     def _supervisor_dies(self, fault: Fault) -> None:
         if self.supervisor is not None and self.supervisor.living and fault.extent % 2:
@@ -381,11 +468,15 @@ class Simulation:
         for process in self._victims(fault):
             process.paused_until_ns = self.clock.now_ns + 2 * fault.extent * MS
 
+    def _disk_of(self, fault: Fault) -> Disk:
+        disks = [self.disk, *(machine.disk for machine in self.machines.values() if self.several)]
+        return disks[fault.who % len(disks)]
+
     def _disk_slow(self, fault: Fault) -> None:
-        self.disk.slow_until_ns = self.clock.now_ns + fault.extent * MS
+        self._disk_of(fault).slow_until_ns = self.clock.now_ns + fault.extent * MS
 
     def _disk_full(self, fault: Fault) -> None:
-        self.disk.full_until_ns = self.clock.now_ns + fault.extent * MS
+        self._disk_of(fault).full_until_ns = self.clock.now_ns + fault.extent * MS
 
     def _store_away(self, fault: Fault) -> None:
         store = self.stores[sorted(self.stores)[fault.who % len(self.stores)]]
@@ -397,10 +488,11 @@ class Simulation:
     def _false_exit(self, fault: Fault) -> None:
         """The agent takes a process for dead that lives: a zombie, until it learns that it was replaced."""
         for process in self._victims(fault):
-            if self.agent is not None and self.agent.living:
+            agent = process.machine.agent
+            if agent is not None and agent.living:
                 process.zombie = True
                 self.observer.died(process)
-                self.agent.reap(process.slot, None)
+                agent.reap(process.slot, None)
 
     def _garble(self, fault: Fault) -> None:
         """A bit flips on the way: in fewer frames than a task takes for a peer that cannot do better."""
@@ -467,7 +559,7 @@ _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "host": Simulation._kill_host,
     "everything": Simulation._kill_everything,
     "supervisor": Simulation._supervisor_dies,
-    "agent": lambda world, fault: world.kill_agent(),
+    "agent": lambda world, fault: world.kill_agent(world.machine_of(fault)),
     "cut": Simulation._cut,
     "partition": Simulation._partition,
     "pause": Simulation._pause,
@@ -483,4 +575,5 @@ _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "newer_run": Simulation._newer_run,
     "edit": Simulation._edit,
     OTHER_CODE: Simulation._resume_with_other_code,
+    **host_faults.FAULTS,
 }

@@ -14,7 +14,7 @@ from causal.effects import (
     TruncateStable,
     WriteSnapshot,
 )
-from causal.events import Event, SnapshotWritten, StableRead, StableWritten
+from causal.events import Event, SnapshotWritten, StableRead
 from causal.ids import OUTSIDE
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, StoreState, WithdrawPoint
@@ -23,7 +23,7 @@ from causal.task.performer import DiskEffect
 from causal.topology import Topology
 from operators.sources.source import Read
 from operators.testing.cluster import Segments
-from tests.simulation.stable import StableFiles
+from operators.testing.stable_files import StableEffect, StableFiles
 from tests.transcripts.peers import Partition, Store, label
 from tests.transcripts.process import Process
 from tests.transcripts.words import size
@@ -163,17 +163,21 @@ class NotedDisk(Segments):
             self.answer(StableRead(deltas))
         elif isinstance(effect, BeginStable):
             if not self._puts_off("BEGIN", effect, *self._logs(effect)):
-                outside.stable.begin(*process.life, effect.logs)
-                self.answer(StableWritten([(d.task, d.epoch, len(d.bytes)) for d in effect.logs]))
+                self._store(effect)
         elif isinstance(effect, AppendStable):
             if not self._puts_off("FLUSH", effect, *self._logs(effect)):
-                self.answer(StableWritten(outside.stable.append(*process.life, effect.logs)))
+                self._store(effect)
         elif isinstance(effect, TruncateStable):
             self._say("FORGET", f"determinants of epochs below {effect.epoch}")
-            outside.stable.truncate(*process.life, effect.epoch)
+            self._store(effect)
         else:
             self._say_of_segments(effect)
             super().ask(effect)
+
+    def _store(self, effect: StableEffect) -> None:
+        answer = self._outside.stable.perform(effect, *self._process.life)
+        if answer is not None:
+            self.answer(answer)
 
     def _puts_off(self, what: str, effect: DiskEffect, *said: str) -> bool:
         """Writes down a write; returns whether the disk does it later."""

@@ -31,7 +31,13 @@ def checkout(home: Path, monkeypatch: pytest.MonkeyPatch, rest: str, jobs: str) 
         (home / "tests" / name / "test_it.py").write_text(text)
     (home / "tests" / "__init__.py").touch()
     (home / "pytest.ini").write_text("[pytest]\nmarkers = campaign\n")
-    one_at_a_time = {"HOME": home, "JOBS": ("tests/jobs",), "ELSEWHERE": (), "PACKAGES": (), "BESIDE": ()}
+    one_at_a_time = {
+        "HOME": home,
+        "JOBS": ("tests/jobs",),
+        "ELSEWHERE": (),
+        "PACKAGES": (),
+        "BESIDE": {"jobs": (), "rest": ()},
+    }
     for name, value in one_at_a_time.items():
         monkeypatch.setattr(runner, name, value)
 

@@ -11,74 +11,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import bytewax.operators as op
 from bytewax.dataflow import Dataflow
-from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
-from bytewax.outputs import DynamicSink, StatelessSinkPartition
+from bytewax.outputs import StatelessSinkPartition
 
 from benchmarks.peers.programs import inputs
+from benchmarks.peers.programs.bytewax_parts import BATCH, PLACE, Reader, Sink, Source, Tallied
+from benchmarks.peers.programs.ordinary import flows
 
-PLACE = Path(os.environ.get("PEER_PLACE", "."))
-BATCH = 1000
 LOOK_S = 0.005
-
-
-class Reader(StatefulSourcePartition[Any, int]):
-    """Slices of a partition, as fast as they are taken or each element when it is due."""
-
-    def __init__(self, read: Any, count: int, position: int, batch: int, interval_s: float, began_s: float) -> None:
-        self._read, self._count, self._position, self._batch = read, count, position, batch
-        self._interval_s, self._began_s = interval_s, began_s
-
-    def next_batch(self) -> Iterable[Any]:
-        inputs.began(PLACE)
-        if self._position >= self._count:
-            raise StopIteration
-        stop = min(self._position + self._batch, self._count)
-        if self._interval_s:
-            stop = min(stop, int((time.time() - self._began_s) / self._interval_s) + 1)
-        start, self._position = self._position, max(stop, self._position)
-        return self._read(start, self._position)
-
-    def next_awake(self) -> datetime | None:
-        if not self._interval_s:
-            return None
-        due_s = self._began_s + self._position * self._interval_s
-        return datetime.fromtimestamp(max(due_s, time.time() + 0.002), timezone.utc)  # noqa: UP017
-
-    def snapshot(self) -> int:
-        return self._position
-
-
-class Source(FixedPartitionedSource[Any, int]):
-    """Two partitions."""
-
-    def __init__(self, open_one: Any) -> None:
-        self._open = open_one
-
-    def list_parts(self) -> list[str]:
-        return [str(partition) for partition in range(inputs.PARTITIONS)]
-
-    def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> Reader:
-        return self._open(int(for_part), resume_state or 0)
-
-
-class Tallied(StatelessSinkPartition[Any]):
-    """Tallies what it is given."""
-
-    def __init__(self, sums: bool) -> None:
-        self._tally = inputs.Tally(PLACE, sums)
-
-    def write_batch(self, items: list[Any]) -> None:
-        self._tally.add(items)
-
-    def close(self) -> None:
-        self._tally.write()
 
 
 class Logged(StatelessSinkPartition[Any]):
@@ -89,16 +34,6 @@ class Logged(StatelessSinkPartition[Any]):
 
     def write_batch(self, items: list[Any]) -> None:
         self._seen.add([pair for _, pair in items])
-
-
-class Sink(DynamicSink[Any]):
-    """One partition per worker."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-
-    def build(self, step_id: str, worker_index: int, worker_count: int) -> Any:
-        return self._make()
 
 
 def _counted(n: int | None, value: int) -> tuple[int, int]:
@@ -129,7 +64,7 @@ def _count(asked: dict[str, Any]) -> Dataflow:
 
     flow = Dataflow("count")
     keyed = op.map("key", op.input("in", flow, Source(reader)), lambda row: (str(row[0]), row[1]))
-    op.output("out", op.stateful_map("count", keyed, _counted), Sink(lambda: Tallied(sums=True)))
+    op.output("out", op.stateful_map("count", keyed, _counted), Sink(lambda: Tallied(inputs.Tally(PLACE))))
     return flow
 
 
@@ -145,7 +80,7 @@ def _index(asked: dict[str, Any]) -> Dataflow:
 
     flow = Dataflow("index")
     words = op.flat_map("words", op.input("in", flow, Source(reader)), postings)
-    op.output("out", op.stateful_map("index", words, _indexed), Sink(lambda: Tallied(sums=False)))
+    op.output("out", op.stateful_map("index", words, _indexed), Sink(lambda: Tallied(inputs.Tally(PLACE, sums=False))))
     return flow
 
 
@@ -169,22 +104,34 @@ def _failover(asked: dict[str, Any]) -> Dataflow:
 def flow() -> Dataflow:
     """The dataflow of the workload that was asked for; `bytewax.run` calls this in each process."""
     asked = inputs.asked(PLACE)
-    return {"count": _count, "index": _index, "failover": _failover}[asked["workload"]](asked)
+    own = {"count": _count, "index": _index, "failover": _failover}
+    workload = asked["workload"]
+    return own[workload](asked) if workload in own else flows.flow(workload, asked["records"])
+
+
+def _options(place: Path, asked: dict[str, Any]) -> list[str]:
+    """Options of all processes: what else than two processes, one worker each, with recovery, is asked for."""
+    options = ["-w", str(asked.get("workers", 1))]
+    if asked.get("recovery", True):
+        store = place / "recovery"
+        store.mkdir()
+        subprocess.run([sys.executable, "-m", "bytewax.recovery", store, str(inputs.PARTITIONS)], check=True)
+        options += ["-r", str(store), "-s", str(max(1, round(asked["interval_s"]))), "-b", "0"]
+    return options
 
 
 def _run(place: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    store = place / "recovery"
-    store.mkdir()
-    subprocess.run([sys.executable, "-m", "bytewax.recovery", store, str(inputs.PARTITIONS)], check=True)
-    addresses = ";".join(f"127.0.0.1:{port}" for port in inputs.free_ports(inputs.PARTITIONS))
+    count = asked.get("processes", inputs.PARTITIONS)
+    options = _options(place, asked)
+    addresses = ";".join(f"127.0.0.1:{port}" for port in inputs.free_ports(count))
     environment = {**os.environ, "PEER_PLACE": str(place), "PYTHONHASHSEED": "0"}
 
     def start(number: int) -> subprocess.Popen[bytes]:
-        snapshots = ["-r", str(store), "-s", str(max(1, round(asked["interval_s"]))), "-b", "0"]
-        command = [sys.executable, "-m", "bytewax.run", f"{__spec__.name}:flow()", "-i", str(number), "-a", addresses]
-        return subprocess.Popen([*command, *snapshots], env=environment)
+        command = [sys.executable, "-m", "bytewax.run", f"{__spec__.name}:flow()", *options]
+        member = ["-i", str(number), "-a", addresses] if count > 1 else []
+        return subprocess.Popen([*command, *member], env=environment)
 
-    processes = [start(number) for number in range(inputs.PARTITIONS)]
+    processes = [start(number) for number in range(count)]
     killed_s, kill_s = None, asked["began_s"] + asked.get("kill_after_s", 0.0)
     while any(process.poll() is None for process in processes):
         if asked["workload"] == "failover" and killed_s is None and time.time() > kill_s:
@@ -205,8 +152,10 @@ def main() -> int:
     asked = inputs.asked(place) | {"began_s": time.time() + 2.0}
     inputs.put(place / "asked.json", asked)
     outcome = _run(place, asked)
-    shutil.rmtree(place / "recovery")
-    outcome |= {"guarantee": "state exactly once, output at least once", "per_record": True}
+    recovery = asked.get("recovery", True)
+    if recovery:
+        shutil.rmtree(place / "recovery")
+    outcome |= {"guarantee": "state exactly once, output at least once" if recovery else "none", "per_record": True}
     inputs.finished(place, "bytewax", outcome)
     return 0
 

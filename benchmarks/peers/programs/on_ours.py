@@ -1,5 +1,7 @@
 """This project: `causal run` with exactly-once output, full sharing depth, a standby per task, checkpoints every 1 s.
 
+`options` of what is asked are further arguments, such as another guarantee.
+
 *failover*: the process of `count/0` gets SIGKILL; rows are seen by a reader that polls the sink's SQLite file.
 """
 
@@ -12,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +28,11 @@ DOCUMENTS_PER_BATCH = 8
 POLL_S = 0.002
 
 
-def start(workload: str, place: Path, interval_s: float) -> subprocess.Popen[bytes]:
+def start(workload: str, place: Path, asked: Mapping[str, Any]) -> subprocess.Popen[bytes]:
     """Start the job; its directory is `place/job`."""
     command = [sys.executable, "-m", "deploy", "run", str(PIPELINE), f"--set=workload={workload}"]
-    command += [f"--set=place={place}", f"--state-dir={place / 'job'}", f"--checkpoint-interval={interval_s}"]
+    command += [f"--set=place={place}", f"--state-dir={place / 'job'}", f"--checkpoint-interval={asked['interval_s']}"]
+    command += asked.get("options", [])
     if workload == "index":
         (place / "job.toml").write_text(f"batch_elements_max = {DOCUMENTS_PER_BATCH}\n")
         command.append(f"--config={place / 'job.toml'}")
@@ -106,7 +110,7 @@ def main() -> int:
     """Run one workload."""
     workload, place = sys.argv[1], Path(sys.argv[2])
     asked = inputs.asked(place)
-    job = start(workload, place, asked["interval_s"])
+    job = start(workload, place, asked)
     outcome: dict[str, Any] = {"guarantee": "exactly once, visible at once; a standby per task", "per_record": True}
     if workload == "failover":
         outcome |= failover(job, place, asked["kill_after_s"])

@@ -1,15 +1,14 @@
-"""The three workloads as pipelines of this project; `--set workload=count|index|failover --set place=DIR` chooses."""
+"""The workloads as pipelines of this project: `--set workload=NAME --set place=DIR` chooses."""
 
 from __future__ import annotations
 
-import atexit
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.tally import TallySink
 from benchmarks.peers.programs import inputs
-from causal.records.rows import Rows
+from benchmarks.peers.programs.checked_sink import CheckedTallySink
+from benchmarks.peers.programs.ordinary import pipelines
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource, SequenceSource
@@ -60,30 +59,6 @@ class Number(Operator):
         yield record, n
 
 
-class CheckedTallySink(TallySink):
-    """`TallySink`, whose process also tallies for the checks; only for runs in which nothing fails."""
-
-    def __init__(self, place: Path, sums: bool) -> None:
-        super().__init__(place / "out.db")
-        self._place, self._sums = place, sums
-        self._tally: inputs.Tally | None = None
-
-    def encode(self, records: Sequence[Any]) -> bytes:
-        self._tallied().add(records)
-        return super().encode(records)
-
-    def encode_rows(self, rows: Rows) -> bytes:
-        keys, values = rows.columns
-        self._tallied().add_columns(keys, values)
-        return super().encode(rows)  # type: ignore[arg-type]  # which asks for their number alone
-
-    def _tallied(self) -> inputs.Tally:
-        if self._tally is None:
-            self._tally = inputs.Tally(self._place, self._sums)
-            atexit.register(self._tally.write)
-        return self._tally
-
-
 def _number(partition: int, i: int) -> int:
     return i * inputs.PARTITIONS + partition
 
@@ -91,14 +66,16 @@ def _number(partition: int, i: int) -> int:
 def _add_count(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
     rows = RowSource(inputs.rows, asked["records"] // inputs.PARTITIONS, inputs.PARTITIONS)
     stream = pipeline.source("rows", rows, inputs.PARTITIONS).key_by(lambda row: row[0])
-    stream.count("count", parallelism=inputs.PARTITIONS).sink("out", CheckedTallySink(place, sums=True))
+    stream.count("count", parallelism=inputs.PARTITIONS).sink(
+        "out", CheckedTallySink(place, lambda: inputs.Tally(place))
+    )
 
 
 def _add_index(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
     documents = DocumentSource(Path(asked["corpus"]), asked["records"])
     stream = pipeline.source("documents", documents, inputs.PARTITIONS).flat_map("words", lambda d: inputs.words(*d))
     index = stream.key_by(lambda record: record[0]).process("index", Index(), parallelism=inputs.PARTITIONS)
-    index.sink("out", CheckedTallySink(place, sums=False))
+    index.sink("out", CheckedTallySink(place, lambda: inputs.Tally(place, sums=False)))
 
 
 def _add_failover(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
@@ -111,6 +88,10 @@ def _add_failover(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> Non
 
 
 pipeline = Pipeline("peers")
-_place = Path(pipeline.settings["place"])
-_WORKLOADS = {"count": _add_count, "index": _add_index, "failover": _add_failover}
-_WORKLOADS[pipeline.settings["workload"]](pipeline, _place, inputs.asked(_place))
+_place, _workload = Path(pipeline.settings["place"]), pipeline.settings["workload"]
+_asked = inputs.asked(_place)
+_OWN = {"count": _add_count, "index": _add_index, "failover": _add_failover}
+if _workload in _OWN:
+    _OWN[_workload](pipeline, _place, _asked)
+else:
+    pipelines.built(pipeline, _workload, _asked["records"]).sink("out", pipelines.sink(_workload, _place))

@@ -2,11 +2,13 @@
 
 Beside its content a window has `[unseen, wake, begun, seen, state]` until it is removed: whether records have arrived
 since it was emitted, when the trigger is to be called (ns), the number of the first record that it holds, how many
-have arrived, and the state of the trigger.  Each record is put and judged before the next, so batches do not matter.
+have arrived, and the state of the trigger.  Each record is put and judged before the next, so batches do not matter;
+where no judgement can fire, all of a batch are put at once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NoReturn
@@ -14,7 +16,7 @@ from typing import Any, NoReturn
 from causal.errors import CausalError
 from causal.ports import Services
 from operators.graph import ORDERED, Node, time_of_inputs
-from operators.kinds.windows.assigners import Global
+from operators.kinds.windows.assigners import Global, Sliding
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.task_windows import Window
 from operators.kinds.windows.triggers import AtEnd, Firing, Trigger
@@ -48,6 +50,9 @@ class TriggeredStage(PaneStage):
             self._time_of = None
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
+        asks = type(trigger).on_record is not Trigger.on_record
+        self._one_by_one = asks or (self._contents.shares and isinstance(self._assigner, Sliding))
+        """Whether each record is put before the next; otherwise a batch is put into its windows at once."""
         self._by_clock = trigger.clock == "processing"
         self._table = PairTable(f"{node.name}:triggers", node.name, scope.config.key_groups)
         self._entries: dict[Pair, _Entry] = self._table.values
@@ -82,6 +87,9 @@ class TriggeredStage(PaneStage):
     def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
         contents, entries = self._contents, self._entries
         distinct = dict.fromkeys(pairs)
+        if not (self._one_by_one or contents.refuses or any(map(self._ended, distinct))):
+            self._absorb_at_once(pairs, rows, places)
+            return
         contents.opening(distinct)
         self._table.touch(distinct)
         failed = self._failed_in(places, rows)
@@ -101,6 +109,21 @@ class TriggeredStage(PaneStage):
         for pair in distinct:
             if pair in entries:
                 self._schedule(pair, entries[pair])
+
+    def _absorb_at_once(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int]) -> None:
+        """Puts rows into windows that no record causes to be emitted."""
+        counts = Counter(pairs)
+        self._table.touch(counts)
+        self._contents.add(pairs, rows, self._failed_in(places, rows), places)
+        for pair, count in counts.items():
+            entry = self._entries.get(pair)
+            known = entry is not None
+            if entry is None:
+                entry = self._entries[pair] = [False, None, 0, 0, {}]
+            entry[_UNSEEN] = True
+            entry[_SEEN] += count
+            if self._wakes_itself or not known:
+                self._schedule(pair, entry)
 
     def _judge(self, pair: Pair, record: Any, mark_s: float | None, out: list[Any]) -> None:
         """Calls the trigger for a record that was put into a window, and performs its firing."""

@@ -14,6 +14,7 @@ from causal.errors import PipelineError
 EXISTING = ("refuse", "replace")
 DURABILITY = ("process", "os")
 WAIT_MS_MAX = 60_000
+FILE_BYTES_MAX = 1 << 30
 
 
 def check_choice(sink: str, name: str, value: object, choices: Sequence[str]) -> None:
@@ -39,3 +40,10 @@ def check_range(sink: str, name: str, value: float, least: int, most: int) -> No
     """Raise `PipelineError` unless `value` is between the two, or one of them."""
     if not least <= value <= most:
         raise PipelineError(f"{sink}: {name} is {value!r}; give {least} to {most}")
+
+
+def check_cutting(sink: str, file_bytes: int, publish_s: float) -> None:
+    """Raise `PipelineError` unless rows can be put into files of that size, and after that time."""
+    check_range(sink, "file_bytes", file_bytes, 1, FILE_BYTES_MAX)
+    if not publish_s > 0:
+        raise PipelineError(f"{sink}: publish_s is {publish_s!r}; give a number of seconds above 0")

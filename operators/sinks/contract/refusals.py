@@ -26,6 +26,25 @@ SHOWN_MAX = 200
 BUSY_MS = 2000
 
 
+def letter_of(operator: str, task: str, run: str, position: int, record: Any, reason: str) -> bytes:
+    """The dead letter of a refused row, as a line of JSON."""
+    facts = {"operator": operator, "key": None, "position": position, "record": record}
+    facts |= {"error": f"RowRefused: {reason}", "task": task, "run": run}
+    return (encode_json(facts) + "\n").encode("utf-8", "backslashreplace")
+
+
+class Letters(Protocol):
+    """The place of dead letters for the rows that a store refuses."""
+
+    def put(self, operator: str, bundle: Bundle, rows: Mapping[int, tuple[Any, str]]) -> None:
+        """Write a letter for each of these rows, position → (record, reason), that has none yet.
+
+        Raises:
+            Unavailable: they cannot be written now.
+        """
+        ...
+
+
 class RefusedRows:
     """The dead letters of one sink task; nothing is made before the first of them.
 
@@ -72,11 +91,9 @@ class RefusedRows:
                 known = (position, encode_json(record))
                 if known not in written:
                     written.add(known)
-                    facts = {"operator": operator, "key": None, "position": position, "record": record}
-                    facts |= {"error": f"RowRefused: {reason}", "task": self._task, "run": self._run}
-                    letters.append(encode_json(facts) + "\n")
+                    letters.append(letter_of(operator, self._task, self._run, position, record, reason))
             if letters:
-                write_whole(file, "".join(letters).encode("utf-8", "backslashreplace"))
+                write_whole(file, b"".join(letters))
                 os.fdatasync(file)
         finally:
             os.close(file)
@@ -112,7 +129,7 @@ class RefusingStore:
     State: `refused` is how many rows of the store were ever left out, below its position.
     """
 
-    def __init__(self, inner: SinkStore, sink: Sink, name: str, task: str, letters: RefusedRows | None) -> None:
+    def __init__(self, inner: SinkStore, sink: Sink, name: str, task: str, letters: Letters | None) -> None:
         self.refused = 0
         self._inner = inner
         self._sink = sink
@@ -194,7 +211,7 @@ class WithdrawingRefusingStore(RefusingStore):
         return self._noted(store.withdraw(mark))  # type: ignore[attr-defined]
 
 
-def refusing(inner: SinkStore, sink: Sink, name: str, task: str, letters: RefusedRows | None) -> RefusingStore:
+def refusing(inner: SinkStore, sink: Sink, name: str, task: str, letters: Letters | None) -> RefusingStore:
     """Returns `inner`, wrapped so that refused rows stop the job or are put aside.
 
     Args:

@@ -24,8 +24,9 @@ from causal.errors import CausalError, PipelineError, RowRefused, invariant
 from causal.ports import Bundle, StoreState
 from operators.sinks.contract.account import fenced
 from operators.sinks.contract.sink import lines_of
-from operators.sinks.files.journaled_store import JournaledStore
-from operators.sinks.files.ledger import Ledger, publication_record
+from operators.sinks.journaled.journaled_store import JournaledStore
+from operators.sinks.journaled.ledger import Ledger, publication_record
+from operators.sinks.journaled.locked_journal import LockedJournal
 
 BUSY_MS = 2000
 
@@ -81,6 +82,8 @@ class OutwardStore(JournaledStore):
         sync: whether the journal is on the disk before rows go out.
     """
 
+    _journal: LockedJournal
+
     def __init__(
         self,
         task: str,
@@ -91,7 +94,7 @@ class OutwardStore(JournaledStore):
         sync: bool,
     ) -> None:
         path = directory / f"{task.replace('/', '-')}.journal"
-        super().__init__(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync)
+        super().__init__(task, LockedJournal(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync), path)
         self._carry = carry
         self._let_go = let_go
         self._batch_rows = batch_rows

@@ -1,1 +1,1 @@
-"""Rows in files of one host: JSON lines, and the journals that make them and other sinks exact."""
+"""Rows in files of one host: JSON lines, and rows that wait for their checkpoint."""

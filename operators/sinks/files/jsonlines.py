@@ -2,8 +2,8 @@
 
 A line counts when its newline is there; a line that counts never changes, and is withdrawn only where determinants were
 lost (below full sharing depth) on which it depends.  Beside `out-0.jsonl` lie `.out-0.journal` and `.out-0.lock`.  A
-bundle is first appended to the journal (`operators.sinks.files.journaled_store`).  Then its rows go to their place in
-the `.jsonl`, which is known and so can be done again: the next process that opens the store completes it.
+bundle is first appended to the journal (`operators.sinks.journaled.journaled_store`).  Then its rows go to their
+place in the `.jsonl`, which is known and so can be done again: the next process that opens the store completes it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ from operators.sinks.contract.options import (
     WAIT_MS_MAX,
     absolute,
     check_choice,
+    check_cutting,
     check_durability,
     check_range,
 )
 from operators.sinks.contract.sink import Sink, check_directory
-from operators.sinks.files.journaled_store import WithdrawingJournaledStore
-from operators.sinks.files.ledger import Ledger, ledger_in
+from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
+from operators.sinks.journaled.ledger import Ledger, ledger_in
+from operators.sinks.journaled.locked_journal import LockedJournal
+from operators.sinks.objects.object_lines import SUFFIX, ObjectLines
+from operators.sinks.objects.object_place import check_place, connected, newest_run, shared_url
+from operators.sinks.objects.object_rows import Cutting, publish_objects
 from operators.sinks.storage.journal import pwrite_whole, replace_file, sync_directory
 from operators.sinks.storage.lock import is_at, locked_once, outside
 
@@ -38,11 +43,18 @@ OWNER = ".causal.run"
 class JsonLinesSink(Sink):
     """A sink that writes `<directory>/<task>.jsonl`, with "-" for "/" in the task's name.
 
+    With the URL of a shared store it writes objects of lines (`operators.sinks.objects.object_place` has their names),
+    and its tasks may move between hosts.
+
     Args:
         directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
+            Or `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount.
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
         durability: "process", or "os", which also waits for the disk; none: the job's.
         busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
+        file_bytes: in a shared store, rows of so many bytes make an object.
+        publish_s: in a shared store, rows wait no longer for others before they go to an object; until then only
+            readers of ours see them.
     """
 
     private = False
@@ -54,11 +66,19 @@ class JsonLinesSink(Sink):
         existing: str = "refuse",
         durability: str | None = None,
         busy_ms: int = 2000,
+        *,
+        file_bytes: int = 32 << 20,
+        publish_s: float = 10.0,
     ) -> None:
         check_choice("JsonLinesSink", "existing", existing, EXISTING)
         check_durability("JsonLinesSink", durability)
         check_range("JsonLinesSink", "busy_ms", busy_ms, 1, WAIT_MS_MAX)
-        self.directory = absolute("JsonLinesSink", "directory", directory)
+        check_cutting("JsonLinesSink", file_bytes, publish_s)
+        self.url = shared_url("JsonLinesSink", directory, durability)
+        self.everywhere = bool(self.url)
+        self.directory = Path() if self.url else absolute("JsonLinesSink", "directory", directory)
+        self.file_bytes = file_bytes
+        self.publish_s = publish_s
         self.existing = existing
         self.durability = durability
         self.busy_ms = busy_ms
@@ -69,14 +89,23 @@ class JsonLinesSink(Sink):
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task; nothing is touched before its `open`."""
+        if self.url:
+            return ObjectLines(
+                task, Cutting(self.url, SUFFIX, self.existing, self.file_bytes, self.publish_s, "JsonLinesSink")
+            )
         return JsonLinesStore(self, task)
 
     def check(self) -> None:
-        """Raise `PipelineError` where the directory could not be made or written."""
+        """Raise `PipelineError` where the directory could not be made or written, or the store does not answer."""
+        if self.url:
+            check_place("JsonLinesSink", self.url)
+            return
         check_directory(self.directory, "JsonLinesSink")
 
     def newest_run(self) -> str | None:
-        """The newest run that has opened the directory."""
+        """The newest run that has opened the directory, or the place in the store."""
+        if self.url:
+            return newest_run(self.url)
         with outside(self.directory):
             if not self.directory.is_dir():
                 return None
@@ -84,8 +113,23 @@ class JsonLinesSink(Sink):
         return max([run for run in runs if run], default=None)
 
 
+def publish(url: str, ended: bool = False) -> None:
+    """Move all rows in a shared store from the journals to objects: for a job whose end came by `kill -9`.
+
+    Args:
+        ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
+
+    Raises:
+        PipelineError: no sink has written there.
+    """
+    sink = JsonLinesSink(url)
+    publish_objects(connected(sink.url), lambda task: sink.open_store(task, Path()), ended)  # type: ignore[arg-type,return-value]
+
+
 class JsonLinesStore(WithdrawingJournaledStore):
     """The outside world of one sink task, in a `.jsonl` file and its journal.  One thread at a time."""
+
+    _journal: LockedJournal
 
     def __init__(self, sink: JsonLinesSink, task: str) -> None:
         self._sink = sink
@@ -93,7 +137,8 @@ class JsonLinesStore(WithdrawingJournaledStore):
         self._mode = mode_of_files(sink.private)
         self._rows = -1
         sync = sink.durability == "os"
-        super().__init__(task, _journal_of(path), _lock_of(path), path, sink.busy_ms, sync, self._mode)
+        journal = LockedJournal(task, _journal_of(path), _lock_of(path), path, sink.busy_ms, sync, self._mode)
+        super().__init__(task, journal, path)
 
     @contextmanager
     def _room(self) -> Iterator[None]:

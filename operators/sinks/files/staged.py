@@ -30,7 +30,7 @@ from causal.errors import CausalError, CorruptData, PipelineError, invariant
 from causal.ports import Bundle, SinkStore, StoreState
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import check_newest, fenced
-from operators.sinks.files.locked_journal import LockedJournal
+from operators.sinks.journaled.locked_journal import LockedJournal
 from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, sync_directory, write_whole
 
 OVER_BYTES_MAX = 1 << 30
@@ -85,7 +85,7 @@ class StagedStore:
             if self._sync:
                 for above in self._directory.parents[:3]:  # `staged/<operator>/<index>` in the job's own
                     sync_directory(above)
-        with self._owner.locked(BUSY_MS):
+        with self._owner.locked():
             self._claim(run)
         state = self._inner.open(task, run, incarnation)
         self._visible, self._visible_digest = state.next, state.digest
@@ -208,8 +208,9 @@ class StagedStore:
 
     def _owner_of(self, task: str) -> LockedJournal:
         """The file, of one record, that says who may touch the others."""
-        owner = LockedJournal(task, self._directory / OWNER, self._directory / "lock", self._directory, self._forget)
-        owner.sync = self._sync
+        lock, place = self._directory / "lock", self._directory
+        owner = LockedJournal(task, place / OWNER, lock, place, BUSY_MS, self._sync)
+        owner.forget = self._forget
         return owner
 
     def _forget(self) -> None:
@@ -295,7 +296,7 @@ class StagedStore:
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """Hold the lock inside the context, while no younger process is the owner."""
-        with self._owner.locked(BUSY_MS):
+        with self._owner.locked():
             if not self._owner.is_ours(self._incarnation):
                 raise fenced(self._task, self._incarnation)
             yield

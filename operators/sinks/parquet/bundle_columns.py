@@ -1,13 +1,18 @@
-"""The rows of a bundle, in blocks, as Arrow columns; rows that do not fit the schema are refused by position."""
+"""The rows of a bundle, in blocks, as Arrow columns; rows that do not fit the schema are refused by position.
+
+The first rows make the schema, for all tasks and for good, unless the sink was given one.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from causal.errors import RowRefused
+from causal.errors import RowRefused, invariant
+from causal.ports import Bundle
 from causal.records.rows import listed
 from causal.records.vectors import Vectors
 from operators.sinks.contract.blocks import records_in
@@ -56,6 +61,36 @@ def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[s
         return inferred(records, names)
     except Misfit as problem:
         raise RowRefused(positions[0], str(problem), *[(place, str(problem)) for place in positions[1:]]) from None
+
+
+class FittedColumns(ABC):
+    """The part of a store that makes columns of bundles before they are taken.
+
+    State: `_schema` is that of all files, as far as it is known here.
+    """
+
+    _task: str
+    _schema: pa.Schema | None = None
+
+    def _fitted_to(self, bundle: Bundle, next_: int, names: Sequence[str] | None) -> list[pa.RecordBatch] | None:
+        """The rows as columns; None for a bundle that has none, or that was taken before.
+
+        Raises:
+            RowRefused: some rows do not fit.
+        """
+        refused = [position for position, _ in bundle.refused]
+        if bundle.first != next_ or not bundle.rows or bundle.count == len(refused):
+            return None
+        if self._schema is None:
+            self._schema = self._agreed(schema_of(bundle.rows, bundle.first, refused, names))
+        batches = batches_of(bundle.rows, bundle.first, refused, self._schema)
+        rows = len(refused) + sum(batch.num_rows for batch in batches)
+        invariant(rows == bundle.count, "rows and their count agree", task=self._task, first=bundle.first, rows=rows)
+        return batches
+
+    @abstractmethod
+    def _agreed(self, schema: pa.Schema) -> pa.Schema:
+        """Make this the schema of all tasks, unless another was first; returns the one that is."""
 
 
 def _located(rows: bytes, first: int, refused: Sequence[int]) -> Iterator[tuple[int, Any, list[int]]]:

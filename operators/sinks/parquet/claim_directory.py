@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from causal.errors import PipelineError
 from operators.sinks.contract.account import check_newest, foreign_rows
-from operators.sinks.files.ledger import ledger_in
+from operators.sinks.journaled.ledger import ledger_in
 from operators.sinks.parquet.manifest import OURS, Manifest, load_manifest, store_manifest
 
 if TYPE_CHECKING:

@@ -86,7 +86,19 @@ class PartFile:
             self._file.close()
 
 
-def description_of(path: Path) -> dict[str, Any] | None:
+def packed(
+    batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str, description: dict[str, Any]
+) -> bytes:
+    """A whole file with these rows, and the metadata that say whose they are."""
+    stream = pa.BufferOutputStream()
+    with pq.ParquetWriter(stream, schema, compression=compression) as writer:
+        if batches:
+            writer.write_table(pa.Table.from_batches(batches, schema))
+        writer.add_key_value_metadata({_KEY.decode(): json.dumps(description)})
+    return bytes(stream.getvalue())
+
+
+def description_of(path: Path | pa.BufferReader) -> dict[str, Any] | None:
     """The metadata in which a file says whose rows it has; None if it is no complete file of ours."""
     try:
         metadata = pq.read_metadata(path).metadata or {}

@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from causal.errors import CorruptData, PipelineError
-from operators.sinks.files.ledger import Ledger, covered
+from operators.sinks.journaled.ledger import Entry, Ledger, covered
+from operators.sinks.objects.object_place import connected, shared_url
+from operators.sinks.objects.object_reading import ObjectOutput
 from operators.sinks.parquet.bundle_columns import batches_of
 from operators.sinks.parquet.manifest import OURS, Manifest, file_name, load_manifest
 from operators.sinks.parquet.parquet_file import description_of
+from operators.sinks.parquet.stored_schema import stored_schema
 from operators.sinks.storage.journal import bodies
 
 Located = tuple[pa.Array, pa.RecordBatch]
@@ -89,21 +92,11 @@ class ParquetOutput:
         """The rows of a task from position `start` up to `stop`, as they were at the last look, in order."""
         for first, next_ in self._manifest.files.get(task, []):
             if first < stop and start < next_:
-                yield from _rows_of_file(self.directory / file_name(task, first, next_), first, next_, start, stop)
+                path = self.directory / file_name(task, first, next_)
+                yield from rows_of_file(path, path, first, next_, start, stop)
         for entry in self._ledgers[task].entries if task in self._ledgers else ():
             if entry.first < stop and start < entry.next:
-                positions = _positions(entry.first, entry.next, entry.refused)
-                batches = batches_of(entry.bundle.rows, entry.first, entry.refused, self.schema)
-                if batches:
-                    whole = pa.Table.from_batches(batches).combine_chunks()
-                    yield from _within(positions, whole, start, stop)
-
-    def table(self, uncovered: bool = True) -> pa.Table:
-        """Returns all rows, by task and position."""
-        schema = pa.schema([]) if self.schema is None else self.schema
-        ends = self.ends(uncovered)
-        batches = [batch for task in sorted(ends) for _, batch in self.rows(task, 0, ends[task])]
-        return pa.Table.from_batches(batches, schema)
+                yield from rows_of_entry(entry, self.schema, start, stop)
 
 
 class _Tail:
@@ -130,14 +123,29 @@ class _Tail:
         return self._ledger
 
 
-def _rows_of_file(path: Path, first: int, next_: int, start: int, stop: int) -> Iterator[Located]:
+def rows_of_entry(entry: Entry, schema: pa.Schema | None, start: int, stop: int) -> Iterator[Located]:
+    """The rows of a pending bundle from `start` up to `stop`."""
+    batches = batches_of(entry.bundle.rows, entry.first, entry.refused, schema)
+    if batches:
+        whole = pa.Table.from_batches(batches).combine_chunks()
+        yield from _within(_positions(entry.first, entry.next, entry.refused), whole, start, stop)
+
+
+def rows_of_file(
+    path: Path | pa.BufferReader, shown: object, first: int, next_: int, start: int, stop: int
+) -> Iterator[Located]:
+    """The rows of a file with those from `first` up to `next_`, from `start` up to `stop`.
+
+    Raises:
+        CorruptData: it is damaged; names it as `shown`.
+    """
     description = description_of(path)
     if description is None:
-        raise CorruptData(f"{path} is missing or damaged; restore it, or start a new run elsewhere")
+        raise CorruptData(f"{shown} is missing or damaged; restore it, or start a new run elsewhere")
     positions = _positions(first, next_, description["refused"])
     with pq.ParquetFile(path) as file:
         if file.metadata.num_rows != len(positions):
-            raise CorruptData(f"{path} has {file.metadata.num_rows} rows, not {len(positions)}; restore it")
+            raise CorruptData(f"{shown} has {file.metadata.num_rows} rows, not {len(positions)}; restore it")
         place = 0
         for group in range(file.num_row_groups):
             size = file.metadata.row_group(group).num_rows
@@ -159,12 +167,39 @@ def _positions(first: int, next_: int, refused: object) -> np.ndarray:
     return np.setdiff1d(np.arange(first, next_, dtype=np.int64), np.array(refused, np.int64), assume_unique=True)
 
 
+def table_of(output: Any, uncovered: bool) -> pa.Table:
+    """Returns all rows of a reader of Parquet files that has looked, by task and position."""
+    schema = pa.schema([]) if output.schema is None else output.schema
+    ends = output.ends(uncovered)
+    batches = [batch for task in sorted(ends) for _, batch in output.rows(task, 0, ends[task])]
+    return pa.Table.from_batches(batches, schema)
+
+
 def read(directory: str | os.PathLike[str], uncovered: bool = True) -> pa.Table:
     """Returns all rows that a `ParquetSink` has written so far, each once, by task and in their order.
 
     Args:
+        directory: or the URL of a place in a shared store.
         uncovered: also rows that may still be taken back, which happens below full sharing depth only.
     """
-    output = ParquetOutput(directory)
+    url = shared_url("read", directory, None)
+    output = ObjectParquetOutput(connected(url)) if url else ParquetOutput(directory)
     output.look()
-    return output.table(uncovered)
+    return table_of(output, uncovered)
+
+
+class ObjectParquetOutput(ObjectOutput):
+    """A reader of Parquet objects in a shared store."""
+
+    schema: pa.Schema | None = None
+
+    def look(self) -> None:
+        """See `operators.outputs.output.Output.look`."""
+        super().look()
+        self.schema = stored_schema(self._depot, self.run)
+
+    def _of_object(self, stored: bytes, name: str, first: int, next_: int, start: int, stop: int) -> Iterator[Located]:
+        yield from rows_of_file(pa.BufferReader(stored), f"{self._depot.url}: {name}", first, next_, start, stop)
+
+    def _of_bundle(self, entry: Entry, start: int, stop: int) -> Iterator[Located]:
+        yield from rows_of_entry(entry, self.schema, start, stop)

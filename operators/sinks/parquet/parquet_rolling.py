@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from causal.errors import CorruptData
 from operators.sinks.contract.account import check_newest, fenced
-from operators.sinks.files.ledger import Entry, Ledger, covered
+from operators.sinks.journaled.ledger import Entry, Ledger, covered
 from operators.sinks.parquet.bundle_columns import batches_of
 from operators.sinks.parquet.manifest import (
     OURS,

@@ -37,12 +37,16 @@ from operators.sinks.contract.options import (
     WAIT_MS_MAX,
     absolute,
     check_choice,
+    check_cutting,
     check_durability,
     check_range,
 )
 from operators.sinks.contract.sink import Sink, check_directory, encode_json
-from operators.sinks.files.ledger import ledger_in
+from operators.sinks.journaled.ledger import ledger_in
+from operators.sinks.objects.object_place import check_place, connected, newest_run, shared_url
+from operators.sinks.objects.object_rows import publish_objects
 from operators.sinks.parquet.manifest import OURS, load_manifest
+from operators.sinks.parquet.object_parquet import ObjectParquet
 from operators.sinks.parquet.parquet_reading import read
 from operators.sinks.parquet.parquet_store import ParquetStore
 from operators.sinks.storage.lock import outside
@@ -50,7 +54,6 @@ from operators.sinks.storage.lock import outside
 __all__ = ["ParquetSink", "publish", "read"]
 
 COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
-FILE_BYTES_MAX = 1 << 30
 
 
 class ParquetSink(Sink):
@@ -61,6 +64,8 @@ class ParquetSink(Sink):
 
     Args:
         directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
+            Or the URL of a shared store, `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount:
+            then tasks may move between hosts.
         schema: a `pyarrow.Schema`, or a dict from the name of each column to its Arrow type ("int64", "string").  By
             default that of the first bundle that is written, and it stays so.
         columns: names for the parts of tuples, where no schema is given.
@@ -89,10 +94,10 @@ class ParquetSink(Sink):
         check_durability("ParquetSink", durability)
         check_choice("ParquetSink", "compression", compression, COMPRESSIONS)
         check_range("ParquetSink", "busy_ms", busy_ms, 1, WAIT_MS_MAX)
-        check_range("ParquetSink", "file_bytes", file_bytes, 1, FILE_BYTES_MAX)
-        if not publish_s > 0:
-            raise PipelineError(f"ParquetSink: publish_s is {publish_s!r}; give a number of seconds above 0")
-        self.directory = absolute("ParquetSink", "directory", directory)
+        check_cutting("ParquetSink", file_bytes, publish_s)
+        self.url = shared_url("ParquetSink", directory, durability)
+        self.everywhere = bool(self.url)
+        self.directory = Path() if self.url else absolute("ParquetSink", "directory", directory)
         self.schema = None if schema is None else _schema_of(schema)
         self.columns = None if columns is None else _names_of(columns)
         self.file_bytes = file_bytes
@@ -130,14 +135,19 @@ class ParquetSink(Sink):
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task; nothing is touched before its `open`."""
-        return ParquetStore(self, task)
+        return ObjectParquet(self, task) if self.url else ParquetStore(self, task)
 
     def check(self) -> None:
-        """Raise `PipelineError` where the directory could not be made or written."""
+        """Raise `PipelineError` where the directory could not be made or written, or the store does not answer."""
+        if self.url:
+            check_place("ParquetSink", self.url)
+            return
         check_directory(self.directory, "ParquetSink")
 
     def newest_run(self) -> str | None:
-        """The newest run that has opened the directory."""
+        """The newest run that has opened the directory, or the place in the store."""
+        if self.url:
+            return newest_run(self.url)
         with outside(self.directory):
             manifest = load_manifest(self.directory)
         return None if manifest is None else manifest.run
@@ -172,11 +182,15 @@ def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
     """Move all rows from the journals to files: for a job whose end came by `kill -9`.
 
     Args:
+        directory: or the URL of a place in a shared store.
         ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
 
     Raises:
         PipelineError: no sink has written there.
     """
+    if url := shared_url("publish", directory, None):
+        publish_objects(connected(url), lambda task: ObjectParquet(ParquetSink(url), task), ended)
+        return
     read(directory)
     for path in sorted((Path(directory) / OURS).glob("*.journal")):
         account = ledger_in(path).account

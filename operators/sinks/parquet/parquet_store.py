@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
+from causal.errors import CorruptData, Fenced, PipelineError, Unavailable
 from causal.ports import Bundle, WithdrawPoint
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files
-from operators.sinks.files.journaled_store import WithdrawingJournaledStore
-from operators.sinks.files.ledger import Ledger, claim_record, covered, ledger_in, truncation_record
-from operators.sinks.parquet.bundle_columns import batches_of, schema_of
+from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
+from operators.sinks.journaled.ledger import Ledger, claim_record, covered, ledger_in, truncation_record
+from operators.sinks.journaled.locked_journal import LockedJournal
+from operators.sinks.parquet.bundle_columns import FittedColumns
 from operators.sinks.parquet.claim_directory import make_room
 from operators.sinks.parquet.manifest import OURS, holding_directory, stem_of, store_manifest
 from operators.sinks.parquet.parquet_rolling import Rolling
@@ -24,17 +25,19 @@ if TYPE_CHECKING:
     from operators.sinks.parquet.parquet_sink import ParquetSink
 
 
-class ParquetStore(WithdrawingJournaledStore):
+class ParquetStore(FittedColumns, WithdrawingJournaledStore):
     """The outside world of one sink task, in a journal and Parquet files.  One thread at a time."""
+
+    _journal: LockedJournal
 
     def __init__(self, sink: ParquetSink, task: str) -> None:
         self._sink = sink
         self._directory = sink.directory
         self._rolling = Rolling(sink, task, "", -1)
-        self._schema: pa.Schema | None = None
         path, sync = journal_path(sink.directory, task), sink.durability == "os"
         lock = path.with_suffix(".lock")
-        super().__init__(task, path, lock, sink.directory, sink.busy_ms, sync, mode_of_files())
+        journal = LockedJournal(task, path, lock, sink.directory, sink.busy_ms, sync, mode_of_files())
+        super().__init__(task, journal, sink.directory)
 
     @contextmanager
     def _room(self) -> Iterator[None]:
@@ -76,22 +79,15 @@ class ParquetStore(WithdrawingJournaledStore):
         """Do nothing: rows wait for others that go to the same file."""
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
-        """The rows as columns; the first rows make the schema, for all tasks and for good."""
-        refused = [position for position, _ in bundle.refused]
-        if bundle.first != ledger.account.next or not bundle.rows or bundle.count == len(refused):
-            return None
-        if self._schema is None:
-            schema = schema_of(bundle.rows, bundle.first, refused, self._sink.columns)
-            with holding_directory(self._directory, self._sink.busy_ms):
-                manifest = self._rolling.manifest()
-                if manifest.schema is None:
-                    manifest.schema = schema
-                    store_manifest(self._directory, manifest, self._journal.sync)
-            self._schema = manifest.schema
-        batches = batches_of(bundle.rows, bundle.first, refused, self._schema)
-        rows = len(refused) + sum(batch.num_rows for batch in batches)
-        invariant(rows == bundle.count, "rows and their count agree", task=self._task, first=bundle.first, rows=rows)
-        return batches
+        return self._fitted_to(bundle, ledger.account.next, self._sink.columns)
+
+    def _agreed(self, schema: pa.Schema) -> pa.Schema:
+        with holding_directory(self._directory, self._sink.busy_ms):
+            manifest = self._rolling.manifest()
+            if manifest.schema is None:
+                manifest.schema = schema
+                store_manifest(self._directory, manifest, self._journal.sync)
+        return manifest.schema
 
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`; rows that have waited for long enough go to a file."""

@@ -28,7 +28,7 @@ def framed(body: bytes) -> bytes:
     return b"".join((head, _CHECK.pack(zlib.crc32(head)), body))
 
 
-def bodies(stored: bytes, where: Path) -> tuple[list[bytes], int]:
+def bodies(stored: bytes, where: object) -> tuple[list[bytes], int]:
     """The complete records, and how many bytes they fill; what follows is a torn tail.
 
     Raises:

@@ -99,7 +99,7 @@ def locked_once(path: Path, wait_ms: int, place: Path, mode: int = 0o600) -> Ite
 
 
 @contextmanager
-def outside(place: Path) -> Iterator[None]:
+def outside(place: object) -> Iterator[None]:
     """Turn an `OSError` inside into `Unavailable`, which names the place: the same may be retried."""
     try:
         yield
@@ -107,12 +107,12 @@ def outside(place: Path) -> Iterator[None]:
         raise unavailable(place, problem) from problem
 
 
-def unavailable(place: Path, problem: OSError) -> Unavailable:
+def unavailable(place: object, problem: OSError) -> Unavailable:
     """The error of a place where the same may be retried."""
     return Unavailable(f"{place}: {problem.strerror or problem}; check the disk, its space and the directory")
 
 
-def busy(place: Path) -> Unavailable:
+def busy(place: object) -> Unavailable:
     """The error of a place whose lock another process held all the time."""
     return Unavailable(f"{place} is being written by another process for too long; end that process")
 

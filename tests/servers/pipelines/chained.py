@@ -35,3 +35,6 @@ one = pipeline.source("one", HeldSource(numbered(1), count, rate, gate))
 two = pipeline.source("two", HeldSource(numbered(2), count, rate, gate))
 linked_rows = one.union(two).key_by(lambda record: record["key"]).process("link", Link(), parallelism=2)
 linked_rows.sink("out", sink())
+if "inner" in settings:  # the host of all tasks but the sink's
+    for operator in ("one", "two", "link"):
+        pipeline.place(operator, host=settings["inner"])

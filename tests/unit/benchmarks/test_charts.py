@@ -21,7 +21,7 @@ SCALE = ["scale-control.png", "scale-data.png"]
 STORED = {kind(result): result for result in stored().values()}
 
 
-@pytest.mark.parametrize("name", sorted(catalogue.WITH_CHART))
+@pytest.mark.parametrize("name", sorted(catalogue.WITH_CHART & STORED.keys()))
 def test_a_chart_is_drawn_or_says_what_is_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

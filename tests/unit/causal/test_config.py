@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,12 @@ def test_an_invariant_tells_its_facts() -> None:
         invariant(False, "no order", task="a/0", epoch=3)
     with pytest.raises(CausalError, match=r"^no order$"):
         invariant(0, "no order")
+
+
+def test_a_host_gets_the_settings_that_are_not_at_their_defaults_and_reads_the_same_job(tmp_path: Path) -> None:
+    config = JobConfig("r", "n", "/p.py", listen="tcp://127.0.0.1:1", store="file:///s", host_timeout_ms=1000)
+    (tmp_path / "job.json").write_text(config.for_hosts())
+    assert JobConfig.load(tmp_path) == config
+    assert set(json.loads(config.for_hosts())) == {
+        "digest", "format", "run", "name", "pipeline", "listen", "store", "host_timeout_ms",
+    }  # fmt: skip

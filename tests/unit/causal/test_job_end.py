@@ -10,7 +10,7 @@ from causal.effects import WriteBundle
 from causal.events import JobEnded
 from causal.ports import Bundle
 from operators.sinks.contract.account import Account
-from operators.sinks.files.ledger import covered
+from operators.sinks.journaled.ledger import covered
 from tests.unit.causal.world import World, layered
 
 STEPS_MAX = 100_000

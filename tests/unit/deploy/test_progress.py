@@ -76,3 +76,12 @@ def test_what_takes_long_is_named() -> None:
     assert line.endswith("is loading its state for 8.0 s (1 of 2 bytes) and 1 more")
     shown["at_ns"] = 13_000_000_000
     assert "slow" not in Progress(StringIO()).line(shown, 1.0)
+
+
+def test_the_hosts_that_are_missing_are_counted_until_the_first_record() -> None:
+    shown = {**at(0, 0), "hosts": [{"state": "joined"}, {"state": "lost"}]}
+    shown["life"] = {**shown["life"], "first_record_ns": None}
+    assert "1 of 3 hosts have joined" in Progress(StringIO(), hosts=3).line(shown, 1.0)
+    assert "joined" not in Progress(StringIO(), hosts=1).line(shown, 1.0)
+    shown["life"] = {**shown["life"], "first_record_ns": 1}
+    assert "joined" not in Progress(StringIO(), hosts=3).line(shown, 1.0)

@@ -28,7 +28,9 @@ def task(name: str, kind: str, **figures: Any) -> dict[str, Any]:
         "slot": "w1",
         "pid": 17,
         "standbys": ["w2"],
+        "host": None,
         "waiting": None,
+        "uploading": None,
         "figures": figures,
     }
 
@@ -47,6 +49,10 @@ def view() -> dict[str, Any]:
         ],
         "standbys": "per-task",
         "processes": [],
+        "hosts": [],
+        "host_losses": [],
+        "without_process": [],
+        "without_standby": [],
         "checkpoint": {"complete": 3, "count": 3, "took_ms": [5.0]},
         "recoveries": [RECOVERY],
         "kills_left": [],
@@ -55,6 +61,82 @@ def view() -> dict[str, Any]:
         "life": {"first_record_ns": 1_000_000_000, "before": {"records_in": {}, "records_out": {}}},
         "ended": {"status": 0, "reason": ""},
     }
+
+
+def host(name: str, state: str = "joined", **changes: Any) -> dict[str, Any]:
+    facts = {
+        "host": name, "state": state, "incarnation": 1, "zone": None, "machine": None, "labels": {}, "slots": 8,
+        "tasks": [], "standbys": [], "last_heard_ms": 50.0, "version": "0.3.0", "clock_error_ms": 0.25,
+    }  # fmt: skip
+    return {**facts, **changes}
+
+
+def several() -> dict[str, Any]:
+    """The view of a job on the hosts a, b and c, of which b was lost."""
+    loss = {"host": "b", "why": "cut off", "tasks": ["read/1"], "lost_ms": 3010.0, "recovered_ms": 3200.5}
+    shown = {
+        **view(),
+        "hosts": [
+            host("a", tasks=["read/0", "read/1"], standbys=["out/0"]),
+            host("b", "lost", last_heard_ms=9000.0),
+            host("c", "draining", version="0.2.0", tasks=["out/0"], clock_error_ms=None),
+        ],
+        "host_losses": [loss],
+        "without_standby": ["read/0", "read/1"],
+        "at_ns": 12_000_000_000,
+    }
+    for task, name in zip(shown["tasks"], ("a", "a", "c"), strict=True):
+        task["host"] = name
+    return shown
+
+
+def test_a_job_of_several_hosts_reports_each_loss_and_each_host_that_was_never_lost() -> None:
+    assert "hosts" not in report(view(), 1.0)
+    result = report(several(), 1.0)
+    assert result["hosts"] == [
+        {"host": "a", "tasks": ["read/0", "read/1"], "lost_ms": None, "recovered_ms": None},
+        {"host": "b", "tasks": ["read/1"], "lost_ms": 3010.0, "recovered_ms": 3200.5},
+        {"host": "c", "tasks": ["out/0"], "lost_ms": None, "recovered_ms": None},
+    ]
+    assert "\nlost host b: detected 3,010 ms, 1 tasks live 3,200 ms" in summary(result)
+
+
+def test_the_metrics_of_hosts_say_who_takes_part() -> None:
+    families = {family.name: family for family in ViewCollector(several).collect()}
+
+    def of(name: str) -> dict[str, float]:
+        return {sample.labels["host"]: sample.value for sample in families[f"causal_host_{name}"].samples}
+
+    assert of("up") == {"a": 1, "b": 0, "c": 1}
+    assert of("processes") == {"a": 3, "b": 0, "c": 1}
+    assert of("heard_seconds") == {"a": 0.05, "b": 9.0, "c": 0.05}
+    assert of("losses") == {"a": 0, "b": 1, "c": 0}
+    assert of("clock_error_seconds") == {"a": 0.00025}
+    assert of("slots") == {"a": 8, "c": 8}
+    assert not any(name.startswith("causal_host") for name in {f.name for f in ViewCollector(view).collect()})
+
+
+def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_versions_that_differ() -> None:
+    lines = list(status.shown({**several(), "ended": None, "store_problem": "s3://b: no answer"}, True, 0.0, "resume"))
+    assert [line.strip() for line in lines if line.strip().startswith(("hosts", "versions", "no host", "old"))] == [
+        "hosts: 1 draining: c; 1 joined: a; 1 lost: b",
+        "versions: 0.2.0 on c; 0.3.0 on a",
+        "no host has room for a standby of read/0, read/1",
+        "old snapshots stay in the shared store: s3://b: no answer",
+    ]
+
+
+def test_a_snapshot_that_the_shared_store_takes_slowly_is_in_the_status_and_in_the_metrics() -> None:
+    shown = {**several(), "ended": None}
+    upload = shown["tasks"][0]["uploading"] = {"since_ns": 9_000_000_000, "reason": ""}
+    lines = "\n".join(status.shown(shown, True, 0.0, "resume"))
+    assert "shared store" not in lines, "three seconds are not long"
+    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
+    samples = {s.labels["task"]: s.value for s in families["causal_snapshot_upload_seconds"].samples}
+    assert samples == {"read/0": 3.0, "read/1": 0, "out/0": 0}
+    upload["reason"] = "503"
+    lines = "\n".join(status.shown(shown, True, 0.0, "resume"))
+    assert "its snapshot has been on its way to the shared store for 3.0 s: 503" in lines
 
 
 def test_the_report_has_the_promised_names_and_sums() -> None:

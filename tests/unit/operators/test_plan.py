@@ -143,3 +143,19 @@ def test_a_plan_is_the_same_in_every_process() -> None:
 
     assert planned(build).topology == planned(build).topology
     assert repr(planned(build).topology) == repr(planned(build).topology)
+
+
+def test_what_is_in_a_shared_store_is_bound_to_no_host(tmp_path: Path) -> None:
+    def pipeline_to(sink: Any) -> Pipeline:
+        pipeline = Pipeline("test")
+        asked = pipeline.source("in", source()).call("ask", lambda record, key: record)
+        asked.sink("out", sink)
+        return pipeline
+
+    local = plan(pipeline_to(JsonLinesSink(tmp_path)), config(on_error="dead-letter"))
+    assert [task for task, _ in local.bound()] == ["ask/0", "out/0", "dead-letters/0"]
+    stored = config(on_error="dead-letter", store="s3://bucket/jobs")
+    assert plan(pipeline_to(JsonLinesSink("s3://bucket/out")), stored).bound() == []
+    directory = config(on_error="dead-letter", store="s3://bucket/jobs", dead_letters=str(tmp_path))
+    [(task, reason)] = plan(pipeline_to(JsonLinesSink("s3://bucket/out")), directory).bound()
+    assert (task, reason) == ("dead-letters/0", "dead letters are kept on the machine of their task")

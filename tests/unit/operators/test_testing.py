@@ -95,6 +95,12 @@ def test_several_crashes_batches_and_no_checkpoint(seed: int) -> None:
     assert result.recoveries == 6
 
 
+def test_determinants_in_files_change_no_row() -> None:
+    for crash in every_crash(built(Chained())):
+        result = run(built(Chained()), crash=crash, seed=sum(crash.values()), determinant_flush="background")
+        assert chains(result["out"]) == {1: [1, 4, 7], 2: [2, 5, 8], 0: [3, 6]} and result.recoveries == 1
+
+
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
     same = [run(built(Chained()), seed=3)["out"] for _ in range(2)]
     assert same[0] == same[1] != run(built(Chained()), seed=4)["out"]

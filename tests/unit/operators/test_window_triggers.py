@@ -208,6 +208,63 @@ class Threshold(Trigger):
         return Firing.FIRE
 
 
+class TenSeconds(Trigger):
+    """Looks at no record; asks for a call at each full ten seconds behind the window's start."""
+
+    def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
+        return window.start + 10 * (state.get("calls", 0) + 1) if state.get("calls", 0) < 2 else None
+
+    def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
+        state["calls"] = int((at_s - window.start) // 10)
+        return Firing.FIRE
+
+
+class Asked(TenSeconds):
+    """The same, but it is asked for each record."""
+
+    def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
+        return Firing.NOTHING
+
+
+def listed_in(total: list[Any], record: Any) -> list[Any]:
+    return [*total, record[2]]
+
+
+@pytest.mark.parametrize("assigner", [Tumbling(30), Sliding(30, 20), Global()], ids=lambda each: type(each).__name__)
+@given(
+    contents=st.sampled_from([values, Count(), Aggregate(list, listed_in), Reduce(max)]),
+    lateness_s=st.sampled_from([0.0, 15.0]),
+    batches=st.lists(
+        st.tuples(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 80)), min_size=2), st.integers(0, 90)),
+        min_size=1,
+        max_size=5,
+    ),
+    acts=st.lists(st.integers(0, 2), min_size=1, max_size=4),
+)
+def test_a_trigger_that_looks_at_no_record_is_not_asked_and_nothing_else_changes(
+    assigner: Any, contents: Any, lateness_s: float, batches: list[Any], acts: list[int]
+) -> None:
+    outs = []
+    for trigger in (TenSeconds(), Asked()):
+        options: dict[str, Any] = {} if isinstance(assigner, Global) else {"lateness_s": lateness_s}
+
+        def make(trigger: Trigger = trigger, options: dict[str, Any] = options) -> Any:
+            return window_chain(assigner, contents, trigger=trigger, **options)
+
+        driven, mark_s, number = Driven(make), 0, 0
+        for place, (batch, at_s) in enumerate(batches):
+            mark_s = max(mark_s, at_s)
+            driven.give([(key, time_s, number + index) for index, (key, time_s) in enumerate(batch)], mark_s * S)
+            number += len(batch)
+            if acts[place % len(acts)] == 1:
+                driven.snapshot()
+            elif acts[place % len(acts)] == 2:
+                driven.restore(make)
+        driven.finish()
+        outs.append(driven.out)
+    assert outs[0] == outs[1]
+
+
 def test_a_trigger_of_ones_own() -> None:
     def make() -> Any:
         return window_chain(Sliding(100, 100), values, trigger=Threshold())

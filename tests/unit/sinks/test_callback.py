@@ -15,7 +15,7 @@ from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_h
 from operators.sinks.contract.refusals import RefusedRows, refusing
 from operators.sinks.delivery import outward
 from operators.sinks.delivery.outward import Delivery, OutwardStore
-from operators.sinks.files import locked_journal
+from operators.sinks.journaled import locked_journal
 from tests.members import campaign
 from tests.unit.sinks.receiver import Receiver
 

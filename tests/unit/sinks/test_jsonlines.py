@@ -17,7 +17,7 @@ from causal.ports import Bundle
 from causal.records.values import encode
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill
-from operators.sinks.files import locked_journal
+from operators.sinks.journaled import locked_journal
 from operators.sinks.storage.journal import bodies, framed
 from tests.unit.sinks.test_conformance import lines
 

@@ -26,7 +26,7 @@ from causal.records.vectors import Vectors
 from operators.sinks import conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill, withdrawal
 from operators.sinks.conformance.crashes import stops_zombies_that_wake_up
-from operators.sinks.files import locked_journal
+from operators.sinks.journaled import locked_journal
 from operators.sinks.parquet import parquet_rolling
 from operators.sinks.parquet.manifest import load_manifest
 from operators.sinks.parquet.parquet_reading import ParquetOutput

@@ -90,7 +90,7 @@ SINKS: dict[str, tuple[Callable[[Path], Sink], tuple[str, ...]]] = {
 def test_what_is_acknowledged_is_on_the_disk(
     name: str, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.sinks.files.locked_journal.JOURNAL_BYTES_MAX", 2000)
+    monkeypatch.setattr("operators.sinks.journaled.locked_journal.JOURNAL_BYTES_MAX", 2000)
     make, spared = SINKS[name]
     subject = Subject(make(tmp_path), read=lambda task: [])
     renewals: list[list[str]] = []
@@ -100,7 +100,7 @@ def test_what_is_acknowledged_is_on_the_disk(
         renewals.append(disk.at_risk((".lock",)))
         return plain(path, data, sync, mode)
 
-    monkeypatch.setattr("operators.sinks.files.locked_journal.replace_file", renewed)
+    monkeypatch.setattr("operators.sinks.journaled.locked_journal.replace_file", renewed)
     store, state = subject.opened()
     assert disk.at_risk(spared) == [], "a claim is on the disk before the store is used"
     for epoch in range(1, 6):

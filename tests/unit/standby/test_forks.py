@@ -20,9 +20,10 @@ from causal.shell.interpreter import module_command
 from standby.host import forks, forkserver
 from standby.host.children import Child, Children, End, environment
 from standby.host.forks import ForkServer
-from standby.host.forkserver import SERVER_SLOT, SLOT_BYTES_MAX
+from standby.host.forkserver import SERVER_SLOT
 from standby.host.parentage import adopt_orphans
 from standby.host.processes import has_ended, kill_marked, marked
+from standby.host.room import SLOT_BYTES_MAX
 from tests.unit.standby.stage import WAIT_S, wait_for
 
 PROBE = "tests.unit.standby.probe"

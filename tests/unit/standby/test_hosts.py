@@ -10,6 +10,7 @@ from standby.blueprint import Constraint
 from standby.manifests import unnecessary
 from standby.supervision import effects as fx
 from standby.supervision import events
+from standby.supervision.hosts import Hosts
 from standby.supervision.supervision import Supervision
 from tests.unit.standby.host_scene import HostScene, settled
 from tests.unit.standby.scene import MS, of, sent
@@ -186,6 +187,26 @@ def test_a_task_with_a_constraint_is_placed_only_where_it_may_be() -> None:
     assert scene.hosts_of_standbys("count/0") == [], "no other host has the label"
 
 
+def test_a_task_with_a_constraint_is_served_by_no_process_of_the_pool() -> None:
+    scene = HostScene(join=(), standbys="1", hosts_expected=2)
+    scene.blueprint = type(scene.blueprint)(scene.topology, constraints={"out/0": Constraint("b")})
+    scene.supervision = Supervision(scene.config, scene.blueprint)
+    scene.step(events.Restored(()))
+    scene.join("a")
+    scene.join("b")
+    scene.beats(8)
+    assert all(scene.host_of_task(task) for task in TASKS) and scene.host_of_task("out/0") == "b"
+    scene.end(scene.slot_of("out/0"))
+    scene.beats(8)
+    assert (scene.host_of_task("out/0"), scene.incarnation_of("out/0")) == ("b", 2)
+    scene.step(events.Admin("admin-1", "drain", {"host": "b"}))
+    scene.pass_time(2000)
+    assert (scene.host_of_task("out/0"), scene.incarnation_of("out/0")) == ("b", 2), "it could be nowhere else"
+    scene.hosts["b"].reachable = False
+    scene.pass_time(3500)
+    assert scene.host_of_task("out/0") == ""
+
+
 def test_another_machine_and_another_zone_are_preferred_for_a_standby() -> None:
     scene = HostScene("read/0", join=(), hosts_expected=4)
     scene.join("a", zone="x", machine="m1", slots=80)
@@ -262,3 +283,103 @@ def _apart(scene: HostScene) -> None:
         at = scene.host_of_task(task)
         assert not at or at not in scene.hosts_of_standbys(task)
     assert scene.now % MS == 0
+
+
+def test_a_host_that_leaves_is_drained_and_its_end_is_no_loss() -> None:
+    scene = settled()
+    name = scene.host_of_task("count/0")
+    host = scene.hosts[name]
+    slots, dead = dict(host.slots), dict(host.dead)
+    scene.step(events.AgentBeat(slots, dead, host=name, incarnation=host.incarnation, leaving=True))
+    assert scene.supervision.hosts[name].state.value == "draining"
+    scene.pass_time(2000)
+    assert not host.slots and scene.host_of_task("count/0") not in ("", name)
+    assert scene.incarnation_of("count/0") == 2
+    scene.step(events.HostClosed(name, host.session))
+    view = scene.supervision.view()
+    assert view["host_losses"] == []
+    assert next(each["state"] for each in view["hosts"] if each["host"] == name) == "lost"
+    scene.join(name)
+    assert scene.supervision.hosts[name].state.value == "joined"
+
+
+def test_a_host_that_ends_before_its_tasks_have_moved_is_lost() -> None:
+    scene = settled()
+    name = scene.host_of_task("count/0")
+    host = scene.hosts[name]
+    host.reachable = False  # the kills do not arrive
+    scene.step(events.AgentBeat(dict(host.slots), {}, host=name, incarnation=host.incarnation, leaving=True))
+    scene.step(events.HostClosed(name, host.session))
+    assert [loss["host"] for loss in scene.supervision.view()["host_losses"]] == [name]
+
+
+def test_the_view_has_versions_clocks_and_uploads() -> None:
+    scene = settled()
+    scene.join("d", version="0.3.0")
+    host = scene.hosts["d"]
+    scene.step(events.AgentBeat({}, {}, host="d", incarnation=host.incarnation, clock_error_ns=250_000))
+    slot = scene.slot_of("count/0")
+    scene.beat(slot, uploading=(scene.now, "no answer"))
+    view = scene.supervision.view()
+    facts = next(each for each in view["hosts"] if each["host"] == "d")
+    assert (facts["version"], facts["clock_error_ms"]) == ("0.3.0", 0.25)
+    count = next(task for task in view["tasks"] if task["task"] == "count/0")
+    assert count["uploading"]["reason"] == "no answer"
+    assert count["host"] == scene.host_of_task("count/0")
+    scene.beat(slot)
+    assert next(task for task in scene.supervision.view()["tasks"] if task["task"] == "count/0")["uploading"] is None
+
+
+def test_the_first_of_two_agents_with_one_key_is_refused_and_the_second_stays() -> None:
+    scene = settled()
+    first = scene.hosts["b"].session
+    scene.join("b")
+    incarnation = scene.hosts["b"].incarnation
+    heard = scene.step(events.HostHello("b", first, slots=8))
+    (refusal,) = of(heard, fx.SendHost)
+    assert (refusal.message["kind"], refusal.message["session"]) == ("refused", first)
+    assert "give each host a key of its own" in refusal.message["reason"]
+    scene.restart()
+    assert scene.step(events.HostHello("b", first, slots=8))[-1] == refusal
+    assert scene.supervision.hosts["b"].incarnation == incarnation
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 700), st.sampled_from(("join", "beat", "lose", "sleep", "nothing")), st.integers(0, 4)
+        ),
+        max_size=60,
+    )
+)
+def test_a_host_counts_as_dead_at_the_look_after_its_time_out_and_never_before(
+    steps: list[tuple[int, str, int]],
+) -> None:
+    timeout_ms = 1000
+    hosts = Hosts(several=True, timeout_ns=timeout_ms * MS)
+    now_ns = listening_ns = 10 * MS
+    for wait_ms, what, number in steps:
+        now_ns += wait_ms * MS
+        name = f"h{number}"
+        entry = hosts.get(name)
+        if what == "join" and (entry is None or not entry.living):
+            incarnation = 1 + (entry.incarnation if entry is not None else 0)
+            facts = {"incarnation": incarnation, "session": "s", "slots": 1, "zone": "", "machine": "", "labels": {}}
+            hosts.apply({"kind": "host_joined", "host": name, **facts})
+            hosts[name].seen_ns = now_ns
+        elif what == "beat" and entry is not None:
+            hosts.heard(name, now_ns)
+        elif what == "lose" and entry is not None and entry.living:
+            hosts.apply({"kind": "host_lost", "host": name})
+        elif what == "sleep":
+            listening_ns = now_ns
+        living = [host for host in hosts if host.living]
+        wanted = [host for host in living if now_ns - max(host.seen_ns, listening_ns) >= timeout_ms * MS]
+        due_ns = hosts.deadline_ns()
+        assert (due_ns is None) == (not living)
+        if due_ns is not None:
+            assert all(due_ns <= max(host.seen_ns, listening_ns) + timeout_ms * MS for host in living)
+        dead = hosts.silent(now_ns, listening_ns)
+        assert dead == wanted
+        for host in dead:
+            hosts.apply({"kind": "host_lost", "host": host.name})

@@ -1,7 +1,7 @@
 """The account of a sink task and its pending bundles, as the records of a journal make them.
 
-The first record is a state; behind it come bundles, publications, claims of younger incarnations, truncations and
-withdrawals, each of which took effect when it was there as a whole.  Nothing here changes a file, so a reader that
+The first record is a state; behind it come bundles, publications, cuts, claims of younger incarnations, truncations
+and withdrawals, each of which took effect when it was there as a whole.  Nothing here changes a file, so a reader that
 only looks uses it as the writer does.
 """
 
@@ -21,8 +21,8 @@ from operators.sinks.contract.account_bytes import packed, unpacked
 from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of
 from operators.sinks.storage.journal import bodies
 
-_STATE, _BUNDLE, _PUBLISHED, _CLAIMED, _TRUNCATED, _WITHDRAWN = (
-    "ledger", "bundle", "published", "claimed", "truncated", "withdrawn",
+_STATE, _BUNDLE, _PUBLISHED, _CLAIMED, _TRUNCATED, _WITHDRAWN, _CUT = (
+    "ledger", "bundle", "published", "claimed", "truncated", "withdrawn", "cut",
 )  # fmt: skip
 
 
@@ -62,9 +62,11 @@ class Ledger:
     """The bytes of the pending rows."""
     reach: int = 0
     """The most bytes that the rows taken ever had since the state; rows that were withdrawn may not be cut off yet."""
+    cuts: deque[tuple[int, int]] = field(default_factory=deque)
+    """The (first, next) of pending rows that it is decided to publish together."""
 
     @classmethod
-    def of(cls, records: Sequence[bytes], where: Path) -> Ledger:
+    def of(cls, records: Sequence[bytes], where: object) -> Ledger:
         """The ledger of these records.
 
         Raises:
@@ -90,7 +92,7 @@ class Ledger:
         ledger.feed(records[1:], where)
         return ledger
 
-    def feed(self, records: Iterable[bytes], where: Path) -> None:
+    def feed(self, records: Iterable[bytes], where: object) -> None:
         """Take further records, in their order."""
         for record in records:
             try:
@@ -133,6 +135,12 @@ class Ledger:
         self.published = max(self.published, position)
         while self.entries and self.entries[0].next <= position:
             self.shift()
+        while self.cuts and self.cuts[0][1] <= position:
+            self.cuts.popleft()
+
+    def cut(self, position: int) -> None:
+        """Note that all pending rows below `position` which are in no cut are published together."""
+        self.cuts.append((self.cuts[-1][1] if self.cuts else self.published, position))
 
     def withdraw(self, mark: WithdrawPoint) -> None:
         """Withdraw the rows behind the mark; see `Account.withdraw`."""
@@ -159,6 +167,7 @@ class Ledger:
 _TAKERS = {
     _BUNDLE: Ledger._bundle,
     _PUBLISHED: Ledger.publish,
+    _CUT: Ledger.cut,
     _CLAIMED: Ledger._claimed,
     _TRUNCATED: Ledger._truncated,
     _WITHDRAWN: Ledger._withdrawn,
@@ -189,6 +198,11 @@ def bundle_record(bundle: Bundle) -> bytes:
 def publication_record(position: int) -> bytes:
     """The record of a publication: no row below this position is pending."""
     return encode([_PUBLISHED, position])
+
+
+def cut_record(position: int) -> bytes:
+    """The record of a cut: the pending rows below this position are published together."""
+    return encode([_CUT, position])
 
 
 def claim_record(incarnation: int) -> bytes:

@@ -4,49 +4,100 @@ A bundle is first appended to the journal, rows, determinants, position, digest 
 atomic step.  From there on its rows are pending, until the store has published them in its own form: lines in a file,
 Parquet files, deliveries.  Publishing can be done again: the process that opens the store next completes it.
 
-What happens to the journal happens under the task's lock, and `open` puts a new one, with its incarnation, in the place
-of the old one.  A zombie that wakes up finds that under the lock, reads the new one, and changes nothing.
-
-Durability.  What is written survives the death of any process with either setting; with `sync` the journal is on the
-disk before a bundle counts, so that it survives a loss of power.
+The journal is a file (`locked_journal`) or objects of a shared store (`shared_journal`).  `open` puts a new one, with
+its incarnation, in the place of the old one.  A zombie that wakes up finds that before its next step counts, and
+changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from causal.errors import CausalError, PipelineError, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from operators.sinks.contract.account import Account, check_newest, fenced
-from operators.sinks.files.ledger import Ledger, bundle_record, state_record, withdrawal_record
-from operators.sinks.files.locked_journal import LockedJournal
-from operators.sinks.storage.journal import sync_directory
+from operators.sinks.journaled.ledger import Ledger, bundle_record, state_record, withdrawal_record
 from operators.sinks.storage.lock import outside
+
+
+class Journal(Protocol):
+    """The journal of one sink task, which at most one process at a time appends to.
+
+    State: `forget` is called when anything but a refused row went wrong: nothing in memory is to be trusted then.
+    """
+
+    forget: Callable[[], None]
+
+    @property
+    def where(self) -> object:
+        """The journal, as errors name it."""
+        ...
+
+    def prepare(self) -> None:
+        """Make what the journal lies in."""
+        ...
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Inside the context other processes change nothing, or it is known before a step counts."""
+        ...
+
+    def is_ours(self, incarnation: int) -> bool:
+        """Whether nothing is in it but what was read and written here, as far as that is known before a step."""
+        ...
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a journal, by any process."""
+        ...
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether there is anything in it beside its state."""
+        ...
+
+    def is_due(self, spare: int = 0) -> bool:
+        """Whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        ...
+
+    def read(self) -> Sequence[bytes]:
+        """The records that are there now, the first of them a state."""
+        ...
+
+    def seize(self) -> bool:
+        """End the journal right behind what was read; false if there is more, which is to be read first."""
+        ...
+
+    def cut(self) -> None:
+        """Cut off what a writer left behind that died."""
+        ...
+
+    def append(self, body: bytes) -> None:
+        """Add a record, in one step."""
+        ...
+
+    def renew(self, body: bytes) -> None:
+        """Put this record, a state, in the place of all that is there."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open."""
+        ...
 
 
 class JournaledStore:
     """The outside world of one sink task, in a journal and what is published from it.  One thread at a time.
 
     Args:
-        journal: its path.
-        lock: the path of the lock that every process takes before it touches the journal.
         place: what users know the store by; errors name it.
-        wait_ms: how long to wait for the lock.
-        sync: whether a bundle is on the disk before it counts.
-        mode: of the files.
     """
 
-    def __init__(
-        self, task: str, journal: Path, lock: Path, place: Path, wait_ms: int, sync: bool, mode: int = 0o600
-    ) -> None:
+    def __init__(self, task: str, journal: Journal, place: object) -> None:
         self._task = task
         self._place = place
-        self._wait_ms = wait_ms
-        self._journal = LockedJournal(task, journal, lock, place, self._forget, mode)
-        self._journal.sync = sync
+        self._journal = journal
+        journal.forget = self._forget
         self._run = ""
         self._incarnation = -1
         self._ledger: Ledger | None = None
@@ -102,11 +153,8 @@ class JournaledStore:
 
     @contextmanager
     def _room(self) -> Iterator[None]:
-        """Make the directory that of this run; the journal is claimed inside the context."""
-        directory = self._journal.path.parent
-        directory.mkdir(exist_ok=True)
-        if self._journal.sync:
-            sync_directory(directory.parent)  # also where the process that made it died before that
+        """Make the place that of this run; the journal is claimed inside the context."""
+        self._journal.prepare()
         yield
 
     def _begin(self) -> None:
@@ -143,7 +191,7 @@ class JournaledStore:
     # -- the journal -------------------------------------------------------------------------------------
 
     def _locked(self) -> AbstractContextManager[None]:
-        return self._journal.locked(self._wait_ms)
+        return self._journal.locked()
 
     def _forget(self) -> None:
         """Make the next step read everything again."""
@@ -151,14 +199,15 @@ class JournaledStore:
 
     def _claim(self) -> Ledger:
         """Fence every lower incarnation."""
-        if self._journal.is_there:
+        while self._journal.is_there:
             ledger = self._load()
-            ledger.account.incarnation = self._incarnation
-            self._sign(ledger)
-        else:
-            self._begin()
-            ledger = Ledger(Account(self._task, self._run, self._incarnation))
-            self._renew(ledger)
+            if self._journal.seize():
+                ledger.account.incarnation = self._incarnation
+                self._sign(ledger)
+                return ledger
+        self._begin()
+        ledger = Ledger(Account(self._task, self._run, self._incarnation))
+        self._renew(ledger)
         return ledger
 
     def _sign(self, ledger: Ledger) -> None:
@@ -175,7 +224,7 @@ class JournaledStore:
 
     def _load(self) -> Ledger:
         """Read the journal, publish what its writer may not have published, and cut off its torn tail."""
-        ledger = Ledger.of(self._journal.read(), self._journal.path)
+        ledger = Ledger.of(self._journal.read(), self._journal.where)
         account = ledger.account
         if account.task != self._task:
             raise PipelineError(f"{self._place} belongs to sink task {account.task}; give the sinks different names")

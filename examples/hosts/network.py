@@ -58,8 +58,17 @@ class Network:
     def command(self, name: str, argv: Sequence[str]) -> list[str]:
         """The command line that runs a program on a host, with its network and its clock."""
         clock = str(CLOCK_STEP_S * (self._names.index(name) + 1))
-        enter = ["ip", "netns", "exec", self._space(name), "unshare", "--time", "--monotonic", clock]
+        enter = ["ip", "netns", "exec", self._space(name), "unshare", "--kill-child", "--time", "--monotonic", clock]
         return [*enter, "--", *argv]
+
+    def clock_ns(self, name: str, at_ns: int) -> int:
+        """A moment of this process's monotonic clock as that of a host."""
+        return at_ns + CLOCK_STEP_S * (self._names.index(name) + 1) * 1_000_000_000
+
+    def processes(self, name: str) -> list[int]:
+        """The processes on a host."""
+        listed = subprocess.run(["ip", "netns", "pids", self._space(name)], capture_output=True, text=True, check=True)
+        return [int(pid) for pid in listed.stdout.split()]
 
     def cut(self, name: str) -> None:
         """Cuts a host off: packets vanish in both directions, without any sign."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from causal.errors import RowRefused, Unavailable
 from operators.sinks.contract.account import fenced
-from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, replace_file, write_whole
+from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, replace_file, sync_directory, write_whole
 from operators.sinks.storage.lock import FileLock, busy, is_at, unavailable
 
 JOURNAL_BYTES_MAX = 8 << 20
@@ -24,35 +24,50 @@ class LockedJournal:
     """The file, who may touch it, and how much is in it.  One thread at a time.
 
     Args:
+        lock: the path of the lock that every process takes before it touches the file.
         place: what people know the store by; errors name it.
-        forget: called when anything but a refused row went wrong: nothing in memory is to be trusted then.
+        wait_ms: how long to wait for the lock.
+        sync: whether what is appended is on the disk before the next step.
         mode: of the files.
 
-    State: `sync` is whether what is appended is on the disk before the next step.
+    State: `forget` is called when anything but a refused row went wrong: nothing in memory is to be trusted then.
     """
 
     def __init__(
-        self, task: str, path: Path, lock: Path, place: Path, forget: Callable[[], None], mode: int = 0o600
+        self, task: str, path: Path, lock: Path, place: Path, wait_ms: int, sync: bool, mode: int = 0o600
     ) -> None:
         self.path = path
-        self.sync = False
+        self.sync = sync
+        self.forget: Callable[[], None] = _nothing
         self._task = task
         self._place = place
-        self._forget = forget
+        self._wait_ms = wait_ms
         self._lock = FileLock(lock, mode)
         self._mode = mode
         self._file = -1
         self._bytes = self._bytes_new = 0
 
+    @property
+    def where(self) -> Path:
+        """The path, as errors name it."""
+        return self.path
+
+    def prepare(self) -> None:
+        """Make the directory; the one above it is there."""
+        directory = self.path.parent
+        directory.mkdir(exist_ok=True)
+        if self.sync:
+            sync_directory(directory.parent)  # also where the process that made it died before that
+
     @contextmanager
-    def locked(self, wait_ms: int) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the lock inside the context.
 
         Raises:
             Unavailable: another process held it all the time; or the disk failed.
         """
         with self.guarded():
-            if not self._lock.acquire(wait_ms):
+            if not self._lock.acquire(self._wait_ms):
                 raise busy(self._place)
             try:
                 yield
@@ -67,10 +82,10 @@ class LockedJournal:
         except RowRefused:
             raise  # before anything was changed
         except OSError as problem:
-            self._forget()
+            self.forget()
             raise unavailable(self._place, problem) from problem
         except BaseException:
-            self._forget()
+            self.forget()
             raise
 
     def is_ours(self, incarnation: int) -> bool:
@@ -110,6 +125,10 @@ class LockedJournal:
         self._bytes_new = HEAD_BYTES + len(records[0]) if records else 0
         return records
 
+    def seize(self) -> bool:
+        """Do nothing: under the lock no other process appends to what was read."""
+        return True
+
     def cut(self) -> None:
         """Cut off what a writer left behind that died."""
         os.ftruncate(self._file, self._bytes)
@@ -139,3 +158,7 @@ class LockedJournal:
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
+
+
+def _nothing() -> None:
+    """Do nothing."""

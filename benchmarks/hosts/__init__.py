@@ -1,0 +1,1 @@
+"""Benchmarks of jobs of several hosts: network namespaces on one machine."""

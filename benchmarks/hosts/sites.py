@@ -1,0 +1,97 @@
+"""Jobs of several hosts for the benchmarks: namespaces of one machine, and what went wrong in one line."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from benchmarks.harness.runs import RunFailed
+from benchmarks.harness.written import rows_in
+from examples.hosts.network import missing
+from tests.hosts.site import SUPERVISOR, Site
+
+
+@contextmanager
+def site_of(names: Sequence[str], others: Sequence[str] = ()) -> Iterator[Site]:
+    """Hosts in namespaces; whatever happens, their processes have ended and the namespaces are gone afterwards.
+
+    Raises:
+        RunFailed: this machine cannot have such hosts, or a wait inside of the block came to its end.
+    """
+    lacking = missing()
+    if lacking is not None:
+        raise RunFailed(f"there can be no hosts on this machine: {lacking}")
+    with tempfile.TemporaryDirectory(prefix="causal-hosts-") as name:
+        site = Site(Path(name), names, others)
+        try:
+            yield site
+        except AssertionError as problem:
+            last = (site.log(SUPERVISOR).strip().splitlines() or ["it said nothing"])[-1]
+            raise RunFailed(f"{problem}; the job's last line: {last}") from None
+        finally:
+            site.close()
+
+
+SLOTS = 20
+LOOK_S = 0.05
+
+
+def begin(
+    site: Site,
+    pipeline: Path,
+    settings: Mapping[str, Any],
+    config: Mapping[str, Any],
+    *options: str,
+    agents: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> None:
+    """Starts a job and the agents of all hosts; `out` is added to the settings of the pipeline.
+
+    Args:
+        options: of `causal run`.
+        agents: further options of each host's agent.
+    """
+    path = site.directory / "job.toml"
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+    values = {**settings, "out": site.directory / "out.db"}
+    words = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    site.run(pipeline, *words, "--config", str(path), *options)
+    for name in site.names:
+        site.join(name, "--slots", str(SLOTS), *agents.get(name, ()))
+
+
+def ended_well(site: Site, within_s: float) -> dict[str, Any]:
+    """The report of the job, once it has ended.
+
+    Raises:
+        RunFailed: it failed.
+    """
+    status = site.await_end(within_s)
+    if status:
+        last = (site.log(SUPERVISOR).strip().splitlines() or ["it said nothing"])[-1]
+        raise RunFailed(f"the job ended with status {status}: {last}")
+    return site.report()
+
+
+def tallied(site: Site) -> int:
+    """The number of rows that a `TallySink` has counted."""
+    [(rows,)] = rows_in(site.directory / "out.db", "SELECT sum(rows) FROM tally")
+    return int(rows)
+
+
+def until(what: str, holds: Callable[[], bool], within_s: float) -> None:
+    """Waits for a condition.
+
+    Raises:
+        RunFailed: it does not come.
+    """
+    deadline_s = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() >= deadline_s:
+            raise RunFailed(f"{within_s:.0f} s passed before {what}")
+        time.sleep(LOOK_S)

@@ -1,0 +1,13 @@
+"""The installed package, as its commands and its hosts name it."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+
+def installed() -> str:
+    """The version of the installed package; a checkout that is not installed has none."""
+    try:
+        return metadata.version("causal-streams")
+    except metadata.PackageNotFoundError:
+        return "of a checkout that is not installed"

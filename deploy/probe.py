@@ -1,0 +1,48 @@
+"""`causal probe`: whether the supervisor or the agent of a directory lives, for those who restart what hangs.
+
+Both renew a file as long as their loops turn, and an agent also while it waits for a supervisor; so a file that is old
+means a process that hangs or has ended.  Whether the job makes progress is another question: `causal status`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from causal.errors import Unavailable
+from causal.shell.host_file import SIGN
+from deploy.status import VIEW
+
+OLD_S = 15.0
+"""The age from which a sign of life is none: far more than a busy machine needs to renew it."""
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of `causal`."""
+    probing = commands.add_parser(
+        "probe", help="exit with 0 if the supervisor or the agent of a directory lives, else 1"
+    )
+    probing.add_argument("--state-dir", required=True, metavar="DIR", help="that of `causal run` or of `causal agent`")
+    probing.add_argument("--joined", action="store_true", help="of an agent: and if it takes part in a job")
+    probing.set_defaults(act=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; returns 0.
+
+    Raises:
+        Unavailable: nothing lives there, or it takes part in no job.
+    """
+    directory = Path(arguments.state_dir)
+    signs = [path for path in (directory / SIGN, directory / VIEW) if path.exists()]
+    if not signs:
+        raise Unavailable(f"{directory} has no sign of life; is it the --state-dir of an agent or of a job?")
+    age_s = min(time.time() - path.stat().st_mtime for path in signs)
+    if age_s >= OLD_S:
+        raise Unavailable(f"the last sign of life in {directory} is {age_s:,.0f} s old; see its logs")
+    if arguments.joined and (directory / SIGN).exists() and not json.loads((directory / SIGN).read_text())["joined"]:
+        raise Unavailable(f"the agent in {directory} takes part in no job now; see its logs")
+    return 0

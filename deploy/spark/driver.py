@@ -1,0 +1,356 @@
+"""The driver of a job's agents in a Spark cluster: `python -m deploy.spark.driver JOB_DIRECTORY`, beside `causal run`.
+
+It runs a Spark application whose only work is one single-task job per agent.  With it all executors end, and the next
+one starts an application with other executors: until then the job has no host but those that join by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from causal.config import JobConfig
+from causal.errors import CausalError, PipelineError, Unavailable
+from causal.shell import processlog
+from causal.shell.curve import new_key
+from causal.shell.roster import KeyPair, read_rosters, save_members
+from deploy.host_agent import SLOTS_PER_CORE
+from deploy.jobdirectory import SPARK
+from deploy.spark import executor
+from deploy.spark.attempts import (
+    REFUSED,
+    AgentState,
+    Attempts,
+    Cancel,
+    Decommissioned,
+    Drain,
+    Effect,
+    Emptied,
+    Ended,
+    Event,
+    Fail,
+    Renew,
+    Say,
+    Submit,
+    Tick,
+)
+from deploy.spark.options import agent_names
+from deploy.status import latest
+from operators.frozen.archive import runtime_version
+from operators.sources.java import find_java, java_home
+from operators.sources.spark_jvm import SparkJvm
+from standby.control import ask
+from standby.gate import EXECUTORS_ROSTER, address_of, rosters_of
+from standby.host.parentage import die_with_parent
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.resource import ResourceProfile
+
+LOOK_S = 1.0
+"""The interval at which the driver looks where agents are, and whether Spark takes their executors away."""
+
+ANSWER_S = 5.0
+JOIN_S = 20.0
+"""The time after which a line says that an agent runs and has not joined."""
+
+CORES = 2
+"""The cores of an executor where the user's configuration does not say."""
+
+CHUNK_MAX = 400
+_REASONS = (
+    r"(\[PYTHON_VERSION_MISMATCH\].*)",
+    r"(Cannot run program.*)",
+    r"Reason: (.*)",
+    r"most recent failure: (.*)",
+)
+"""The parts of Spark's errors that say what happened, the most exact first."""
+_WRONG = re.compile(r"PYTHON_VERSION_MISMATCH|Cannot run program")
+"""Failures that another attempt would meet again."""
+
+_log = logging.getLogger("deploy.spark")
+
+
+def cores_of(config: JobConfig) -> int:
+    """The cores of each executor: its agent takes all of them, so that no other one gets there."""
+    return int(config.spark_conf.get("spark.executor.cores", CORES))
+
+
+def configuration(config: JobConfig, work: Path) -> dict[str, str]:
+    """Returns Spark's configuration: a small executor per agent; the user's own entries win but where ours must."""
+    address, _ = address_of(config.listen)
+    return {
+        "spark.app.name": f"causal-{config.name}",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                f"-Djava.io.tmpdir={work / 'tmp'}",
+                f"-Dlog4j2.configurationFile={work / 'conf' / 'log4j2.properties'}",
+                "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+            ]
+        ),
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.executor.memory": "512m",
+        "spark.executor.memoryOverhead": "2g",  # an agent's processes are outside of the JVM
+        "spark.executor.instances": str(config.agents),
+        "spark.cores.max": str(config.agents * cores_of(config)),
+        "spark.executor.failuresValidityInterval": "1h",  # an application that lives for months loses many
+        "spark.decommission.enabled": "true",
+        **config.spark_conf,
+        "spark.master": config.on,
+        "spark.executor.cores": str(cores_of(config)),
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.speculation": "false",
+        "spark.task.maxFailures": "1",  # a repeated task would bring back a key that was replaced
+    }
+
+
+class Driver:
+    """One life of the driver."""
+
+    def __init__(self, job: Path, config: JobConfig) -> None:
+        self._job = job
+        self._config = config
+        self._rosters = rosters_of(config, job)
+        self._attempts = Attempts(agent_names(config.agents))
+        self._keys: dict[str, KeyPair] = {}
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        """The events that wait for the loop; None ends it."""
+        self._jvm = SparkJvm(job / SPARK / "work", None)
+        self._hinted: set[tuple[str, int]] = set()
+
+    def run(self) -> None:
+        """Keeps an agent per name in the cluster until SIGTERM.
+
+        Raises:
+            PipelineError: no agent can work there.
+            Unavailable: Spark's JVM has ended.
+        """
+        for name in self._attempts.agents:
+            self._keys[name] = new_key(name)
+        self._save_keys()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._start_jvm()
+        from pyspark import SparkContext
+        from pyspark.cloudpickle import register_pickle_by_value
+        from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+        register_pickle_by_value(executor)
+        try:
+            self._context: SparkContext = SparkContext.getOrCreate()
+        except Exception as problem:  # whatever the JVM or the cluster objects to
+            raise self._ended(reason_of(problem)) from None
+        request = TaskResourceRequests().cpus(cores_of(self._config))
+        self._profile: ResourceProfile = ResourceProfileBuilder().require(request).build
+        _log.info("Spark application %s at %s", self._context.applicationId, self._config.on)
+        self._serve()
+        self._context.stop()
+
+    def close(self) -> None:
+        """Ends the JVM, and with it the application and all its executors."""
+        self._jvm.end()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._events.put(None)
+
+    def _start_jvm(self) -> None:
+        import pyspark
+
+        config = self._config
+        address, _ = address_of(config.listen)
+        os.environ.setdefault("SPARK_LOCAL_IP", address)
+        python = os.environ.get("PYSPARK_PYTHON") or config.spark_conf.get("spark.pyspark.python") or sys.executable
+        home = Path(pyspark.__file__).resolve().parent
+        work = self._jvm.work
+        self._jvm.start(configuration(config, work), home, java_home(find_java(), work), python)
+
+    def _serve(self) -> None:
+        look_s = 0.0
+        while True:
+            self._take(Tick())
+            next_ns = self._attempts.next_ns()
+            wait_s = LOOK_S if next_ns is None else min(LOOK_S, max(0.0, next_ns / 1e9 - time.monotonic()))
+            try:
+                event = self._events.get(timeout=wait_s)
+            except queue.Empty:
+                pass
+            else:
+                if event is None:
+                    return
+                self._take(event)
+            if time.monotonic() >= look_s:
+                look_s = time.monotonic() + LOOK_S
+                self._look()
+
+    def _take(self, event: Event) -> None:
+        for effect in self._attempts.handle(event, time.monotonic_ns()):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Submit(agent, attempt):
+                threading.Thread(target=self._attempt, args=(agent, attempt), name=agent, daemon=True).start()
+            case Renew(agent):
+                self._keys[agent] = new_key(agent)
+                self._save_keys()
+            case Drain(agent):
+                answer = ask(self._runtime, "drain", {"host": agent, "draining": True}, ANSWER_S)
+                if answer is None or not answer.get("ok"):
+                    _log.warning("%s cannot be drained: %s", agent, (answer or {}).get("error", "no answer"))
+            case Cancel(agent):
+                self._context.cancelJobGroup(group_of(agent))
+            case Say(line):
+                _log.info("%s", line)
+            case Fail(line):
+                raise PipelineError(line)
+
+    def _ended(self, reason: str) -> CausalError:
+        """The error of an application that has ended; the next one can only work if an agent of one has ever joined."""
+        line = f"the Spark application at {self._config.on} has ended: {reason}; see {self._job / 'logs' / 'spark.log'}"
+        hosts = (latest(self._job) or {"hosts": []})["hosts"]
+        has_run = any(host["host"] in self._attempts.agents for host in hosts)
+        return Unavailable(line) if has_run else PipelineError(line)
+
+    @property
+    def _runtime(self) -> str:
+        return (self._job / "runtime").read_text().strip()
+
+    def _save_keys(self) -> None:
+        save_members(self._job / EXECUTORS_ROSTER, self._keys.values())
+
+    def _attempt(self, name: str, attempt: int) -> None:
+        """Runs one agent as a Spark job, to its end; a thread of its own, which Spark's API needs per job."""
+        config, key = self._config, self._keys[name]
+        assignment = {
+            "name": name,
+            "public": key.public,
+            "secret": key.secret,
+            "join": config.listen,
+            "roster": read_rosters(self._rosters)[1],
+            "slots": cores_of(config) * SLOTS_PER_CORE,
+            "version": runtime_version(),
+        }
+        try:
+            self._context.setJobGroup(group_of(name), f"{config.name}: {name}, attempt {attempt}", True)
+            partition = self._context.parallelize([json.dumps(assignment)], 1).withResources(self._profile)
+            answer = json.loads(partition.mapPartitions(executor.host_agent).collect()[0])
+            end = Ended(name, answer["status"], str(answer["line"])[:CHUNK_MAX])
+        except Exception as problem:  # every kind of Spark's errors; the executor was lost, or never there
+            line = reason_of(problem)
+            end = Ended(name, REFUSED if _WRONG.search(str(problem)) else None, line)
+        self._events.put(end)
+
+    def _look(self) -> None:
+        """Notices executors that are decommissioned, hosts that have been drained, and agents that do not join."""
+        if not self._jvm.running or self._scala.isStopped():
+            raise self._ended("it was removed, or the master cannot be reached")
+        hosts = {host["host"]: host for host in (latest(self._job) or {"hosts": []})["hosts"]}
+        for agent in self._attempts.agents.values():
+            host = hosts.get(agent.name)
+            if agent.state is AgentState.SUBMITTED:
+                where = self._executor_of(agent.name)
+                if where is not None and self._leaves(where):
+                    self._take(Decommissioned(agent.name))
+                elif where is not None:
+                    self._hint(agent.name, agent.attempt, agent.since_ns, host)
+            elif agent.state is AgentState.DRAINING and is_empty(host):
+                self._take(Emptied(agent.name))
+
+    def _hint(self, name: str, attempt: int, since_ns: int, host: Mapping[str, Any] | None) -> None:
+        joined = host is not None and host["state"] != "lost"
+        if joined or time.monotonic_ns() - since_ns < JOIN_S * 1e9 or (name, attempt) in self._hinted:
+            return
+        self._hinted.add((name, attempt))
+        _log.warning(
+            "%s runs in an executor and has not joined; if it cannot reach %s, give --listen another address",
+            name,
+            self._config.listen,
+        )
+
+    def _executor_of(self, name: str) -> str | None:
+        """The id of the executor that runs an agent; None while its job waits for one."""
+        tracker = self._context.statusTracker()
+        for job in tracker.getJobIdsForGroup(group_of(name)):
+            info = tracker.getJobInfo(job)
+            if info is None or info.status != "RUNNING":
+                continue
+            for stage in info.stageIds:
+                tasks = self._scala.statusStore().taskList(stage, 0, 1)
+                if tasks.size():
+                    return str(tasks.apply(0).executorId())
+        return None
+
+    def _leaves(self, executor_id: str) -> bool:
+        """Whether Spark has announced that it takes the executor away."""
+        return bool(self._scala.taskScheduler().getExecutorDecommissionState(executor_id).isDefined())
+
+    @property
+    def _scala(self) -> Any:
+        """Spark's own context: what it knows of executors has no name in Python."""
+        return self._context._jsc.sc()
+
+
+def group_of(agent: str) -> str:
+    """The job group of an agent, by which its Spark job can be found and cancelled."""
+    return f"causal-{agent}"
+
+
+def is_empty(host: Mapping[str, Any] | None) -> bool:
+    """Whether nothing of the job is on a host."""
+    return host is None or host["state"] == "lost" or not (host["tasks"] or host["standbys"])
+
+
+def reason_of(problem: Exception) -> str:
+    """The part of one of Spark's errors that says what happened, in one line."""
+    text = str(problem)
+    stated = [match[1] for match in (re.search(pattern, text) for pattern in _REASONS) if match is not None]
+    lines = [*stated, *text.splitlines(), type(problem).__name__]
+    return next(line.strip() for line in lines if line.strip())[:CHUNK_MAX]
+
+
+def main(argv: list[str]) -> int:
+    """Runs the driver of one job.
+
+    Returns: 0 after SIGTERM, 2 for an error that a restart would repeat, otherwise 1.
+    """
+    if len(argv) != 1:
+        print("usage: python -m deploy.spark.driver JOB_DIRECTORY", file=sys.stderr)
+        return 2
+    die_with_parent()
+    job = Path(argv[0]).resolve()
+    processlog.begin(job / "logs" / "spark.log", lambda: "spark")
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that, a line for each command
+    driver = None
+    try:
+        driver = Driver(job, JobConfig.load(job))
+        driver.run()
+        status = 0
+    except CausalError as problem:
+        _log.error("%s", problem)
+        status = 2 if isinstance(problem, PipelineError) else 1
+    finally:
+        # A thread of py4j may wait for an answer: a traceback is all it has to say of the end.
+        logging.disable(logging.CRITICAL)
+        if driver is not None:
+            driver.close()
+    return status
+
+
+if __name__ == "__main__":
+    ended = main(sys.argv[1:])
+    os._exit(ended)  # threads wait for Spark jobs that are gone

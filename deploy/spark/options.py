@@ -1,0 +1,125 @@
+"""The options of `causal run --on`, and what a job on a cluster has in its directory: where agents join, and keys."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from causal.shell.curve import new_key
+from causal.shell.roster import ROSTER, SUPERVISOR, Roster, save_key, save_members
+from deploy.host_agent import own_address
+from deploy.jobdirectory import SPARK
+from operators.sources.java import find_java
+from standby.gate import EXECUTORS_ROSTER
+
+PORTS = range(7700, 7800)
+"""The ports tried where none is given: below those that the kernel takes for outgoing connections."""
+
+_MASTER = re.compile(r"spark://(\[[^\]]+\]|[^:,/]+):\d+.*|k8s://(?:https?://)?(\[[^\]]+\]|[^:,/]+)(:\d+)?.*")
+
+
+def add_options(running: Any) -> None:
+    """Adds the options to those of `causal run`."""
+    running.add_argument("--on", metavar="MASTER", help="hosts are executors there: spark://HOST:PORT, yarn, k8s://…")
+    running.add_argument("--agents", type=int, metavar="N", help="with --on: the number of executors; default: 2")
+    running.add_argument(
+        "--spark-conf", action="append", default=[], metavar="NAME=VALUE", help="with --on: Spark's configuration"
+    )
+
+
+def for_executors(arguments: argparse.Namespace) -> bool:
+    """Whether an option is given that only `--on` has a use for."""
+    return getattr(arguments, "agents", None) is not None or bool(getattr(arguments, "spark_conf", None))
+
+
+def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
+    """The settings that the options give; None for not given.
+
+    Raises:
+        PipelineError: one is wrong, or something is not installed.
+    """
+    conf: dict[str, str] = {}
+    for entry in arguments.spark_conf:
+        name, separator, value = entry.partition("=")
+        if not separator or not name.startswith("spark."):
+            raise PipelineError(f"--spark-conf {entry:.80}: give NAME=VALUE, with a name that begins with spark.")
+        conf[name] = value
+    check_installed()
+    return {"on": master, "agents": arguments.agents, "spark_conf": conf or None}
+
+
+def check_installed() -> None:
+    """Refuses `--on` where its driver could not start.
+
+    Raises:
+        PipelineError: PySpark or a Java is missing.
+    """
+    if find_spec("pyspark") is None:
+        raise PipelineError("--on needs PySpark; run: pip install 'causal-streams[spark]'")
+    find_java()
+
+
+def default_listen(master: str) -> str:
+    """The address of this machine towards a cluster, with a free port.
+
+    Raises:
+        PipelineError: the master string does not say where the cluster is.
+    """
+    match = _MASTER.fullmatch(master)
+    if match is None:
+        raise PipelineError(
+            f"--on {master} does not say where the cluster is; give --listen tcp://ADDRESS:PORT as well: the address "
+            "of this machine that the executors can reach"
+        )
+    address = own_address((match[1] or match[2]).strip("[]"))
+    shown = f"[{address}]" if ":" in address else address
+    return f"tcp://{shown}:{_free_port(address)}"
+
+
+def _free_port(address: str) -> int:
+    for port in PORTS:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+            return port
+    raise PipelineError(
+        f"no port from {PORTS[0]} to {PORTS[-1]} is free at {address}; give --listen tcp://ADDRESS:PORT"
+    )
+
+
+def agent_names(count: int) -> list[str]:
+    """The names of the hosts that are agents in executors."""
+    return [f"spark-{number}" for number in range(1, count + 1)]
+
+
+def prepared(config: JobConfig, job: Path) -> JobConfig:
+    """Makes what a job on a cluster needs in its directory; returns the settings with the keys that it uses.
+
+    Raises:
+        PipelineError: the roster has a host with the name of an agent.
+    """
+    if not config.on:
+        return config
+    folder = job / SPARK
+    folder.mkdir(exist_ok=True, mode=0o700)
+    if not config.key or Path(config.key).parent == folder:
+        key = folder / f"{SUPERVISOR}.key"
+        if not key.exists():
+            save_key(folder, new_key(SUPERVISOR))
+        config = replace(config, key=str(key), hosts=str(folder / ROSTER))
+    own = Roster.load(Path(config.hosts))
+    names = agent_names(config.agents)
+    taken = [name for name in names if name in own.members]
+    if taken:
+        raise PipelineError(f"{config.hosts} has a host {taken[0]}, the name of an executor of --on; rename it")
+    save_members(job / EXECUTORS_ROSTER, [])
+    return replace(config, hosts_expected=len(own.hosts) + len(names))

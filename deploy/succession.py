@@ -1,0 +1,256 @@
+"""`causal supervisor`, and what `causal run` does about the supervisors that may lead a job of several hosts.
+
+The job belongs to the supervisor that leads it.  `causal run` begins or resumes it and follows it to its end, also
+where another one leads; a candidate on another machine waits until the leader is silent, or hands over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.sealed import unseal
+from causal.shell.depot import Depot, insist
+from causal.shell.files import replace_text
+from deploy import hosts
+from deploy.hints import led_by
+from deploy.host_agent import fetch_code
+from deploy.jobdirectory import ROOT, JobDirectory, holds_job
+from deploy.local import LocalDeployment, Server, supervisor
+from standby.blueprint import FILE as GRAPH
+from standby.election import FILE as IDENTITY
+from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun
+from standby.gate import address_of
+from standby.journal import Journal
+from standby.leadership.candidacy import LOOK_NS, SILENCE_NS
+from standby.leadership.term_journal import Sighting, inherited, looked
+from standby.leadership.terms import ENDED, STOPPED, Term
+from standby.store_journal import perform
+
+LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of `causal`."""
+    waiting = commands.add_parser("supervisor", help="take over a job of several hosts when its supervisor is lost")
+    waiting.add_argument(
+        "--standby", action="store_true", required=True, help="wait until the supervisor that leads is silent"
+    )
+    waiting.add_argument(
+        "--job", required=True, metavar="NAME", help="the pipeline's name; its first run may come later"
+    )
+    waiting.add_argument("--listen", required=True, metavar="tcp://ADDRESS:PORT", help="where agents join it then")
+    waiting.add_argument("--store", required=True, metavar="URL", help="the job's shared store")
+    waiting.add_argument("--hosts", metavar="hosts.toml", help="the public keys of hosts and supervisors")
+    waiting.add_argument("--key", metavar="supervisor-NAME.key", help="this supervisor's key")
+    waiting.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/supervisors/<job>")
+    waiting.set_defaults(act=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command until the job has ended; returns its exit status.
+
+    Raises:
+        PipelineError: it could not take over, for a reason that another try would meet again.
+    """
+    own = hosts.settings_of(arguments)
+    _check_free(arguments.listen)
+    place = Path(arguments.state_dir) if arguments.state_dir else ROOT / "supervisors" / arguments.job
+    directory = JobDirectory(place)
+    try:
+        while True:
+            run, term = _awaited(arguments.store, arguments.job)
+            _prepare(directory, run, term, {name: own[name] or "" for name in ("listen", "store", "key", "hosts")})
+            shown = Shown(arguments.job)
+            servers: list[Server] = [supervisor(endings=(STATUS_NEWER,))]
+            outcome = LocalDeployment(directory.path, shown.show, servers).run()
+            if outcome.status == STATUS_NEWER:
+                continue  # the job was stopped, and another run of it has begun
+            if outcome.view is not None and outcome.view["ended"] is not None:
+                status, reason = outcome.view["ended"]["status"], outcome.view["ended"]["reason"]
+                _say(f"job {arguments.job} has ended with status {status}: {reason or 'finished'}")
+                return 0
+            if outcome.signal:
+                _say(f"job {arguments.job}: this supervisor leaves; start it again with the same command")
+                return 0
+            raise Unavailable(f"job {arguments.job}: {outcome.reason}")
+    finally:
+        directory.close()
+
+
+class Shown:
+    """Says who leads a job, once each time that it changes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last: tuple[int, bool] | None = None
+
+    def show(self, view: Mapping[str, Any], elapsed_s: float) -> None:
+        """Takes a view of the job."""
+        leader = view.get("leader")
+        if leader is None or self._last == (leader["term"], leader["here"]):
+            return
+        self._last = (leader["term"], leader["here"])
+        if leader["here"]:
+            _say(f"leads job {self._name} (term {leader['term']}); its tasks work on")
+        else:
+            _say(f"a candidate: {led_by(leader)} leads job {self._name}")
+
+
+def _check_free(listen: str) -> None:
+    """Refuses an address now that could not be bound when it is needed."""
+    address, port = address_of(listen)
+    try:
+        socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
+    except OSError as problem:
+        raise PipelineError(
+            f"--listen {listen} cannot be bound: {problem.strerror}; give another address or port"
+        ) from None
+
+
+def _awaited(store: str, name: str) -> tuple[str, Term]:
+    """Waits for a run of the job that has not ended; returns it, and its newest term."""
+    said = ""
+    while True:
+        runs = insist(Depot(store, name).folders, _say, lambda: True) or []
+        sighting = _sighting(Depot(store, f"{name}/{runs[-1]}")) if runs else None
+        if sighting is not None and not (sighting.entry is not None and sighting.entry.closing == ENDED):
+            return runs[-1], sighting.term
+        line = f"waiting for job {name} in {store}"
+        if line != said:
+            said = line
+            _say(line)
+        time.sleep(LOOK_S)
+
+
+def _sighting(depot: Depot) -> Sighting | None:
+    return insist(lambda: perform(looked(None), depot), _say, lambda: True)
+
+
+def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, Any]) -> None:
+    """Makes the directory that of a candidate; one that was the same candidate before keeps its identity."""
+    path = directory.path
+    directory.end_leftovers()
+    if not (path / IDENTITY).exists() or not holds_job(path) or JobConfig.load(path).run != run:
+        directory.clear()
+        Identity(secrets.token_hex(8), successor=True).save(path)
+    (path / "status.json").unlink(missing_ok=True)
+    try:
+        config = JobConfig.from_mapping(unseal(term.job), "the settings in the shared store")
+    except ValueError as problem:
+        raise CorruptData(f"the settings of term {term.number} in the shared store are damaged: {problem}") from None
+    if config.on:
+        raise PipelineError(
+            f"job {config.name} runs --on {config.on}: its agents end with `causal run`, and cannot be taken over"
+        )
+    config = replace(config, **own)
+    config.save(path)
+    replace_text(path / GRAPH, term.graph)
+    fetch_code(path, config)
+    directory.open_runtime()
+
+
+# What `causal run` does.
+
+
+def enrol(config: JobConfig, job: Path) -> None:
+    """Gives the supervisor of a job of several hosts an identity, unless it has one."""
+    if config.listen and not (job / IDENTITY).exists():
+        Identity(secrets.token_hex(8)).save(job)
+
+
+def refuse_if_led(config: JobConfig, job: Path) -> None:
+    """Refuses a new run of a job whose run before is led by a supervisor elsewhere.
+
+    Raises:
+        PipelineError: it is; the line says by whom.
+        Unavailable: the store does not answer.
+    """
+    if not config.listen:
+        return
+    runs = [run for run in Depot(config.store, config.name).folders() if run < config.run]
+    depot = Depot(config.store, f"{config.name}/{runs[-1]}") if runs else None
+    leader = _leader(depot, _holder(job)) if depot is not None else None
+    if leader is not None:
+        raise PipelineError(
+            f"job {config.name} is led by {leader.leader}: follow it with --resume in its directory, or end it first"
+        )
+
+
+def bring(directory: JobDirectory) -> bool:
+    """Brings the decisions of a job of several hosts from the store, so that it can be resumed here.
+
+    Returns: whether another supervisor leads the job: then it lives, and is followed instead.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    job = directory.path
+    if not holds_job(job) or not (config := JobConfig.load(job)).listen:
+        return False
+    directory.end_leftovers()
+    (job / "status.json").unlink(missing_ok=True)
+    depot = Depot(config.store, config.place_in_store)
+    leader = _leader(depot, _holder(job))
+    if leader is not None:
+        _say(f"job {config.name} is led by {leader.leader}: this command follows it")
+        return True
+    fetch_decisions(job)
+    return False
+
+
+def fetch_decisions(job: Path) -> None:
+    """Brings the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
+
+    Raises:
+        Unavailable: the store does not answer.
+    """
+    config = JobConfig.load(job)
+    if not config.listen:
+        return
+    depot = Depot(config.store, config.place_in_store)
+    sighting = perform(looked(None), depot)
+    if sighting is None:
+        return
+    decided = perform(inherited(sighting.term.number + 1), depot)
+    sighting = perform(looked(None), depot) or sighting
+    begun(job)
+    journal = Journal(job)
+    journal.append(decided.records)
+    journal.close()
+    base = {"seen": [sighting.term.number, sighting.place], "base": [decided.term, decided.place]}
+    replace_text(job / RESUMPTION, json.dumps(base))
+
+
+def _holder(job: Path) -> str:
+    return Identity.load(job).holder if (job / IDENTITY).exists() else ""
+
+
+def _leader(depot: Depot, own: str) -> Term | None:
+    """The term of another supervisor that leads: its journal grows while it is watched; None if none does."""
+    seen = perform(looked(None), depot)
+    if seen is None or seen.term.holder == own or (seen.entry is not None and seen.entry.closing in (ENDED, STOPPED)):
+        return None
+    _say(f"{seen.term.leader} has led this job: looking for {SILENCE_S:.0f} s whether it still does")
+    until_s = time.monotonic() + SILENCE_S + LOOK_S
+    while time.monotonic() < until_s:
+        time.sleep(LOOK_S)
+        now = perform(looked(seen), depot)
+        if now is not None and (now.term.number, now.place) != (seen.term.number, seen.place):
+            return now.term
+    return None
+
+
+def _say(line: str) -> None:
+    if line:
+        print(f"causal: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Rows in objects of a shared store, which every host reaches alike."""

@@ -1,0 +1,152 @@
+"""The place of one sink in a shared store, which belongs to the newest run that has begun to write there (D15).
+
+    run=<run>/<task>-<first>-<next>.<suffix>     rows, which never change; nothing of another run is ever in that folder
+    _causal/runs/<run>                           one object per run, "jsonl" or "parquet"; the highest is the newest
+    _causal/schemas/<run>                        the schema of Parquet objects
+    _causal/journals/<task>/…                    the journal of each task (`operators.sinks.journaled.shared_journal`)
+
+Readers of directories pass over names that begin with `_`.  A newer run says that it is there before it removes
+anything, then makes the journals of older runs void, which fences their processes, and then removes their rows.  A
+process of an older run that slept through all that can still add an object to the folder of its own run, and no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from causal.errors import PipelineError, Unavailable
+from causal.shell.depot import Depot
+from operators.sinks.contract.account import Account, check_newest, foreign_rows
+from operators.sinks.journaled.ledger import Ledger
+from operators.sinks.journaled.shared_journal import JournalObjects, SharedJournal
+
+OURS = "_causal"
+RUNS, JOURNALS, SCHEMAS = f"{OURS}/runs", f"{OURS}/journals", f"{OURS}/schemas"
+_ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.[a-z]+")
+
+
+def shared_url(sink: str, directory: object, durability: str | None) -> str:
+    """The URL that a sink was given in the place of a directory, without a slash at its end; empty for a directory.
+
+    Raises:
+        PipelineError: it is none of a shared store, or more is asked of it than it promises.
+    """
+    if not isinstance(directory, str) or "://" not in directory:
+        return ""
+    parts = urlsplit(directory)
+    if parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc):
+        raise PipelineError(f"{sink}: {directory!r} is no store; give s3://BUCKET/PREFIX or file:///DIRECTORY")
+    if durability == "os" and parts.scheme == "file":
+        raise PipelineError(f"{sink}: durability 'os' is for s3:// or a path; no object of file:// is synced to disk")
+    return directory.rstrip("/")
+
+
+def connected(url: str) -> Depot:
+    """A client of the store; it has threads, so the process must not fork behind this."""
+    return Depot(url, "")
+
+
+def check_place(sink: str, url: str) -> None:
+    """Raise `PipelineError` unless the store at that URL answers."""
+    try:
+        known_runs(connected(url))
+    except Unavailable as problem:
+        raise PipelineError(f"{sink}: {problem}; check the URL, the endpoint and the credentials") from None
+
+
+def kind_of(depot: Depot, run: str) -> str:
+    """The suffix of the objects of rows of that run."""
+    return depot.read(f"{RUNS}/{run}").decode("ascii", "replace")
+
+
+def newest_run(url: str) -> str | None:
+    """The newest run that has begun to write there; None if there is none."""
+    return max(known_runs(connected(url)), default=None)
+
+
+def stem_of(task: str) -> str:
+    """The beginning of the names of a task's objects."""
+    return task.replace("/", "-")
+
+
+def journal_folder(task: str) -> str:
+    """The folder of a task's journal."""
+    return f"{JOURNALS}/{stem_of(task)}"
+
+
+def rows_name(run: str, task: str, first: int, next_: int, suffix: str) -> str:
+    """The name of the object with these rows; names in their order are rows in theirs."""
+    return f"run={run}/{stem_of(task)}-{first:012d}-{next_:012d}.{suffix}"
+
+
+def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
+    """Returns (first, next, name) of each object of rows of a run, in order, by the beginning of the task's names."""
+    ranges: dict[str, list[tuple[int, int, str]]] = {}
+    for name in depot.names(f"run={run}"):
+        match = _ROWS.fullmatch(name.rpartition("/")[2])
+        if match is not None:
+            ranges.setdefault(match[1], []).append((int(match[2]), int(match[3]), name))
+    return ranges
+
+
+def known_runs(depot: Depot) -> list[str]:
+    """The runs that have begun to write there and whose rows were not removed, oldest first."""
+    return [name.rpartition("/")[2] for name in depot.names(RUNS)]
+
+
+def journals(depot: Depot) -> list[str]:
+    """The folders of all journals."""
+    return sorted(dict.fromkeys(name.rpartition("/")[0].rpartition("/")[0] for name in depot.names(JOURNALS)))
+
+
+def accounts(depot: Depot) -> list[Account]:
+    """The accounts of the newest run.
+
+    Raises:
+        PipelineError: no sink has written there.
+    """
+    runs = known_runs(depot)
+    if not runs:
+        raise PipelineError(f"{depot.url} has no rows of a sink; give the URL of one, once its job has begun")
+    there = []
+    for folder in journals(depot):
+        records = JournalObjects(depot, folder).read()
+        if records:
+            there.append(Ledger.of(records, f"{depot.url}: {folder}").account)
+    return [account for account in there if account.run == runs[-1]]
+
+
+def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str, suffix: str) -> None:
+    """Make the place that of `run`, the newest; it may be interrupted anywhere and done again.
+
+    Raises:
+        Superseded: a newer run has begun to write there.
+        PipelineError: there are rows of an older run, and the sink does not replace them.
+    """
+    runs = known_runs(depot)
+    check_newest(url, run, *runs)
+    older = [each for each in runs if each != run]
+    foreign = list(_of_other_runs(depot, url, run)) if older else []
+    if existing == "refuse" and (any(taken for _, taken in foreign) or any(rows_in(depot, each) for each in older)):
+        raise foreign_rows(url, sink)
+    if run not in runs:
+        depot.create(f"{RUNS}/{run}", suffix.encode())
+    for journal, _ in foreign:
+        journal.void()
+    for each in older:
+        depot.remove(depot.names(f"run={each}"))
+    depot.remove([f"{folder}/{each}" for folder in (SCHEMAS, RUNS) for each in older])
+
+
+def _of_other_runs(depot: Depot, url: str, run: str) -> Iterator[tuple[SharedJournal, bool]]:
+    """Yields each journal of another run, and whether it has taken rows."""
+    for folder in journals(depot):
+        journal = SharedJournal("", folder, url, lambda: depot)
+        journal.prepare()
+        if journal.is_there:
+            account = Ledger.of(journal.read(), journal.where).account
+            if account.run != run:
+                check_newest(url, run, account.run)
+                yield journal, account.next > 0

@@ -1,0 +1,203 @@
+"""The store of a sink task whose rows lie in objects of a shared store, so that the task may move to another host.
+
+A bundle is one record of the task's journal, rows and all: that is the atomic step, and one request.  Rows that wait
+there for `publish_s`, or fill `file_bytes`, become one object that never changes.  Which rows go into it is first
+decided by a record, a *cut*: each process that creates the object gives the same rows the same name.
+Rows that may still be withdrawn (below full sharing depth) are not cut.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import takewhile
+
+from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
+from causal.ports import WithdrawPoint
+from causal.shell.depot import Depot
+from operators.sinks.contract.account import check_newest
+from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
+from operators.sinks.journaled.ledger import Entry, Ledger, covered, cut_record, truncation_record
+from operators.sinks.journaled.shared_journal import SharedJournal
+from operators.sinks.objects import object_place
+from operators.sinks.objects.object_place import accounts, journal_folder, known_runs, make_room, rows_name
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """The options by which rows become objects.
+
+    Attributes:
+        suffix: of their names.
+        existing: what to do with rows of an older run: "refuse" or "replace".
+        file_bytes: rows of so many bytes make an object.
+        publish_s: rows wait no longer for others.
+        sink: how messages name the sink.
+    """
+
+    url: str
+    suffix: str
+    existing: str | None
+    file_bytes: int
+    publish_s: float
+    sink: str
+
+
+class ObjectRows(WithdrawingJournaledStore):
+    """The outside world of one sink task, in a journal of objects and objects of rows.  One thread at a time."""
+
+    _journal: SharedJournal
+
+    def __init__(self, task: str, cutting: Cutting) -> None:
+        self._cutting = cutting
+        self._depot: Depot | None = None
+        self._waiting_since_s: float | None = None
+        """The arrival of the oldest row that is in no object, in monotonic time."""
+        super().__init__(task, SharedJournal(task, journal_folder(task), cutting.url, self._connected), cutting.url)
+
+    def truncate(self, epoch: int) -> None:
+        """See `causal.ports.SinkStore.truncate`; rows that have waited for long enough become an object."""
+        if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._due(self._ledger):
+            return
+        with self._locked():
+            ledger = self._current()
+            if ledger.account.truncate(epoch):
+                self._journal.append(truncation_record(epoch))
+            self._make_way(ledger)
+
+    def publish(self, uncovered: bool = False) -> None:
+        """Move all rows from the journal to objects.
+
+        Args:
+            uncovered: also those that could be withdrawn if the job were resumed; only after it ended for good.
+        """
+        with self._locked():
+            ledger = self._current()
+            self._cut(ledger, ledger.account.next if uncovered else covered(ledger.account))
+
+    def close(self) -> None:
+        """Move rows to objects as far as that can be done, and close; rows that stay in the journal are not lost."""
+        if self._ledger is not None:
+            with suppress(Fenced, Unavailable, CorruptData):
+                self.publish()
+        self._release()
+
+    @abstractmethod
+    def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
+        """The content of the object with the rows of these bundles."""
+
+    # -- what a journaled store of its own kind adds -------------------------------------------------------
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        self._waiting_since_s = None
+        self._journal.prepare()
+        cutting = self._cutting
+        make_room(self._store, cutting.url, self._run, cutting.existing, cutting.sink, cutting.suffix)
+        yield
+        check_newest(cutting.url, self._run, *known_runs(self._store))  # a newer run may have come before the claim
+
+    def _claim(self) -> Ledger:
+        if self._journal.is_there:
+            run = Ledger.of(self._journal.read(), self._journal.where).account.run
+            check_newest(self._cutting.url, self._run, run)
+            if run != self._run:
+                self._journal.void()  # a process of an older run came late
+        return super()._claim()
+
+    def _settle(self, ledger: Ledger) -> None:
+        self._create_objects(ledger)
+
+    def _publish(self, ledger: Ledger) -> None:
+        """Do nothing: rows wait for others that go to the same object."""
+
+    def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
+        if ledger.published > mark.next:
+            raise PipelineError(
+                f"{self._place}: rows from {mark.next} on would have to be withdrawn, but were published as rows of a "
+                "job that has ended; start a new run elsewhere"
+            )
+        super()._retract(ledger, mark)
+
+    def _make_way(self, ledger: Ledger) -> None:
+        if self._due(ledger):
+            self._cut(ledger, covered(ledger.account))
+        elif self._journal.is_due(ledger.row_bytes):
+            self._renew(ledger)
+
+    def _release(self) -> None:
+        super()._release()
+        self._depot = None
+
+    # -- objects -------------------------------------------------------------------------------------------
+
+    def _connected(self) -> Depot:
+        self._depot = object_place.connected(self._cutting.url)
+        return self._depot
+
+    @property
+    def _store(self) -> Depot:
+        invariant(self._depot is not None, "a store is open before it is used", task=self._task)
+        return self._depot  # type: ignore[return-value]
+
+    def _due(self, ledger: Ledger) -> bool:
+        """Whether rows that will stay fill an object, or the oldest has waited for long enough."""
+        if not ledger.entries:
+            self._waiting_since_s = None
+            return False
+        now_s = time.monotonic()
+        if self._waiting_since_s is None:
+            self._waiting_since_s = now_s
+        waited = now_s - self._waiting_since_s >= self._cutting.publish_s
+        return (waited or ledger.row_bytes >= self._cutting.file_bytes) and ledger.entries[0].next <= covered(
+            ledger.account
+        )
+
+    def _cut(self, ledger: Ledger, below: int) -> None:
+        """Decide which rows make an object, create it, and begin the journal again behind them."""
+        ready = _below(ledger.entries, below)
+        if not ready:
+            return
+        self._journal.append(cut_record(ready[-1].next))
+        ledger.cut(ready[-1].next)
+        self._create_objects(ledger)
+        self._waiting_since_s = None
+        self._renew(ledger)
+
+    def _create_objects(self, ledger: Ledger) -> None:
+        """Create the objects that were decided; one that is there has the same rows."""
+        while ledger.cuts:
+            first, next_ = ledger.cuts[0]
+            entries = _below(ledger.entries, next_)
+            reaches = bool(entries) and (entries[0].first, entries[-1].next) == (first, next_)
+            invariant(reaches, "a cut has the rows of whole bundles", task=self._task, first=first, next=next_)
+            name = rows_name(ledger.account.run, self._task, first, next_, self._cutting.suffix)
+            self._store.create(name, self._packed(entries, first, next_))
+            ledger.publish(next_)
+
+
+def publish_objects(depot: Depot, store_of: Callable[[str], ObjectRows], ended: bool) -> None:
+    """Move all rows of the newest run from its journals to objects: for a job whose end came by `kill -9`.
+
+    Args:
+        store_of: makes the store of a task.
+        ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
+
+    Raises:
+        PipelineError: no sink has written there.
+    """
+    for account in accounts(depot):
+        store = store_of(account.task)
+        store.open(account.task, account.run, account.incarnation)  # as the process that had it last
+        try:
+            store.publish(uncovered=ended)
+        finally:
+            store.close()
+
+
+def _below(entries: Iterable[Entry], position: int) -> list[Entry]:
+    """The bundles whose rows are all below that position."""
+    return list(takewhile(lambda entry: entry.next <= position, entries))

@@ -1,0 +1,32 @@
+"""The schema of all Parquet objects of a run, in an object of its own: the first that is created counts."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from causal.errors import CorruptData
+from causal.shell.depot import Depot, Missing
+from operators.sinks.objects.object_place import SCHEMAS
+
+
+def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
+    """The schema; None as long as there are no rows.
+
+    Raises:
+        CorruptData: the object is no schema.
+    """
+    try:
+        stored = depot.read(f"{SCHEMAS}/{run}")
+    except Missing:
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(stored))
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise CorruptData(f"{depot.url}: {SCHEMAS}/{run} is no schema ({problem}); restore it") from None
+
+
+def agreed_schema(depot: Depot, run: str, schema: pa.Schema) -> pa.Schema:
+    """Make this the schema of the run, unless there is one; returns the one that is."""
+    if depot.create(f"{SCHEMAS}/{run}", schema.serialize().to_pybytes()):
+        return schema
+    return stored_schema(depot, run)

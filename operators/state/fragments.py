@@ -1,0 +1,70 @@
+"""The bytes of a fragment: keys, values and keys that are gone, as MessagePack; tuples of one length become columns.
+
+A tuple by itself costs MessagePack a call into Python and an extension; the keys of windows and joins are tuples of
+tuples, and their accumulators often are as well.  Each of the three lists is `[0, items]`, or `[length, column, …]` of
+columns that are such lists again.  A fragment without columns has the three lists as they are.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from causal.errors import CorruptData
+from causal.records.values import NotCarried, decode, encode
+from operators.records.keys import canonical_keys
+
+Entry = tuple[list[Any], list[Any], list[Any]]
+"""A fragment: keys, what is written for each, and keys that are gone."""
+
+_DEPTH_MAX = 3
+"""The most levels of tuples that become columns: a pair of a key and a slot of a time and a number has two."""
+_LISTS = 3
+_COLUMNS = 1
+"""The fourth item of a fragment in columns."""
+
+
+def packed(entry: Entry) -> bytes:
+    """Returns the fragment of an entry.
+
+    Raises:
+        NotCarried: something in it cannot be carried.
+    """
+    lists = [_spread(items, _DEPTH_MAX) for items in entry]
+    if any(length for length, *_ in lists):
+        with suppress(NotCarried):  # columns nest lists, which have a greatest depth: it may be carried as it is
+            return encode([*lists, _COLUMNS])
+    return encode(list(entry))
+
+
+def unpacked(fragment: bytes) -> Entry:
+    """Returns the entry of a fragment, with canonical keys: older versions kept the keys that came.
+
+    Raises:
+        CorruptData: it is not a fragment.
+    """
+    lists = decode(fragment)
+    if len(lists) != _LISTS:
+        *lists, layout = lists
+        if layout != _COLUMNS:
+            raise CorruptData("a snapshot has a fragment of an unknown layout; resume with the version that wrote it")
+        lists = [_gathered(items) for items in lists]
+    keys, values, gone = lists
+    return canonical_keys(keys), values, gone
+
+
+def _spread(items: list[Any], depth: int) -> list[Any]:
+    if not depth or not items or type(items[0]) is not tuple or not items[0]:
+        return [0, items]
+    if list(map(type, items)).count(tuple) != len(items):
+        return [0, items]
+    try:
+        columns = list(map(list, zip(*items, strict=True)))
+    except ValueError:  # of different lengths
+        return [0, items]
+    return [len(columns), *(_spread(column, depth - 1) for column in columns)]
+
+
+def _gathered(written: list[Any]) -> list[Any]:
+    length, *columns = written
+    return list(zip(*map(_gathered, columns), strict=True)) if length else columns[0]

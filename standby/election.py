@@ -1,0 +1,282 @@
+"""A supervisor of several hosts before it leads: a candidate that watches the shared store (design 0024).
+
+Its directory has the job's settings and graph as the newest term has them, but for what belongs to this machine: where
+it listens, its key and its roster.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
+from causal.sealed import unseal
+from causal.shell.depot import Depot
+from causal.shell.files import replace_text
+from causal.shell.roster import load_key
+from standby.blueprint import FILE as GRAPH
+from standby.blueprint import Blueprint
+from standby.journal import FILE as JOURNAL
+from standby.journal import Journal, lock_of
+from standby.leadership.campaign import campaign
+from standby.leadership.candidacy import Candidacy
+from standby.leadership.ledger import Ledger
+from standby.leadership.term_journal import Sighting, read_back
+from standby.leadership.terms import CANDIDATES, Term
+from standby.store_journal import perform
+from standby.supervision import events
+from standby.supervision.effects import Record
+from standby.supervision.supervision import Supervision
+
+FILE = "leadership.json"
+RESUMPTION = "resumption.json"
+"""The file that has a job resumed: where its journal stood when it was brought to this directory.
+
+`seen` is the (term, place) of the last entry, which may be a seal, and `base` that of the last decision.
+"""
+
+STATUS_NEWER = 76
+"""Exit status of a candidate whose job was stopped, when a newer run of it has begun."""
+
+_log = logging.getLogger("standby.election")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A supervisor's facts that outlive its process.
+
+    Attributes:
+        holder: its mark in the store.
+        successor: whether it was started to take over: its own end never stops the job.
+        offset_ns: the job's time less this machine's clock, when it last led.
+        boot: the life of this machine's clock for which that holds.
+    """
+
+    holder: str
+    successor: bool = False
+    offset_ns: int = 0
+    boot: str = ""
+
+    def save(self, directory: Path) -> None:
+        """Replaces the file atomically."""
+        replace_text(directory / FILE, json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, directory: Path) -> Identity:
+        """Reads the file.
+
+        Raises:
+            CorruptData: it is missing or damaged.
+        """
+        path = directory / FILE
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as problem:
+            raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
+
+
+def has_successor(led: Led, wake: socket.socket) -> bool:
+    """Whether another supervisor is to take over where this one ends by that signal: on Ctrl-C the job itself ends."""
+    if signal.SIGINT in wake.recv(4096):
+        return False
+    try:
+        return any(name.rpartition("/")[2] != led.identity.holder for name in led.depot.names(CANDIDATES))
+    except Unavailable:
+        return False
+
+
+def begun(directory: Path) -> None:
+    """Removes what the term began with, once its first entry is written."""
+    for name in (RESUMPTION, JOURNAL, JOURNAL + "-wal", JOURNAL + "-shm"):
+        (directory / name).unlink(missing_ok=True)
+
+
+def boot() -> str:
+    """The life of this machine's clock: after a start of the machine it begins again."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class JobClock:
+    """The job's time, which is the clock of its first supervisor, on the machine of another one."""
+
+    def __init__(self, offset_ns: int) -> None:
+        self.offset_ns = offset_ns
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() + self.offset_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """A term that was won.
+
+    Attributes:
+        exact: whether the clock shows the job's time; otherwise it may be behind, by seconds.
+    """
+
+    term: Term
+    ledger: Ledger
+    depot: Depot
+    clock: JobClock
+    exact: bool
+    identity: Identity
+    job: Path
+
+
+class _Left(Exception):
+    """A signal has come."""
+
+
+class Election:
+    """One candidate.
+
+    Args:
+        wake: readable once this process is to end.
+    """
+
+    def __init__(self, job: Path, config: JobConfig, wake: socket.socket) -> None:
+        self._job = job
+        self._own = config
+        self._wake = wake
+        self._identity = Identity.load(job)
+        self._base, seen = _resumption(job)
+        self._brought: tuple[Record, ...] = ()
+        if self._base is not None:
+            journal = Journal(job)
+            self._brought = journal.records()
+            journal.close()
+        self._lock = lock_of(job)
+        self._depot = Depot(config.store, config.place_in_store)
+        self._candidacy = Candidacy(self._identity.holder, not self._identity.successor, seen)
+        self._followed: int | None = None
+        self._term: Term | None = None
+        self.newer = False
+        """Whether it ends because the job was stopped, and another run of it has begun."""
+
+    def run(self) -> Led | None:
+        """Returns the term once it is won; None when the job has ended or this process is to."""
+        mark = f"{CANDIDATES}/{self._identity.holder}"
+        try:
+            ledger = perform(campaign(self._candidacy, self._described, self._report), self._depot, self._pause)
+        except _Left:
+            self._depot.remove([mark])
+            return None
+        if ledger is None:
+            self._conclude()
+            self._depot.remove([mark])
+            return None
+        return self._led(ledger)
+
+    def _pause(self, span_ns: int) -> int:
+        """Waits, shows what is followed meanwhile, and returns the time."""
+        if span_ns:
+            self._follow()
+            self.newer = self._candidacy.stopped and self._identity.successor and self._has_newer()
+        if self.newer:
+            raise _Left
+        if select.select([self._wake], [], [], span_ns / 1e9)[0]:
+            raise _Left
+        return time.monotonic_ns()
+
+    def _has_newer(self) -> bool:
+        return Depot(self._own.store, self._own.name).folders()[-1:] > [self._own.run]
+
+    def _described(self, number: int, seen: Sighting | None) -> Term:
+        name = load_key(Path(self._own.key)).name if self._own.key else ""
+        job, graph = ((self._job / file).read_text() for file in ("job.json", GRAPH))
+        self._term = Term(number, self._identity.holder, name, self._own.listen, job, graph)
+        return self._term
+
+    def _report(self, problem: str) -> None:
+        if problem:
+            _log.warning("%s", problem)
+
+    def _led(self, ledger: Ledger) -> Led:
+        if self._base is not None and self._base == (ledger.inherited.term, ledger.inherited.place):
+            ledger.replace(self._brought)
+        identity, seen = self._identity, self._candidacy.seen
+        own = seen is None or (seen.term.holder == identity.holder and identity.boot == boot())
+        proven_ns = self._candidacy.offset_ns_min
+        offsets_ns = [each for each in (identity.offset_ns if own else None, proven_ns) if each is not None]
+        clock = JobClock(max(offsets_ns, default=0))
+        term = self._term
+        invariant(term is not None, "a term that is won was described", term=ledger.term)
+        return Led(term, ledger, self._depot, clock, own, identity, self._job)  # type: ignore[arg-type]
+
+    def _follow(self) -> None:
+        """Takes over settings and graph of a newer term of another supervisor, and shows who leads."""
+        seen = self._candidacy.seen
+        if seen is None or seen.term.number == self._followed or seen.term.holder == self._identity.holder:
+            return
+        try:
+            self._take(seen.term)
+            inherited = perform(read_back(seen.term.number, seen.place), self._depot) if seen.place >= 0 else None
+            self._show(inherited.records if inherited is not None else (), seen.term)
+            self._depot.create(f"{CANDIDATES}/{self._identity.holder}", self._own.listen.encode())
+        except Fenced:
+            return  # a newer entry has all of these: the next look finds it
+        if self._followed is None:
+            _log.info("a candidate: %s leads %s", seen.term.leader, self._own.name)
+        else:
+            _log.info("%s leads %s now", seen.term.leader, self._own.name)
+        self._followed = seen.term.number
+
+    def _take(self, term: Term) -> None:
+        try:
+            config = JobConfig.from_mapping(unseal(term.job), "the settings in the shared store")
+        except ValueError as problem:
+            raise CorruptData(
+                f"the settings of term {term.number} in the shared store are damaged: {problem}"
+            ) from None
+        own = self._own
+        config = replace(config, listen=own.listen, key=own.key, hosts=own.hosts, store=own.store)
+        config.save(self._job)
+        replace_text(self._job / GRAPH, term.graph)
+
+    def _conclude(self) -> None:
+        """Shows the end of a job that another supervisor has led to it."""
+        seen = self._candidacy.seen
+        if seen is not None:
+            self._take(seen.term)
+            self._show(perform(read_back(seen.term.number, seen.place), self._depot).records, seen.term)
+
+    def _show(self, records: tuple[Record, ...], term: Term) -> None:
+        """Writes a view of the decisions: no process is heard here."""
+        supervision = Supervision(JobConfig.load(self._job), Blueprint.load(self._job))
+        supervision.handle(events.Restored(records), max(1, time.monotonic_ns()))
+        write_status(self._job, {**supervision.view(), "leader": leader_shown(term, here=False)})
+
+
+def leader_shown(term: Term, here: bool) -> dict[str, Any]:
+    """Returns the leader as `status.json` has it; `here`: it is the supervisor of this directory."""
+    return {"name": term.name or None, "listen": term.listen, "term": term.number, "here": here}
+
+
+def write_status(job: Path, content: Mapping[str, Any]) -> None:
+    """Replaces the view of a job; one that cannot be written is logged."""
+    try:
+        replace_text(job / "status.json", json.dumps(content))
+    except OSError as problem:
+        _log.warning("status.json cannot be written: %s", problem.strerror)
+
+
+def _resumption(job: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """The (term, place) of the decisions that were brought here, and of the last entry seen; None for no resumption."""
+    path = job / RESUMPTION
+    try:
+        content = json.loads(path.read_text())
+        (base_term, base_place), (term, place) = content["base"], content["seen"]
+        return (int(base_term), int(base_place)), (int(term), int(place))
+    except FileNotFoundError:
+        return None, None
+    except (ValueError, KeyError, TypeError) as problem:
+        raise PipelineError(f"{path} is damaged ({problem}); remove it") from None

@@ -1,0 +1,63 @@
+"""An agent's reading of the logs of its host, for the supervisor, at a limited rate.
+
+A process that prints faster than the limit is cut to its newest lines; how much was left out is a line of its own, and
+everything stays in the host's own files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from causal.shell.log_tails import LogTails
+
+LOOK_S = 0.5
+"""The interval at which new lines are read."""
+
+TEXT_BYTES_MAX = 1 << 16
+"""The bytes of one look: 128 KiB a second for a host."""
+
+LINE_CHARACTERS_MAX = 4096
+"""The length from which a line is cut."""
+
+SENT = "sent.json"
+"""The file with the positions up to which lines were sent, for the agent after this one."""
+
+
+class LogSender:
+    """The lines of one host that its supervisor lacks."""
+
+    def __init__(self, job: Path) -> None:
+        self._file = job / SENT
+        self._tails = LogTails(job / "logs", self._read())
+        self._due_s = 0.0
+
+    def _read(self) -> dict[str, tuple[int, int]]:
+        try:
+            positions = json.loads(self._file.read_text())
+            return {name: (int(inode), int(offset)) for name, (inode, offset) in positions.items()}
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def take(self, now_s: float, last: bool = False) -> str:
+        """The lines since the last call, which are then known as sent; empty for none.
+
+        Args:
+            last: the host ends; otherwise there are none if the last call was just now.
+        """
+        if now_s < self._due_s and not last:
+            return ""
+        self._due_s = now_s + LOOK_S
+        lines = [(time, line[:LINE_CHARACTERS_MAX]) for _, (time, _, line) in self._tails.newest(TEXT_BYTES_MAX)]
+        at = next((time for time, _ in lines if time), "")
+        skipped = [
+            f"{at} agent WARNING standby.logs: {count:,} bytes of {name} are only on this host: they came too fast"
+            for name, count in self._tails.skipped().items()
+        ]
+        if not lines:
+            return ""
+        fresh = self._file.with_name(SENT + ".new")
+        fresh.write_text(json.dumps(self._tails.read_up_to()))
+        os.replace(fresh, self._file)
+        return "".join(f"{line}\n" for line in (*skipped, *(line for _, line in lines)))

@@ -1,0 +1,143 @@
+"""The template of a job's own processes: `causal run` forks it from itself before it loads anything of the user's.
+
+It has loaded what the supervisor, the agent and workers run, once for all of them, and forks the first two at the
+order of `causal run`, whose children they become; an agent gets a fork server of its own (`standby.host.forks`).
+Without a template, and where it fails, interpreters are started instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from causal.shell.interpreter import module_command
+from standby.host import forks
+from standby.host.forkserver import ORDER_BYTES_MAX, READY, Strings, ordered, serve_forker, unbuffered
+from standby.host.parentage import PARENT, die_with_parent
+
+SUPERVISOR, AGENT, WORKER = "standby.daemon", "standby.agent", "operators.runtime.worker"
+
+READY_S = 5.0
+"""The time in which a new interpreter would be ready."""
+
+ANSWER_S = 60.0
+"""The time that a fork may take: longer than on any machine, because what is forked after it would be one too many."""
+
+
+class Template:
+    """The end of the template that `causal run` has."""
+
+    def __init__(self, process: forks.Forked, control: socket.socket) -> None:
+        self._process = process
+        self._control = control
+        self._ready = False
+
+    def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> forks.Forked | None:
+        """Returns a new process, a child of this one; None if an interpreter must be started instead."""
+        if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
+            return None  # what it has not loaded it would load for this one process
+        umask = os.umask(0o077)
+        os.umask(umask)
+        order: dict[str, Any] = {"argv": argv, "slot": "", "log": str(log)}
+        order |= {"environment": environment, "directory": os.getcwd(), "umask": umask}
+        message = json.dumps(order).encode()
+        try:
+            if not self._ready:
+                self._ready = self._receive(READY_S) == READY
+            if not self._ready or len(message) > ORDER_BYTES_MAX:
+                return None
+            self._control.send(message)
+            reply = json.loads(self._receive(ANSWER_S))
+        except (OSError, ValueError):  # it has ended, or does not answer: what it may have forked must not be used
+            self.close()
+            self._ready = False
+            return None
+        return forks.Forked(reply["pid"]) if "pid" in reply else None
+
+    def _receive(self, within_s: float) -> bytes:
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        if not poll.poll(within_s * 1000):
+            raise TimeoutError
+        return self._control.recv(ORDER_BYTES_MAX)
+
+    def close(self) -> None:
+        """Ends the template; what it has forked keeps running."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def divide() -> Template | int | None:
+    """Forks the template from this process, which has room (`standby.host.room`) and has loaded nothing of the user's.
+
+    Returns: the template; in each forked process, once it has done its work, its exit status; None if there can be no
+    template.
+    """
+    try:
+        strings = Strings()
+    except PipelineError:
+        return None
+    if len(os.listdir("/proc/self/task")) != 1:
+        return None
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    root = os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    pid = os.fork()
+    if pid:
+        strings.show(sys.orig_argv)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        return Template(forks.Forked(pid), ours)
+    ours.close()
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os.environ[PARENT] = str(root)
+    die_with_parent()
+    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY)):
+        null = os.open(os.devnull, flags)
+        os.dup2(null, descriptor)
+        os.close(null)
+    os.closerange(3, theirs.fileno())
+    os.closerange(theirs.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return _serve(theirs, strings)
+
+
+def _serve(control: socket.socket, strings: Strings) -> int:
+    strings.show(module_command(__name__))
+    for name in (SUPERVISOR, AGENT, WORKER):
+        importlib.import_module(name)
+    order = ordered(control, strings)
+    if order is None:
+        return 0
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.umask(order["umask"])
+    with suppress(OSError):  # it was removed, which an interpreter that is started there does not see either
+        os.chdir(order["directory"])
+    unbuffered()
+    module = order["argv"][len(module_command("")) - 1]
+    if module == AGENT:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            os.setsid()
+            return serve_forker(theirs, strings)
+        theirs.close()
+        forks.inherited.append((forks.Forked(pid), ours))
+    status: int = importlib.import_module(module).main(order["argv"][len(module_command("")) :])
+    return status

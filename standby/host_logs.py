@@ -1,0 +1,51 @@
+"""The logs of other hosts, in the job's own directory: what an agent has sent can be read when its host is dead.
+
+Each host has one file, `logs/host-NAME.log`, bounded like the log of a process: a full one becomes `….log.1`, which
+replaces the one before it.  Lines that cannot be written, on a disk that is full, are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+
+from causal.shell.processlog import LOG_BYTES_MAX
+
+_FILE = re.compile(r"host-([a-z0-9][a-z0-9-]{0,62})\.log(\.1)?")
+_log = logging.getLogger("standby.logs")
+
+
+def host_of(name: str) -> str:
+    """The host whose lines are in the file of that name; empty for a log of this machine."""
+    match = _FILE.fullmatch(name)
+    return match[1] if match is not None else ""
+
+
+class HostLogs:
+    """Appends the lines of hosts to their files."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.dropped = 0
+        """Texts that could not be written, or whose host has no name that a file may have."""
+
+    def take(self, host: str, text: str) -> None:
+        """Appends whole lines of a host."""
+        path = self._directory / f"host-{host}.log"
+        if not host_of(path.name):
+            self.dropped += 1
+            return
+        data = text.encode(errors="backslashreplace")
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as file:
+                if os.fstat(file.fileno()).st_size + len(data) > LOG_BYTES_MAX:
+                    os.replace(path, path.with_name(path.name + ".1"))
+                    self.take(host, text)
+                    return
+                file.write(data)
+        except OSError as problem:
+            if not self.dropped:
+                _log.warning("%s cannot be written: %s", path, problem.strerror)
+            self.dropped += 1

@@ -1,0 +1,64 @@
+"""A candidate's life until it leads or the job has ended: looks, elections, and the sealing of earlier terms.  Pure.
+
+It is a generator of requests to the store and of pauses, so that time and store may be simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+from causal.errors import Fenced, Unavailable
+from standby.leadership.candidacy import LOOK_NS, Candidacy, Standing
+from standby.leadership.ledger import Ledger
+from standby.leadership.term_journal import Request, Sighting, elected, inherited, looked
+from standby.leadership.terms import Term
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for so long; the answer is the time of this machine's own clock after it."""
+
+    span_ns: int
+
+
+Campaign = Generator[Request | Pause, Any, Ledger | None]
+
+
+def campaign(
+    candidacy: Candidacy, describe: Callable[[int, Sighting | None], Term], report: Callable[[str], None]
+) -> Campaign:
+    """Returns the ledger of the term that was won, before its first entry; None once the job has ended.
+
+    Args:
+        describe: returns the term of that number as this supervisor would lead it, after the newest one seen.
+        report: is called with the problem while the store is unavailable, and with "" when it answers again.
+    """
+    failed = False
+    now_ns = yield Pause(0)
+    while candidacy.standing is not Standing.OVER:
+        try:
+            if candidacy.standing is Standing.WATCHING:
+                sighting = yield from looked(candidacy.seen)
+                now_ns = yield Pause(0)
+                candidacy.saw(sighting, now_ns)
+            elif candidacy.standing is Standing.ELECTING:
+                won = yield from elected(describe(candidacy.term, candidacy.seen))
+                candidacy.step("win" if won else "lose")
+            else:
+                ledger = Ledger(candidacy.term, (yield from inherited(candidacy.term)))
+                candidacy.step("begin")
+                return ledger
+            if failed:
+                failed = False
+                report("")
+        except Unavailable as problem:
+            failed = True
+            report(str(problem))
+            yield Pause(LOOK_NS)
+        except Fenced:
+            candidacy.step("fence")
+        if candidacy.standing is Standing.WATCHING:
+            yield Pause(LOOK_NS)
+    return None

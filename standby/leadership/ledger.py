@@ -1,0 +1,69 @@
+"""The journal of one term, as its leader writes it.  Pure.
+
+Every `WHOLE_EVERY` entries one of them holds all decisions that still matter, and those before it are removed: a
+successor reads that many entries at most.  The last entry of each earlier term stays for ever, because a leader that
+was suspended for long would otherwise find its next name free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from standby.leadership.term_journal import Inherited, Names, Procedure, Remove, appended
+from standby.leadership.terms import JOURNAL, Entry, entry_name, journal_folder, necessary
+from standby.supervision.effects import Record
+
+WHOLE_EVERY = 100
+"""The entries from one that holds all decisions to the next."""
+
+
+class Ledger:
+    """The decisions of a job, and where the next entry of this term goes.
+
+    Args:
+        inherited: the decisions of the terms before.
+    """
+
+    def __init__(self, term: int, inherited: Inherited) -> None:
+        self.term = term
+        self.inherited = inherited
+        self.place = 0
+        """The place of the next entry."""
+        self._records = list(inherited.records)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All decisions that still matter, oldest first."""
+        return tuple(self._records)
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """Begins the term with other decisions than those inherited: the job was changed while it was stopped."""
+        self._records = list(records)
+
+    def append(self, records: Sequence[Record], at_ns: int, closing: str = "") -> Procedure[tuple[str, ...]]:
+        """Creates the next entry; when this returns the decisions are those of the job.
+
+        It may be repeated, with the same arguments, after a failure that leaves open whether it is created.
+
+        Returns: the entries that are unnecessary from now on.
+
+        Raises:
+            Fenced: a later term leads the job; these decisions are not the job's.
+        """
+        after = necessary([*self._records, *records])
+        whole = self.place % WHOLE_EVERY == 0
+        entry = Entry(tuple(after if whole else records), at_ns, whole, closing=closing)
+        name = entry_name(self.term, self.place)
+        yield from appended(self.term, self.place, entry.data(name))
+        first, self.place, self._records = self.place - WHOLE_EVERY, self.place + 1, after
+        if not whole or first < 0:
+            return ()
+        return tuple(entry_name(self.term, place) for place in range(first, first + WHOLE_EVERY))
+
+    def sweep(self) -> Procedure[None]:
+        """Removes the entries of earlier terms but the last of each; this term's first entry has all of them."""
+        by_term: dict[str, list[str]] = {}
+        for name in (yield Names(JOURNAL)):
+            by_term.setdefault(name.rpartition("/")[0], []).append(name)
+        own = journal_folder(self.term)
+        yield Remove(tuple(name for folder, names in by_term.items() if folder < own for name in names[:-1]))

@@ -1,0 +1,193 @@
+"""The procedures of supervisors with terms and journals in the shared store, request by request.  Pure.
+
+Each procedure is a generator: it yields a request to the store and is sent its answer, so that a simulator can put
+anything between two requests.  A request that fails ends the procedure with the exception; every procedure may be
+repeated from its beginning, whatever it had done before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from causal.errors import CorruptData, Fenced
+from standby.leadership.terms import TERMS, Entry, Term, entry_name, journal_folder, number_of, term_name
+from standby.supervision.effects import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names below a folder, sorted."""
+
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The content of an object; None if there is none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object; the answer is whether it is new."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove objects; one that stays costs only space."""
+
+    names: tuple[str, ...]
+
+
+Request = Names | Read | Create | Remove
+Result = TypeVar("Result")
+Procedure = Generator[Request, Any, Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The newest term and its journal's last entry, as a candidate sees them.
+
+    Attributes:
+        place: the place of the last entry; -1 before there is one.
+        entry: None if there is none.
+    """
+
+    term: Term
+    place: int = -1
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """The decisions of a sealed term, and where they ended; term 0 for a job that has just begun."""
+
+    records: tuple[Record, ...] = ()
+    term: int = 0
+    place: int = -1
+
+
+def looked(known: Sighting | None) -> Procedure[Sighting | None]:
+    """Looks for the newest term, and returns None before there is one.
+
+    Args:
+        known: what was seen the last time: objects never change, so they are not read again.
+    """
+    if known is not None:
+        seen = yield from _journal_of(known.term, known)
+        if seen.place != known.place and seen.entry is not None and not seen.entry.sealed_by:
+            return seen  # its leader lives, so there is no need to look for a newer term
+    terms = yield Names(TERMS)
+    if not terms:
+        return None
+    if known is not None and known.term.number == number_of(terms[-1]):
+        return known if seen.place == known.place else seen
+    term = Term.read(terms[-1], (yield from _existing(terms[-1])))
+    return (yield from _journal_of(term, None))
+
+
+def _journal_of(term: Term, known: Sighting | None) -> Procedure[Sighting]:
+    """Looks at the last entry of a term's journal."""
+    entries = yield Names(journal_folder(term.number))
+    if not entries:
+        return Sighting(term)
+    place = number_of(entries[-1])
+    if known is not None and known.place == place:
+        return known
+    data = yield Read(entries[-1])  # None if its leader has removed it meanwhile: there are newer ones
+    return Sighting(term, place, None if data is None else Entry.read(entries[-1], data))
+
+
+def elected(term: Term) -> Procedure[bool]:
+    """Stands for election and returns whether the term is this supervisor's.
+
+    A creation whose answer was lost is found by its content.
+    """
+    name, data = term_name(term.number), term.data()
+    if (yield Create(name, data)):
+        return True
+    return bool((yield from _existing(name)) == data)
+
+
+def inherited(number: int) -> Procedure[Inherited]:
+    """Seals the journals before a term that was won, from the newest, and returns the decisions that they hold.
+
+    The newest journal with an entry has all decisions: its leader began it with those before.
+
+    Raises:
+        Fenced: a supervisor with a higher term has removed what was to be read.
+    """
+    for earlier in range(number - 1, 0, -1):
+        place = yield from _sealed(earlier, number)
+        if place >= 0:
+            return (yield from read_back(earlier, place))
+    return Inherited()
+
+
+def _sealed(term: int, by: int) -> Procedure[int]:
+    """Seals a journal and returns the place of its last entry before the seal; -1 if it has none.
+
+    A seal counts only if a list that is asked for behind it shows it as the last entry: its leader may have removed
+    what an earlier list has shown, so that the seal took a place in the past, where it stops no entry.
+    """
+    entries = yield Names(journal_folder(term))
+    place = number_of(entries[-1]) if entries else 0
+    while True:
+        name = entry_name(term, place)
+        new = yield Create(name, Entry(sealed_by=by).data(name))
+        data = None if new else (yield Read(name))
+        sealed = new or (data is not None and Entry.read(name, data).sealed_by > 0)
+        entries = yield Names(journal_folder(term))
+        if sealed and entries and entries[-1] == name:
+            return place - 1
+        last = number_of(entries[-1]) if entries else place
+        place = last + 1 if last == place else last
+
+
+def read_back(term: int, last: int) -> Procedure[Inherited]:
+    """Reads a journal up to that place, from its newest whole entry on.
+
+    Raises:
+        Fenced: its entries have been removed, because a later term has all of them.
+    """
+    entries: list[Entry] = []
+    for place in range(last, -1, -1):
+        name = entry_name(term, place)
+        data = yield Read(name)
+        if data is None:
+            raise Fenced(f"{name} is removed: a later term leads the job")
+        entries.append(Entry.read(name, data))
+        if entries[-1].whole:
+            break
+    records = tuple(record for entry in reversed(entries) for record in entry.records)
+    return Inherited(records, term, last)
+
+
+def appended(term: int, place: int, data: bytes) -> Procedure[None]:
+    """Creates the next entry of the leader's own journal.
+
+    An entry that is there already with this content was created by an attempt before, whose answer was lost.
+
+    Raises:
+        Fenced: a later term has sealed the journal.
+    """
+    name = entry_name(term, place)
+    if (yield Create(name, data)):
+        return
+    present = yield from _existing(name)
+    if present != data:
+        raise Fenced(f"term {term} is over: term {Entry.read(name, present).sealed_by} leads the job")
+
+
+def _existing(name: str) -> Procedure[bytes]:
+    """Reads an object that exists: these are never removed."""
+    data = yield Read(name)
+    if data is None:
+        raise CorruptData(f"{name} is missing in the shared store; restore it from a copy")
+    return bytes(data)

@@ -1,0 +1,191 @@
+"""The supervisor's decisions in the shared store, written by a thread of its own.
+
+A store that is slow or unavailable delays what depends on a decision, and nothing else: the supervisor listens and
+decides on.  The decisions that wait are written together.  An entry shows candidates that this leader lives, so an
+empty one is written where there is nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeVar
+
+from causal.errors import CausalError, Unavailable, invariant
+from causal.shell.depot import Depot, Missing
+from standby.leadership.campaign import Pause
+from standby.leadership.candidacy import BEAT_NS
+from standby.leadership.ledger import Ledger
+from standby.leadership.term_journal import Create, Names, Read, Remove, Request
+from standby.leadership.terms import ENDED
+from standby.supervision.effects import Record
+
+AGAIN_S = 0.2
+"""The pause after a failure: shorter than a candidate's patience, as a store may come back for all at once."""
+
+CLOSE_S = 0.8
+"""The time that the last entry has to be written."""
+
+WAITING_MAX = 100_000
+"""The decisions that wait to be written before the supervisor ends: the next one knows the state better."""
+
+Result = TypeVar("Result")
+_log = logging.getLogger("standby.store")
+
+
+def perform(
+    procedure: Generator[Request | Pause, Any, Result], depot: Depot, pause: Callable[[int], int] | None = None
+) -> Result:
+    """Performs a procedure on the shared store and returns its result.
+
+    Args:
+        pause: waits for so many nanoseconds and returns the time; for a procedure that asks for it.
+
+    Raises:
+        Unavailable: the store does not answer, and the procedure does not handle that.
+    """
+    answer: Any = None
+    try:
+        request = next(procedure)
+        while True:
+            try:
+                answer = _answered(request, depot, pause)
+            except Unavailable as problem:
+                request = procedure.throw(problem)
+            else:
+                request = procedure.send(answer)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+def _answered(request: Request | Pause, depot: Depot, pause: Callable[[int], int] | None) -> Any:
+    match request:
+        case Names(folder):
+            return depot.names(folder)
+        case Read(name):
+            try:
+                return depot.read(name)
+            except Missing:
+                return None
+        case Create(name, data):
+            return depot.create(name, data)
+        case Remove(names):
+            return depot.remove(names)
+        case Pause(span_ns):
+            invariant(pause is not None, "this procedure does not wait", span_ns=span_ns)
+            return pause(span_ns)  # type: ignore[misc]
+
+
+class StoreJournal(threading.Thread):
+    """The journal of one term; its first entry is written before anything else.
+
+    Args:
+        ledger: the term, which was won.
+        now_ns: reads the job's time.
+
+    Raises:
+        Fenced: another supervisor leads the job already.
+        Unavailable: the store does not answer.
+    """
+
+    def __init__(self, depot: Depot, ledger: Ledger, now_ns: Callable[[], int]) -> None:
+        super().__init__(name="journal", daemon=True)
+        self._depot = depot
+        self._ledger = ledger
+        self.now_ns = now_ns
+        self.written = 0
+        self.problem = ""
+        self.wake, self._waker = socket.socketpair()
+        for end in (self.wake, self._waker):
+            end.setblocking(False)
+        self._changed = threading.Condition()
+        self._waiting: list[Record] = []
+        self._closing = ""
+        self._closed = False
+        self._failure: CausalError | None = None
+        first_ns = now_ns()
+        self._remove(perform(ledger.append((), first_ns), depot))
+        perform(ledger.sweep(), depot)
+        self.start()
+
+    def append(self, records: Iterable[Record]) -> None:
+        with self._changed:
+            self._waiting += records
+            if len(self._waiting) > WAITING_MAX:
+                raise Unavailable(f"{len(self._waiting)} decisions wait to be written: {self.problem}")
+            self._changed.notify()
+
+    def check(self) -> None:
+        try:
+            while self.wake.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        if self._failure is not None:
+            raise self._failure
+
+    def leave(self, closing: str) -> bool:
+        """Writes the last entry, with the reason for it; returns whether it could be written in time."""
+        with self._changed:
+            self._closing = closing
+            self._changed.notify()
+        self.join(CLOSE_S)
+        return not self.is_alive() and self._failure is None
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self.join(CLOSE_S)
+        self.wake.close()
+        if not self.is_alive():
+            self._waker.close()
+
+    def run(self) -> None:
+        """Writes what waits, again and again, until the last entry."""
+        closing = ""
+        try:
+            while not closing:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._waiting or self._closing or self._closed, BEAT_NS / 1e9)
+                    if self._closed:
+                        return
+                    records, self._waiting, closing = self._waiting, [], self._closing
+                if any(record["kind"] == "ended" for record in records):
+                    closing = ENDED
+                self._write(records, closing)
+        except CausalError as problem:
+            self._failure = problem
+        self._notify()
+
+    def _write(self, records: list[Record], closing: str) -> None:
+        at_ns = self.now_ns()
+        while not self._closed:
+            try:
+                superfluous = perform(self._ledger.append(records, at_ns, closing), self._depot)
+                break
+            except Unavailable as problem:
+                if not self.problem:
+                    _log.warning("decisions wait: %s", problem)
+                self.problem = str(problem)
+                time.sleep(AGAIN_S)
+        else:
+            return
+        self.problem = ""
+        self.written += len(records)
+        self._notify()
+        self._remove(superfluous)
+
+    def _remove(self, names: tuple[str, ...]) -> None:
+        if names:
+            self._depot.remove(names)
+
+    def _notify(self) -> None:
+        try:
+            self._waker.send(b"\0")
+        except OSError:
+            pass  # it is full, so the supervisor looks anyhow, or it is closed

@@ -1,0 +1,84 @@
+"""Previews where the processes of a job will be, and how far its determinants are then from their owners' hosts.
+
+A copy on the owner's own host counts zero towards the sharing depth: it is lost with the owner (design 0024).  Pure:
+the preview asks the same placement as the supervisor, of hosts that have all joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from causal.ids import TaskIndex
+from causal.shell.roster import Member
+from causal.topology import Topology
+from standby.blueprint import Constraint
+from standby.supervision.assignments import Assignments
+from standby.supervision.hosts import SLOTS_MAX, Hosts
+from standby.supervision.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The hosts of each task and of its standby; empty for none."""
+
+    tasks: Mapping[str, str]
+    standbys: Mapping[str, str]
+
+
+def preview(topology: Topology, constraints: Mapping[str, Constraint], members: Iterable[Member]) -> Preview:
+    """The placement of a job that begins on these hosts; one that does not say its slots has room for all."""
+    roster, hosts = Assignments(topology), Hosts(True, 0)
+    for member in members:
+        slots = SLOTS_MAX if member.slots is None else member.slots
+        facts = {"incarnation": 1, "session": "-", "slots": slots, "zone": member.zone or "", "machine": ""}
+        hosts.apply({"kind": "host_joined", "host": member.name, **facts, "labels": dict(member.labels or {})})
+    placement = Placement(hosts, roster, constraints)
+    rounds: list[dict[str, str]] = []
+    for serves in (True, False):
+        placed = dict.fromkeys(roster.seats, "")
+        for task in placed:
+            host = placement.host_for(task)
+            if host is None:
+                continue
+            placed[task], number = host, roster.started_max + 1
+            slot = f"w{number}"
+            roster.apply({"kind": "process", "number": number, "slot": slot, "purpose": task, "host": host})
+            if serves:
+                roster.apply({"kind": "promoted", "slot": slot, "task": task, "incarnation": 1})
+        rounds.append(placed)
+    return Preview(*rounds)
+
+
+def hosts_needed(topology: Topology, depth: int) -> int:
+    """The hosts without which some determinant has a copy at home: tasks that share on one way are all apart."""
+    longest: dict[int, int] = {}
+    for task in reversed(topology.tasks):
+        longest[task.index] = max((1 + longest[each] for each in topology.downstream(task.index)), default=0)
+    return 1 + min(depth, max(longest.values(), default=0))
+
+
+def copies_at_home(topology: Topology, hosts: Mapping[str, str], depth: int) -> dict[str, int]:
+    """Task → the most copies of its determinants on one way downstream that are on its own host.
+
+    Args:
+        depth: the tasks downstream, one behind the other, that hold a task's determinants.
+    """
+    result: dict[str, int] = {}
+    for owner in topology.tasks:
+        home = hosts[owner.name]
+        most: dict[tuple[TaskIndex, int], int] = {}
+
+        def at_home(task: TaskIndex, left: int, home: str = home, most: dict[tuple[TaskIndex, int], int] = most) -> int:
+            if left and (task, left) not in most:
+                most[task, left] = max(
+                    (
+                        (hosts[topology.tasks[each].name] == home) + at_home(each, left - 1)
+                        for each in topology.downstream(task)
+                    ),
+                    default=0,
+                )
+            return most[task, left] if left else 0
+
+        result[owner.name] = at_home(owner.index, depth) if home else 0
+    return result

@@ -1,0 +1,48 @@
+"""The job's time on a new leader: the hosts have kept it while there was no supervisor, each to the error of its own.
+
+A beat is late and never early, so of each host the latest claim counts; of all hosts the earliest, so that one whose
+clock is wrong cannot move the job's time ahead.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from standby.control import Inbox
+from standby.election import Led, boot
+from standby.gate import Gate
+from standby.supervision import events
+
+GATHER_S, MORE_S = 2.0, 0.3
+"""The time to wait for the first beat of a host, and for those of others after it."""
+
+POLL_MS = 20
+"""The longest time for which a handshake waits meanwhile."""
+
+RECEIVE_MAX = 1000
+
+
+def take_time(led: Led, gate: Gate, inbox: Inbox) -> None:
+    """Sets the clock of a leader to the job's time, and remembers it for this supervisor's next process."""
+    if not led.exact:
+        claims_ns = _claims(gate, inbox)
+        led.clock.offset_ns = max(led.clock.offset_ns, min(claims_ns.values(), default=led.clock.offset_ns))
+    replace(led.identity, offset_ns=led.clock.offset_ns, boot=boot()).save(led.job)
+
+
+def _claims(gate: Gate, inbox: Inbox) -> dict[str, int]:
+    """The job's time less this machine's clock, as each host that beats knows it."""
+    claims_ns: dict[str, int] = {}
+    until_s = time.monotonic() + GATHER_S
+    while time.monotonic() < until_s:
+        gate.socket.poll(POLL_MS)
+        gate.authenticator.serve()
+        for host, slot, data in gate.receive(RECEIVE_MAX):
+            event = inbox.receive_from(host, slot, data, None)
+            if isinstance(event, events.AgentBeat) and event.job_ns is not None:
+                claim_ns = event.job_ns - time.monotonic_ns()
+                if not claims_ns:
+                    until_s = min(until_s, time.monotonic() + MORE_S)
+                claims_ns[host] = max(claims_ns.get(host, claim_ns), claim_ns)
+    return claims_ns

@@ -1,0 +1,221 @@
+"""`causal run` of whole jobs under test, each forked from one process that has loaded its modules already.
+
+    python -P -m tests.faults.roots DESCRIPTOR
+
+A new interpreter would cost more CPU than most of these jobs.  What is forked has room (`standby.host.room`), so its
+supervisor, its agent and its workers come from its own template, as those of every job.  `tests/faults/test_service.py`
+and `test_interrupted.py` start `causal run` as its user starts it.
+"""
+
+from __future__ import annotations
+
+import array
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from operators.sources import generated
+from standby.host.parentage import PARENT, die_with_parent
+from standby.host.processes import open_process, send_signal, start_time
+from standby.host.room import make_room
+from standby.host.template import AGENT, SUPERVISOR, WORKER
+
+ORDER_BYTES_MAX = 1 << 17
+FORK_S = 60.0
+
+SMOOTH_RPS, STEP_NS = 100, 25_000_000
+"""The pace of generated sources: those of more records per second give what is due in steps, because a batch for each
+record, in each task, costs most of the CPU of a job that waits for its records."""
+
+
+class Root:
+    """A `causal run` that was forked, with as much of `subprocess.Popen` as is needed here."""
+
+    def __init__(self, pid: int, ended: int, stdout: int, stderr: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        started = start_time(pid)
+        self._pidfd = open_process(pid, started) if started is not None else None
+        self._ended, self._stdout = ended, open(stdout, errors="replace")
+        self.stderr: IO[str] = open(stderr, errors="replace")
+        self._output: tuple[str, str] | None = None
+
+    def poll(self) -> int | None:
+        """Returns the exit status; None while it runs."""
+        return self._status(0.0)
+
+    def _status(self, within_s: float) -> int | None:
+        if self.returncode is None and select.select([self._ended], [], [], within_s)[0]:
+            self.returncode = int(os.read(self._ended, 16) or b"-9")
+            os.close(self._ended)
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+                self._pidfd = None
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Returns what it has printed on both streams, once it has ended."""
+        if self._output is not None:
+            return "", ""
+        deadline_s, parts = time.monotonic() + timeout, {self._stdout: "", self.stderr: ""}
+        left = list(parts)
+        while left:
+            ready = select.select(left, [], [], max(0.0, deadline_s - time.monotonic()))[0]
+            if not ready:
+                raise subprocess.TimeoutExpired("causal run", timeout)
+            for stream in ready:
+                text = os.read(stream.fileno(), 1 << 16)
+                parts[stream] += text.decode(errors="replace")
+                if not text:
+                    left.remove(stream)
+        if self._status(max(0.0, deadline_s - time.monotonic())) is None:
+            raise subprocess.TimeoutExpired("causal run", timeout)
+        self._output = parts[self._stdout], parts[self.stderr]
+        self._stdout.close()
+        self.stderr.close()
+        return self._output
+
+    def send_signal(self, number: int) -> None:
+        """Sends the signal, if it has not ended."""
+        if self.poll() is None and self._pidfd is not None:
+            send_signal(self._pidfd, number)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, if it has not ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Roots:
+    """The process that forks, started when it is first needed; it ends with this one."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def start(self, arguments: Sequence[str], directory: Path, environment: Mapping[str, str]) -> Root:
+        """Begins `causal` with these arguments, without input."""
+        if self._process is None or self._process.poll() is not None:
+            self._begin(environment)
+        assert self._control is not None
+        pipes = [os.pipe() for _ in range(3)]
+        mask = os.umask(0o077)
+        os.umask(mask)
+        order = {
+            "arguments": list(arguments),
+            "directory": str(directory),
+            "environment": dict(environment),
+            "mask": mask,
+        }
+        writing = array.array("i", [write for _, write in pipes])
+        self._control.sendmsg([json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, writing)])
+        for _, write in pipes:
+            os.close(write)
+        assert select.select([self._control], [], [], FORK_S)[0], "no `causal run` was forked"
+        [ended, stdout, stderr] = [read for read, _ in pipes]
+        return Root(int(self._control.recv(64)), ended, stdout, stderr)
+
+    def _begin(self, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tests.faults.roots", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            env={**environment, PARENT: str(os.getpid())},
+            pass_fds=(theirs.fileno(),),
+        )
+        theirs.close()
+        self._control = ours
+
+
+ROOTS = Roots()
+
+
+def _serve(control: socket.socket) -> list[str] | None:
+    """Serves until the test run ends; returns the arguments in each process that was forked."""
+    wake, waker = socket.socketpair()
+    for end in (wake, waker):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(waker.fileno())
+    endings: dict[int, int] = {}
+    while True:
+        ready = select.select([control, wake], [], [])[0]
+        if wake in ready:
+            wake.recv(4096)
+            _report(endings)
+        if control not in ready:
+            continue
+        message, descriptors, _, _ = socket.recv_fds(control, ORDER_BYTES_MAX, 3)
+        if not message:
+            return None
+        ended, *streams = descriptors
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number, stream in enumerate(streams, start=1):
+                os.dup2(stream, number)
+            for each in (*descriptors, *endings.values(), control.detach(), wake.detach(), waker.detach()):
+                os.close(each)
+            return _become(json.loads(message))
+        for stream in streams:
+            os.close(stream)
+        endings[pid] = ended
+        control.send(b"%d" % pid)
+
+
+def _report(endings: dict[int, int]) -> None:
+    while endings:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        ended = endings.pop(pid)
+        try:
+            os.write(ended, b"%d" % os.waitstatus_to_exitcode(status))
+        except BrokenPipeError:
+            pass  # no test waits for it
+        os.close(ended)
+
+
+def _become(order: Mapping[str, Any]) -> list[str]:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir(str(order["directory"]))
+    os.umask(order["mask"])
+    time.tzset()
+    for name in ("stdout", "stderr"):
+        number = getattr(sys, name).fileno()
+        setattr(sys, name, open(number, "w", closefd=False, errors=getattr(sys, name).errors))
+    arguments: list[str] = order["arguments"]
+    return arguments
+
+
+def main() -> int:
+    """Forks for one test run; in each forked process, runs the command."""
+    die_with_parent()
+    assert make_room()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for module in ("deploy.cli", SUPERVISOR, AGENT, WORKER):
+        importlib.import_module(module)
+    generated.SMOOTH_RPS, generated.STEP_NS, generated.STEP_NS_MAX = SMOOTH_RPS, STEP_NS, STEP_NS
+    arguments = _serve(control)
+    if arguments is None:
+        return 0
+    from deploy import command
+
+    sys.argv[:] = [command.__file__, *arguments]
+    sys.orig_argv[:] = [sys.executable, "-P", "-m", "deploy", *arguments]
+    return command.main(room=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

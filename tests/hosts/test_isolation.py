@@ -1,0 +1,100 @@
+"""Links fail in one direction, for a moment, or towards the store or while a host recovers: every row is there once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.faults.job import wait_for
+from tests.hosts.counted import SILENCE_MS, MakeSite, began, ended, incarnations, other_host, rows_out
+from tests.hosts.site import Site
+from tests.servers.process import NoServer
+from tests.servers.s3 import BUCKET, s3_server
+
+S3_PORT = 5000
+OUTLASTING = 30_000
+"""Elements of each partition: enough for a minute of rows."""
+CUT_S = 0.3
+"""The time for which a flapping link fails: packets are lost, and no host is silent for its time-out."""
+
+
+def test_the_host_that_takes_over_is_killed_before_its_tasks_are_live(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here)
+    before = incarnations(here)
+    lost, moved = other_host(here)
+    here.kill_host(lost)
+    wait_for("a standby takes over", lambda: "takes over as incarnation 2" in here.log_of("supervisor", "supervisor"))
+    second = next(name for name in here.names if name not in ("a", lost))
+    here.kill_host(second)
+    for name in (lost, second):
+        here.join(name)
+    ended(here)
+    after = incarnations(here)
+    assert all(after[task] > before[task] for task in moved)
+    assert {loss["host"] for loss in (here.view() or {})["host_losses"]} == {lost, second}
+
+
+def test_a_host_that_hears_nothing_of_the_supervisor_is_lost_and_returns(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here, SILENCE_MS)
+    lost, _ = other_host(here)
+    here.network.cut_one_way("supervisor", lost)
+    wait_for("the host is lost", lambda: here.host(lost).get("state") == "lost")
+    here.network.heal_one_way("supervisor", lost)
+    wait_for("it joins again", lambda: here.host(lost).get("incarnation") == 2)
+    ended(here)
+
+
+def test_links_that_fail_for_less_than_the_time_out_lose_no_host(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here)
+    before = incarnations(here)
+    for name in ("b", "c", "b"):
+        here.network.cut(name)
+        time.sleep(CUT_S)
+        here.network.heal(name)
+        time.sleep(CUT_S)
+    for source, target in (("a", "b"), ("c", "a")):  # both reach the supervisor: a slow channel, and no death
+        here.network.cut_one_way(source, target)
+        time.sleep(CUT_S)
+        here.network.heal_one_way(source, target)
+    more = rows_out(here) + 500
+    wait_for("rows come out again", lambda: rows_out(here) > more)
+    ended(here)
+    assert incarnations(here) == before
+    assert (here.view() or {})["host_losses"] == []
+
+
+def test_a_store_that_cannot_be_reached_stops_nothing_but_checkpoints(site: MakeSite) -> None:
+    here = site(["a", "b"], "store")
+    try:
+        server = s3_server(here.network.address("store"), S3_PORT, lambda argv: here.network.command("store", argv))
+        with server as s3:
+            here.store, here.environment = f"s3://{BUCKET}/here", {**here.environment, **s3.environment}
+            began(here, count=OUTLASTING)
+            wait_for("a checkpoint", lambda: _checkpoints(here) > 0)
+            here.network.cut("store")
+            time.sleep(CUT_S)  # an upload that had already ended still completes a checkpoint
+            wait_for(
+                "the status says what a checkpoint waits for",
+                lambda: "its snapshot has been on its way" in _status(here),
+            )
+            complete, rows = _checkpoints(here), rows_out(here)
+            wait_for("rows come out meanwhile", lambda: rows_out(here) > rows + 1000)
+            assert _checkpoints(here) == complete
+            here.network.heal("store")
+            wait_for("checkpoints continue", lambda: _checkpoints(here) > complete)
+            wait_for("the status is as before", lambda: "its snapshot has been on its way" not in _status(here))
+            ended(here, OUTLASTING)
+    except NoServer as problem:
+        pytest.skip(str(problem))
+
+
+def _checkpoints(site: Site) -> int:
+    return int((site.view() or {"checkpoint": {"count": 0}})["checkpoint"]["count"])
+
+
+def _status(site: Site) -> str:
+    return site.command("status").stdout

@@ -1,0 +1,51 @@
+"""Operators of hosts rely on it: SIGTERM moves the tasks first, and the report names every host."""
+
+from __future__ import annotations
+
+from deploy.cli import main
+from tests.faults.job import wait_for
+from tests.hosts.counted import MakeSite, began, ended, incarnations, other_host
+
+
+def test_a_host_that_gets_sigterm_ends_when_its_tasks_have_moved_and_is_not_lost(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here)
+    before = incarnations(here)
+    leaving, moved = other_host(here)
+    for name in ("supervisor", leaving):
+        assert main(["probe", "--state-dir", str(here.state(name)), "--joined"]) == 0
+    here.ask_to_end(leaving)
+    assert here.status_of(leaving) == 0, here.log(leaving)
+    assert f"{leaving}: its tasks are on other hosts now" in here.log(leaving)
+    ended(here)
+    assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
+    hosts = here.report()["hosts"]
+    assert [(host["host"], host["lost_ms"]) for host in hosts] == [(name, None) for name in here.names]
+    assert sorted(task for host in hosts for task in host["tasks"]) == sorted(before)
+    assert next(host for host in hosts if host["host"] == leaving)["tasks"] == []
+
+
+def test_the_report_says_when_a_host_was_lost_and_when_its_tasks_were_live(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here)
+    lost, moved = other_host(here)
+    here.kill_host(lost)
+    ended(here)
+    (loss,) = (host for host in here.report()["hosts"] if host["lost_ms"] is not None)
+    assert (loss["host"], sorted(loss["tasks"])) == (lost, sorted(moved))
+    assert 0 <= loss["lost_ms"] <= loss["recovered_ms"]
+
+
+def test_the_lines_of_a_host_can_be_read_after_its_death(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here)
+    lost, moved = other_host(here)
+    wanted = f"agent@{lost} INFO standby.agent: joined as incarnation 1"
+    wait_for("they have come", lambda: wanted in here.command("logs", "--host", lost).stdout)
+    here.kill_host(lost)
+    ended(here)
+    lines = here.command("logs", "--host", lost).stdout
+    assert wanted in lines and f"@{next(name for name in here.names if name != lost)} " not in lines
+    ends = [f"agent@{name} INFO standby.agent: the job has ended" for name in here.names if name != lost]
+    everything = here.command("logs").stdout
+    assert all(end in everything for end in ends), "an agent sends its last lines before it goes"

@@ -1,0 +1,113 @@
+"""The supervisor is lost with its host, cut off, or asked to leave: another leads the job, and every row is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.job import wait_for
+from tests.hosts.counted import SILENCE_MS, MakeSite, began, check_rows, ended, incarnations, other_host, rows_out
+from tests.hosts.site import SUPERVISOR, Site
+from tests.servers.process import NoServer
+from tests.servers.s3 import BUCKET, s3_server
+
+SECOND, THIRD = "supervisor-b", "supervisor-c"
+JOB = "counts"
+S3_PORT = 5000
+OUTLASTING = 30_000
+
+
+def leads(site: Site, *names: str) -> bool:
+    """Whether one of these supervisors leads the job now, which is then the one that is looked at."""
+    for name in names:
+        before, site.leader = site.leader, name
+        view = site.view()
+        if view is not None and view.get("leader", {}).get("here") and view["state"] == "running":
+            return True
+        site.leader = before
+    return False
+
+
+def candidate(site: Site, name: str) -> None:
+    """Starts a candidate, and waits until it watches the leader."""
+    site.stand(name, JOB)
+    wait_for(f"{name} is a candidate", lambda: "a candidate:" in site.log_of(name, "supervisor"))
+
+
+def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a_host(site: MakeSite) -> None:
+    here = site(["a", "b", "c"], SECOND)
+    began(here)
+    candidate(here, SECOND)
+    before = incarnations(here)
+    here.kill_host(SUPERVISOR)
+    rows = rows_out(here)
+    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 500)
+    wait_for("the candidate leads", lambda: leads(here, SECOND))
+    wait_for("it has heard of every task", lambda: incarnations(here) == before)
+    here.await_running()
+    lost, moved = other_host(here)
+    here.kill_host(lost)
+    wait_for("the host is replaced", lambda: all(incarnations(here)[task] == 2 for task in moved))
+    ended(here)
+    assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
+    assert "job counts has ended with status 0: finished" in here.log(SECOND)
+    assert [here.status_of(name) for name in here.names if name != lost] == [0, 0]
+
+
+def test_a_supervisor_that_was_cut_off_ends_when_it_learns_of_its_successor(site: MakeSite) -> None:
+    here = site(["a", "b", "c"], SECOND, "store")
+    try:
+        server = s3_server(here.network.address("store"), S3_PORT, lambda argv: here.network.command("store", argv))
+        with server as s3:
+            here.store, here.environment = f"s3://{BUCKET}/here", {**here.environment, **s3.environment}
+            began(here, SILENCE_MS, OUTLASTING)
+            candidate(here, SECOND)
+            here.network.cut(SUPERVISOR)
+            wait_for("the candidate leads", lambda: leads(here, SECOND))
+            lost, moved = other_host(here)
+            here.kill_host(lost)
+            wait_for("the host is replaced", lambda: all(incarnations(here)[task] >= 2 for task in moved))
+            here.network.heal(SUPERVISOR)
+            wait_for("the zombie ends", lambda: "term 1 is over: term 2 leads" in here.log_of(SUPERVISOR, "supervisor"))
+            wait_for("it follows", lambda: f"followed: led by {SECOND}" in here.log(SUPERVISOR))
+            ended(here, OUTLASTING)
+            here.leader = SUPERVISOR
+            assert here.await_end() == 0, here.log(SUPERVISOR)
+            assert here.report()["records_out"] == 2 * OUTLASTING
+    except NoServer as problem:
+        pytest.skip(str(problem))
+
+
+def test_two_candidates_are_no_two_leaders(site: MakeSite) -> None:
+    here = site(["a", "b"], SECOND, THIRD)
+    began(here)
+    candidate(here, SECOND)
+    candidate(here, THIRD)
+    before = incarnations(here)
+    here.kill_host(SUPERVISOR)
+    wait_for("one of them leads", lambda: leads(here, SECOND, THIRD))
+    other = THIRD if here.leader == SECOND else SECOND
+    wait_for("the other follows", lambda: here.log(other).count("leads job counts") == 2)
+    ended(here)
+    assert incarnations(here) == before
+    assert here.status_of(other) == 0
+
+
+def test_causal_run_may_end_and_come_back_while_the_job_lives_on(site: MakeSite) -> None:
+    here = site(["a", "b"], SECOND)
+    began(here)
+    candidate(here, SECOND)
+    before = incarnations(here)
+    here.ask_to_end(SUPERVISOR)
+    assert here.await_end() == 143
+    assert "the job continues, and is followed with: causal run" in here.log(SUPERVISOR)
+    wait_for("the candidate leads", lambda: leads(here, SECOND))
+    refused = here.command("kill", "count/0")
+    assert refused.returncode == 0, refused.stderr
+    wait_for("the task is replaced", lambda: incarnations(here)["count/0"] == 2)
+    here.run_again()
+    wait_for("it follows", lambda: f"led by {SECOND}" in here.log(SUPERVISOR))
+    ended(here)
+    here.leader = SUPERVISOR
+    assert here.await_end() == 0, here.log(SUPERVISOR)
+    check_rows(here)
+    assert incarnations(here) == {**before, "count/0": 2}

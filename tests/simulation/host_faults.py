@@ -1,0 +1,235 @@
+"""Deaths of hosts, cuts in any direction, drains and revoked keys, and troubles of the store that hosts share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from standby.control import pack
+from standby.supervision.supervision import ANY_SESSION
+from tests.simulation.clockwork import MS, SECOND
+from tests.simulation.machines import STORE, SUPERVISOR, Machine
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Fault
+    from tests.simulation.world import Simulation
+
+STRETCH = 4
+"""A fault of a host lasts so many times as long as one of a process."""
+
+TETHER_NS = 1 * SECOND
+"""The time until a tether that has ended is tried again (`deploy.host_agent`)."""
+
+SLACK_MS = 200
+"""The longest time that what a host has sent before its death is under way."""
+
+ROSTER_NS = 500 * MS
+"""The longest time until the supervisor looks at its roster again."""
+
+
+# -- lives of hosts ----------------------------------------------------------------------------------
+
+
+def power_off(world: Simulation, machine: Machine) -> None:
+    """Ends everything on a host at once; what its disk holds is not read again."""
+    if machine.agent is not None:
+        machine.agent.living = False
+    for process in list(world.processes.values()):
+        if process.machine is machine:
+            world.end(process, None)
+    machine.end_life()
+
+
+def power_on(world: Simulation, machine: Machine) -> None:
+    """Begins another life of a host, unless one has begun."""
+    if not machine.up and world.ended is None:
+        machine.up = True
+        machine.shift_ns = world.rng.randint(-1000, 1000) * SECOND
+        world.boot(machine)
+        _tether(world, machine, machine.lives)
+
+
+def _tether(world: Simulation, machine: Machine, life: int) -> None:
+    """Connects the tether of a host, again and again while it lives."""
+    if machine.lives != life or world.ended is not None:
+        return
+    supervisor, ways = world.supervisor, ((machine.name, SUPERVISOR), (SUPERVISOR, machine.name))
+    reached = all(world.fabric.open(*way) for way in ways) and not machine.revoked
+    if reached and supervisor is not None and supervisor.living:
+        machine.tether = supervisor
+    world.clock.after(TETHER_NS, lambda: _tether(world, machine, life))
+
+
+def _untether(world: Simulation, machine: Machine) -> None:
+    """The kernel closes the tether of a host whose processes have ended."""
+    name, session, supervisor = machine.name, machine.session, machine.tether
+
+    def closed() -> None:
+        if not world.fabric.open(name, SUPERVISOR):
+            world.clock.at(world.fabric.open_at(name, SUPERVISOR), closed)
+        elif supervisor is not None and world.supervisor is supervisor:
+            supervisor.closed(name, session)
+
+    world.clock.after(world.rng.randint(100_000, 5 * MS), closed)
+
+
+def _watch_silence(world: Simulation, machine: Machine) -> None:
+    """Has the supervisor notice a death in time, if it lives so long and the host does not come back before."""
+    supervisor, life, incarnation = world.supervisor, machine.lives + 1, machine.incarnation
+
+    def noticed() -> None:
+        same = supervisor is not None and supervisor.living and world.supervisor is supervisor
+        same = same and supervisor.supervision.stopping is None  # type: ignore[union-attr]  # it only waits then
+        if same and machine.lives == life and not machine.up and world.ended is None:
+            world.host_checks.is_lost(machine.name, incarnation)
+
+    world.clock.after((world.layout.timeout_ms + SLACK_MS) * MS, noticed)
+
+
+def _host_dies(world: Simulation, fault: Fault) -> None:
+    """All processes of a host end at once; its kernel says so, unless it has no power either."""
+    machine = world.machine_of(fault)
+    if not machine.up:
+        return
+    if fault.extent & 1:
+        _untether(world, machine)
+    _watch_silence(world, machine)
+    power_off(world, machine)
+    world.clock.after(STRETCH * fault.extent * MS, lambda: power_on(world, machine))
+
+
+# -- what passes between them ------------------------------------------------------------------------
+
+
+def _cut(world: Simulation, source: str, target: str, span_ns: int, keeps: bool) -> None:
+    world.fabric.cut(source, target, world.clock.now_ns + span_ns, keeps)
+    if keeps:
+        return
+    for connection in world.network.open:
+        ends = {world.host_of(connection.source), world.host_of(connection.target)}
+        if ends == {source, target}:
+            world.network.cut(connection, span_ns)
+
+
+def _cut_both(world: Simulation, one: str, other: str, span_ns: int, keeps: bool) -> None:
+    _cut(world, one, other, span_ns, keeps)
+    _cut(world, other, one, span_ns, keeps)
+
+
+def _others(world: Simulation, machine: Machine, store: bool) -> list[str]:
+    return [*(name for name in world.machines if name != machine.name), SUPERVISOR, *([STORE] if store else [])]
+
+
+def _host_cut(world: Simulation, fault: Fault) -> None:
+    """A host works on, and reaches none of the others."""
+    machine = world.machine_of(fault)
+    for other in _others(world, machine, store=bool(fault.who & 64)):
+        _cut_both(world, machine.name, other, STRETCH * fault.extent * MS, bool(fault.extent & 1))
+
+
+def _ends_of(world: Simulation, fault: Fault) -> tuple[str, str]:
+    """A host, and any end that is another one."""
+    machine = world.machine_of(fault)
+    others = _others(world, machine, store=True)
+    return machine.name, others[fault.who // 8 % len(others)]
+
+
+def _between_hosts(world: Simulation, fault: Fault) -> None:
+    """Two ends do not reach each other; both reach all others."""
+    one, other = _ends_of(world, fault)
+    _cut_both(world, one, other, STRETCH * fault.extent * MS, bool(fault.extent & 1))
+
+
+def _one_way(world: Simulation, fault: Fault) -> None:
+    one, other = _ends_of(world, fault)
+    way = (one, other) if fault.who & 128 else (other, one)
+    _cut(world, *way, STRETCH * fault.extent * MS, bool(fault.extent & 1))
+
+
+def _flap(world: Simulation, fault: Fault) -> None:
+    """A connection is cut and healed many times in a row."""
+    one, other = _ends_of(world, fault)
+    every_ns = (10 + fault.who % 60) * MS
+    for place in range(max(1, STRETCH * fault.extent * MS // (2 * every_ns))):
+        keeps = bool(fault.extent >> place % 8 & 1)
+        world.clock.after(
+            2 * place * every_ns,
+            lambda keeps=keeps: _cut_both(world, one, other, every_ns, keeps),  # type: ignore[misc]
+        )
+
+
+# -- what users and intruders do ---------------------------------------------------------------------
+
+
+def _ask(world: Simulation, machine: Machine, draining: bool) -> None:
+    """Asks the supervisor, later if there is none."""
+    supervisor = world.supervisor
+    if supervisor is None or not supervisor.living:
+        if world.ended is None:
+            world.clock.after(50 * MS, lambda: _ask(world, machine, draining))
+        return
+    supervisor.asked("drain", {"host": machine.name, "draining": draining})
+
+
+def _drain(world: Simulation, fault: Fault) -> None:
+    """A host is to be emptied, and may have processes again some time later."""
+    machine = world.machine_of(fault)
+    _ask(world, machine, True)
+    world.clock.after(2 * STRETCH * fault.extent * MS, lambda: _ask(world, machine, False))
+
+
+def _revoke(world: Simulation, fault: Fault) -> None:
+    """The key of a host is revoked, and some time later it is in the roster again."""
+    machine = world.machine_of(fault)
+
+    def revoked() -> None:
+        machine.revoked = True
+        if world.supervisor is not None:
+            world.supervisor.closed(machine.name, ANY_SESSION, "its key was revoked")
+
+    def back() -> None:
+        machine.revoked = False
+
+    within_ns = world.rng.randint(0, ROSTER_NS)
+    world.clock.after(within_ns, revoked)
+    world.clock.after(within_ns + STRETCH * fault.extent * MS, back)
+
+
+def _impostor(world: Simulation, fault: Fault) -> None:
+    """An agent speaks for processes that were placed on other hosts."""
+    machine, agent = world.machine_of(fault), world.machine_of(fault).agent
+    victims = [process for process in world.tasks_running() if process.machine is not machine]
+    if agent is None or not agent.living or not victims:
+        return
+    victim = victims[fault.extent % len(victims)]
+    slot, member = victim.slot, victim.membership
+    task = {"task": member.name, "incarnation": member.incarnation}
+    agent.relay("", pack("exited", slot=slot, pid=victim.pid, at_ns=world.clock.now_ns, status=1))
+    agent.relay(slot, pack("failed", **task, error="PipelineError", message="forged", definite=True))
+    agent.relay(slot, pack("phase", **task, phase="finished", at_ns=world.clock.now_ns))
+    agent.relay("", pack("started", slot=slot, pid=1, at_ns=world.clock.now_ns, host=victim.machine.name))
+
+
+# -- the shared store ----------------------------------------------------------------------------------
+
+
+def _depot_away(world: Simulation, fault: Fault) -> None:
+    world.shared.unavailable_until_ns = world.clock.now_ns + STRETCH * fault.extent * MS
+
+
+def _depot_loses(world: Simulation, fault: Fault) -> None:
+    world.shared.losing_until_ns = world.clock.now_ns + STRETCH * fault.extent * MS
+
+
+FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
+    "host_dies": _host_dies,
+    "host_cut": _host_cut,
+    "between_hosts": _between_hosts,
+    "one_way": _one_way,
+    "flap": _flap,
+    "drain": _drain,
+    "revoke": _revoke,
+    "impostor": _impostor,
+    "depot_away": _depot_away,
+    "depot_loses": _depot_loses,
+}

@@ -1,0 +1,141 @@
+"""Ways to break what several hosts promise, one rule each (see `sabotage`); looked for in scenarios with hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from msgspec.structs import replace as replaced
+
+from causal import commands
+from causal.errors import Unavailable
+from causal.shell.stored_logs import StoredLogs
+from operators.runtime import membership
+from operators.runtime.membership import Membership
+from standby import manifests
+from standby.blueprint import Constraint
+from standby.control import Inbox
+from standby.supervision.hosts import Hosts
+from standby.supervision.placement import Placement
+from standby.supervision.supervision import Supervision
+from tests.simulation.host_agent import HostAgent
+from tests.simulation.shared_store import SimulatedUploads
+
+Patches = Mapping[tuple[Any, str], Any]
+
+
+def _an_older_host_works_on() -> Patches:
+    """An agent that hears of a higher incarnation than its own lets its processes live."""
+    return {(HostAgent, "end_older"): lambda self: None}
+
+
+def _beats_of_an_older_host_count() -> Patches:
+    """The supervisor does not look at which incarnation of a host beats."""
+    return {(Hosts, "accepts"): lambda self, name, incarnation: self.get(name) is not None}
+
+
+def _silence_is_no_sign() -> Patches:
+    """A host of which nothing is heard is not lost."""
+    return {(Hosts, "silent"): lambda self, now_ns, listening_since_ns: []}
+
+
+def _standbys_beside_their_tasks() -> Patches:
+    """A standby may be on the host of its task."""
+    return {(Placement, "_holder"): lambda self, purpose: None}
+
+
+def _pins_are_forgotten() -> Patches:
+    """A task may be on any host."""
+    return {(Constraint, "admits"): lambda self, host, labels: True}
+
+
+def _a_drain_is_forgotten() -> Patches:
+    """A host that is to be emptied gets processes."""
+    apply = Hosts.apply
+    return {(Hosts, "apply"): lambda self, record: None if record["kind"] == "host_draining" else apply(self, record)}
+
+
+def _acknowledged_before_the_upload() -> Patches:
+    """A snapshot counts as soon as the disk of its host has it."""
+    put = SimulatedUploads.put
+
+    def early(self: SimulatedUploads, name: str, parts: Any, done: Callable[[], None]) -> None:
+        done()
+        put(self, name, parts, lambda: None)
+
+    return {(SimulatedUploads, "put"): early}
+
+
+def _a_store_that_does_not_answer_has_stored() -> Patches:
+    """An upload that fails is not tried again: a manifest may name what only one disk has."""
+    store = SimulatedUploads.store
+
+    def once(self: SimulatedUploads, *file: Any) -> None:
+        with suppress(Unavailable):
+            store(self, *file)
+
+    return {(SimulatedUploads, "store"): once}
+
+
+def _determinants_count_as_soon_as_they_are_sent() -> Patches:
+    """Determinants that a store has not acknowledged are said to be stable."""
+    append = StoredLogs.append
+
+    def hopeful(self: StoredLogs, logs: Any) -> Any:
+        with suppress(Unavailable):
+            return append(self, logs)
+        return [(delta.task, delta.epoch, delta.offset + len(delta.bytes)) for delta in logs]
+
+    return {(StoredLogs, "append"): hopeful}
+
+
+def _swept_although_named() -> Patches:
+    """Snapshots that the last manifests name are removed from the store."""
+    unnecessary = manifests.unnecessary
+    return {
+        (manifests, "unnecessary"): lambda names, order: unnecessary(names, replace(order, keep=frozenset())),
+    }
+
+
+def _promoted_as_it_was() -> Patches:
+    """A standby that takes over has the incarnation of the one that it replaces."""
+    promote = Membership._promote
+
+    def lower(self: Membership, command: commands.Promote, now_ns: int) -> Any:
+        return promote(self, replaced(command, incarnation=max(1, command.incarnation - 1)), now_ns)
+
+    return {(membership, "_COMMANDS"): {**membership._COMMANDS, commands.Promote: lower}}
+
+
+def _any_host_speaks_for_any_process() -> Patches:
+    """A message about a process counts whichever host it comes from."""
+    receive_from = Inbox.receive_from
+
+    def believing(self: Inbox, host: str, slot: str, data: bytes, placed_on: str | None) -> Any:
+        return receive_from(self, host, slot, data, host)
+
+    return {(Inbox, "receive_from"): believing}
+
+
+def _agents_are_believed_about_other_hosts() -> Patches:
+    """An agent may report the end of a process that was placed on another host."""
+    return {(Supervision, "_of_host"): lambda self, name, host: self.roster.slots.get(name)}
+
+
+HOST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
+    _an_older_host_works_on,
+    _beats_of_an_older_host_count,
+    _silence_is_no_sign,
+    _standbys_beside_their_tasks,
+    _pins_are_forgotten,
+    _a_drain_is_forgotten,
+    _acknowledged_before_the_upload,
+    _a_store_that_does_not_answer_has_stored,
+    _determinants_count_as_soon_as_they_are_sent,
+    _swept_although_named,
+    _promoted_as_it_was,
+    _any_host_speaks_for_any_process,
+    _agents_are_believed_about_other_hosts,
+)

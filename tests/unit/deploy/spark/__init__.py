@@ -1,0 +1,1 @@
+"""Tests of what places agents in a Spark cluster."""

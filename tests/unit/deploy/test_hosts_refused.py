@@ -1,0 +1,104 @@
+"""Hosts and jobs of several hosts refuse what is wrong in one line, with status 2, before anything has begun."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from causal.config import JobConfig
+from causal.shell.curve import new_key
+from causal.shell.roster import save_key
+from deploy.cli import main
+
+PIPELINE = """
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("tiny")
+place = pipeline.settings.get("place", "a")
+(pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100))
+    .key_by(lambda r: r["v"])
+    .count("count")
+    .sink("out", JsonLinesSink("rows"), **({"host": place} if place else {})))
+"""
+
+LISTEN = ["--listen", "tcp://127.0.0.1:7799"]
+STORE = ["--store", "file:///tmp/causal-refused-store"]
+KEYS = ["--key", "keys/supervisor.key", "--hosts", "keys/hosts.toml"]
+SEVERAL = ["run", "p.py", *LISTEN, *STORE, *KEYS]
+
+WRONG = {
+    "--guarantee epoch keeps or reads files of one machine": [*SEVERAL, "--guarantee", "epoch"],
+    "--verify-replay keeps or reads files of one machine": [*SEVERAL, "--verify-replay"],
+    "--from keeps or reads files of one machine": [*SEVERAL, "--from", "saved"],
+    "--rollback returns to an earlier version of a job; give --resume": [*SEVERAL, "--rollback"],
+    "--listen needs --store URL": ["run", "p.py", *LISTEN],
+    "--hosts is for a job of several hosts": ["run", "p.py", *STORE, "--hosts", "keys/hosts.toml"],
+    "--key is for a job of several hosts": ["run", "p.py", *STORE, "--key", "keys/supervisor.key"],
+    "--key and --hosts belong together": ["run", "p.py", *LISTEN, *STORE, "--key", "keys/supervisor.key"],
+    "is open to the network; give --key and --hosts": ["run", "p.py", "--listen", "tcp://0.0.0.0:7799", *STORE],
+    "udp://h:1 is no address": ["run", "p.py", "--listen", "udp://h:1", *STORE, *KEYS],
+    "is not the key of [supervisor]": ["run", "p.py", *LISTEN, *STORE, "--key", "keys/a.key", *KEYS[2:]],
+    "names no host": ["run", "p.py", *LISTEN, *STORE, "--key", "none/supervisor.key", "--hosts", "none/hosts.toml"],
+    "open.key can be read by other users": ["run", "p.py", *LISTEN, *STORE, "--key", "open.key", *KEYS[2:]],
+    "torn.toml is no TOML": ["run", "p.py", *LISTEN, *STORE, *KEYS[:2], "--hosts", "torn.toml"],
+    "out/0: JsonLinesSink keeps its rows on the machine": [*SEVERAL, "--set", "place="],
+    "out/0 is placed on z, which": [*SEVERAL, "--set", "place=z"],
+    "setting store is 'ftp://x'; give file:///": ["run", "p.py", *LISTEN, "--store", "ftp://x", *KEYS],
+    "--join tcp://10.0.0.1:7700 is on the network": ["agent", "--join", "tcp://10.0.0.1:7700"],
+    "absent.key cannot be read": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "keys/absent.key"],
+    "lacks the supervisor's public key": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "alone/a.key"],
+    "--slots 0: give a number from 1": ["agent", "--join", "tcp://127.0.0.1:7799", "--slots", "0"],
+    "--label 'gpu': give NAME=VALUE": ["agent", "--join", "tcp://127.0.0.1:7799", "--label", "gpu"],
+    "--drain-timeout -1.0: give 0 to": ["agent", "--join", "tcp://127.0.0.1:7799", "--drain-timeout", "-1"],
+    "--name 'B!'": ["agent", "--join", "tcp://127.0.0.1:7799", "--name", "B!"],
+    "there is a key of a in": ["keys", "new", "a", "--dir", "keys"],
+    "'A' is no name of a host": ["keys", "new", "A", "--dir", "keys"],
+    "holds no job": ["drain", "a", "--state-dir", "absent"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _with_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.py").write_text(PIPELINE)
+    Path("torn.toml").write_text("[a\n")
+    for name in ("supervisor", "a", "b"):
+        save_key(Path("keys"), new_key(name))
+    save_key(Path("none"), new_key("supervisor"))
+    save_key(Path("alone"), new_key("a"))
+    Path("open.key").write_text(Path("keys/supervisor.key").read_text())
+    Path("open.key").chmod(0o644)
+    (tmp_path / "saved").mkdir()
+    JobConfig(run="r", name="tiny", pipeline=str(tmp_path / "p.py")).save(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_a_mistake_with_hosts_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(WRONG[said]) == 2
+    heard = capsys.readouterr()
+    [line] = heard.err.splitlines()
+    assert line.startswith("causal: ") and said in line
+    assert heard.out == ""
+    assert not Path("rows").exists() and not list(Path(".causal").glob("*/journal.sqlite"))
+
+
+@pytest.fixture
+def port_in_use() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+def test_an_address_that_is_in_use_ends_the_job_with_one_line(
+    port_in_use: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    endpoint = f"tcp://127.0.0.1:{port_in_use}"
+    status = main(["run", "p.py", "--listen", endpoint, "--store", f"file://{tmp_path}/store", *KEYS])
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("causal: ")]
+    assert (status, len(lines)) == (2, 1), lines
+    assert not list(Path(".causal").glob("*/journal.sqlite"))
+    assert f"--listen {endpoint} cannot be bound: Address already in use; give another address or port" in lines[0]

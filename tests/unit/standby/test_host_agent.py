@@ -1,0 +1,146 @@
+"""The agent of one of several hosts, as its supervisor sees it: clocks, and starts that wait for them."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from causal.config import JobConfig
+from causal.records.values import encode
+from causal.shell.clock import OFFSET
+from causal.shell.host_file import HostFile
+from standby import orders
+from standby.agent import STATUS_LEFT
+from standby.blueprint import Blueprint
+from standby.control import unpack
+from tests.unit.standby.scene import chain_of
+from tests.unit.standby.stage import ROOT, WAIT_S
+
+AHEAD_NS = 1_000_000_000_000
+
+
+class Upstream:
+    """A supervisor at which one real agent joins; its clock is ahead of the host's."""
+
+    def __init__(self, socket: zmq.Socket[bytes], agent: subprocess.Popen[bytes]) -> None:
+        self.agent = agent
+        self._socket = socket
+
+    def order(self, order: orders.Order) -> None:
+        self._socket.send_multipart([b"b", b"", encode(order.message())])
+
+    def hear(self, *kinds: str) -> dict[str, Any]:
+        """The next message of one of these kinds."""
+        while self._socket.poll(int(WAIT_S * 1000)):
+            message = unpack(self._socket.recv_multipart()[-1])
+            if message["kind"] in kinds:
+                return message
+        raise AssertionError(f"no {kinds} within {WAIT_S} s")
+
+    def join(self) -> None:
+        self.hear("host_hello")
+        self.order(orders.Welcome(1))
+        self.hear("agent_beat")
+
+    def answer(self) -> None:
+        """Answers the next beat, so that the agent knows this clock."""
+        sent_ns = self.hear("agent_beat")["clock_ns"]
+        self.order(orders.Heard(sent_ns, time.monotonic_ns() + AHEAD_NS))
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Iterator[Upstream]:
+    with ExitStack() as stack:
+        runtime = Path(tempfile.mkdtemp(prefix="causal-"))  # a socket's path is short
+        stack.callback(shutil.rmtree, runtime)
+        context = stack.enter_context(zmq.Context())
+        socket = stack.enter_context(context.socket(zmq.ROUTER))
+        socket.linger = 0
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        JobConfig(run="r", name="job", pipeline="/p.py", verify_replay=True).save(tmp_path)  # without a fork server
+        Blueprint(chain_of("read/0"), worker="tests.unit.standby.sleeper").save(tmp_path)
+        HostFile("b", f"tcp://127.0.0.1:{port}", "127.0.0.1", "s", 4, "", "", {}, drain_s=600).save(tmp_path)
+        (tmp_path / "runtime").write_text(str(runtime))
+        agent = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
+        stack.callback(agent.wait, WAIT_S)
+        stack.callback(agent.send_signal, signal.SIGTERM)
+        yield Upstream(socket, agent)
+
+
+def test_no_process_starts_before_the_clock_is_known_not_even_to_be_killed(upstream: Upstream) -> None:
+    upstream.join()
+    for slot in ("w1", "w2"):
+        upstream.order(orders.Start(slot, "worker"))
+    upstream.order(orders.Kill("w1"))
+    ended = upstream.hear("started", "exited")
+    assert (ended["kind"], ended["slot"], ended["pid"]) == ("exited", "w1", 0)
+    upstream.answer()
+    started = upstream.hear("started", "exited")
+    assert (started["kind"], started["slot"]) == ("started", "w2")
+    assert 0 <= time.monotonic_ns() + AHEAD_NS - started["at_ns"] < WAIT_S * 1e9
+
+
+def test_an_agent_that_is_started_again_knows_the_clock_that_the_one_before_has_measured(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.join()
+    upstream.answer()
+    upstream.order(orders.Start("w1", "worker"))
+    upstream.hear("started")
+    assert abs(int((tmp_path / OFFSET).read_text()) - AHEAD_NS) < WAIT_S * 1e9
+    upstream.agent.kill()
+    upstream.agent.wait(WAIT_S)
+    again = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
+    try:
+        upstream.join()
+        upstream.order(orders.Start("w2", "worker"))
+        assert upstream.hear("started")["at_ns"] > AHEAD_NS
+    finally:
+        again.terminate()
+        again.wait(WAIT_S)
+
+
+def with_a_process(upstream: Upstream) -> None:
+    upstream.join()
+    upstream.answer()
+    upstream.order(orders.Start("w1", "worker"))
+    upstream.hear("started")
+
+
+def test_an_agent_that_is_asked_to_end_says_so_and_waits_until_its_processes_are_elsewhere(upstream: Upstream) -> None:
+    with_a_process(upstream)
+    assert "leaving" not in upstream.hear("agent_beat")
+    upstream.agent.terminate()
+    while "leaving" not in (beat := upstream.hear("agent_beat")):
+        pass
+    assert beat["slots"] == {"w1": beat["slots"]["w1"]} and upstream.agent.poll() is None
+    upstream.order(orders.Heard(beat["clock_ns"], time.monotonic_ns()))
+    upstream.order(orders.Kill("w1"))
+    assert upstream.hear("exited")["slot"] == "w1"
+    assert upstream.agent.wait(WAIT_S) == STATUS_LEFT
+
+
+def test_an_agent_that_is_asked_twice_ends_at_once(upstream: Upstream) -> None:
+    with_a_process(upstream)
+    upstream.agent.terminate()
+    while "leaving" not in upstream.hear("agent_beat"):
+        pass
+    upstream.agent.terminate()
+    assert upstream.agent.wait(WAIT_S) == 128 + signal.SIGTERM
+
+
+def test_an_agent_does_not_wait_for_a_supervisor_that_is_silent(upstream: Upstream) -> None:
+    with_a_process(upstream)
+    upstream.agent.terminate()
+    assert upstream.agent.wait(WAIT_S) == 128 + signal.SIGTERM
