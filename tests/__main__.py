@@ -40,7 +40,7 @@ FOLLOW_S = 0.5
 IN_MEMORY, ROOM_MIN = Path("/dev/shm"), 1 << 30
 """The place of the temporary files of the second group, whose tests ask what is written and not how fast a disk is."""
 CAMPAIGN = ("-m", "campaign or hypothesis", "--hypothesis-profile=campaign", "-o", "timeout=3600")
-AGAIN_MAX = 3
+AGAIN_MAX = 8
 """More failures than these are no accident, and are not run again."""
 
 

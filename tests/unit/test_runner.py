@@ -18,7 +18,7 @@ def test_once():
     assert ran
 """
 ALWAYS = "def test_always():\n    assert False\n"
-MANY = "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_many(n):\n    assert False\n"
+MANY = f"import pytest\n@pytest.mark.parametrize('n', range({runner.AGAIN_MAX + 1}))\ndef test_it(n):\n    assert 0\n"
 PASSES = "def test_passes():\n    pass\n"
 MARKED = "import pytest\n@pytest.mark.campaign\ndef test_marked():\n    pass\ndef test_other():\n    assert False\n"
 
@@ -47,7 +47,7 @@ def checkout(home: Path, monkeypatch: pytest.MonkeyPatch, rest: str, jobs: str) 
     [
         (ONCE, ONCE, 0, "failed beside other tests and passed alone: tests/rest/test_it.py::test_once, tests/jobs/"),
         (ALWAYS, ONCE, 1, "once more, alone: tests/rest/test_it.py::test_always, tests/jobs/test_it.py::test_once"),
-        (MANY, PASSES, 1, "4 failed"),
+        (MANY, PASSES, 1, f"{runner.AGAIN_MAX + 1} failed"),
     ],
     ids=["one of each", "one fails again", "too many"],
 )

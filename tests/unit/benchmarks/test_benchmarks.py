@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import page
-from benchmarks.__main__ import main
+from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.harness import runs
 from benchmarks.harness.measured import distribution, figure, percentile
 from benchmarks.jobs import bare, keyed_ledger
@@ -122,7 +122,8 @@ def test_every_raw_table_has_one_place_and_is_not_in_the_repository() -> None:
     parts, pages = appendix.contents(appendix.stored()), sorted(page.DOCS.glob("*.md"))
     places = [place for path in pages for place in appendix.PLACE.findall(path.read_text())]
     assert len(places) == len(set(places))
-    assert set(places) == set(parts)
+    assert set(parts) <= set(places)
+    assert set(places) - set(parts) <= set(BENCHMARKS), "where no result is stored the page says so"
     rows = [line for text in parts.values() for line in text.splitlines() if line.startswith("| ") and "[" not in line]
     numbered = [row for row in rows if sum(character.isdigit() for character in row) > 8]
     assert len(numbered) > 400

@@ -24,6 +24,8 @@ from standby.host.forkserver import SERVER_SLOT
 from standby.host.parentage import adopt_orphans
 from standby.host.processes import has_ended, kill_marked, marked
 from standby.host.room import SLOT_BYTES_MAX
+from tests.offspring import children as children_of_process
+from tests.offspring import reaped_but
 from tests.unit.standby.stage import WAIT_S, wait_for
 
 PROBE = "tests.unit.standby.probe"
@@ -44,22 +46,13 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     # An agent starts an interpreter where a server is slow; here is looked at what servers do, however slow they are.
     monkeypatch.setattr(forks, "READY_S", WAIT_S)
     monkeypatch.setattr(forks, "ANSWER_S", WAIT_S)
+    before = children_of_process()
     adopt_orphans()
     (tmp_path / "logs").mkdir()
     yield tmp_path
     kill_marked(tmp_path, 5.0)
-    wait_for("all are reaped", reaped)
+    wait_for("all are reaped", lambda: reaped_but(before))
     assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) == 0
-
-
-def reaped() -> bool:
-    """Reap what fell to this process; whether nothing of it is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
-    except ChildProcessError:
-        return True
-    return False
 
 
 @pytest.fixture
@@ -186,6 +179,7 @@ def test_what_cannot_be_forked_is_said(job: Path) -> None:
 def test_orphans_are_reaped_and_children_are_left_to_be_reaped_where_they_are_expected(
     job: Path, children: Children
 ) -> None:
+    before = children_of_process()
     child = Child("w1", "worker", (sys.executable, "-c", ORPHAN), {})
     children.start(child)
     wait_for("it has ended", lambda: has_ended(child.pidfd))
@@ -195,19 +189,10 @@ def test_orphans_are_reaped_and_children_are_left_to_be_reaped_where_they_are_ex
 
     def reaped() -> bool:
         children.reap_orphans()
-        return childless()
+        return children_of_process() <= before
 
     wait_for("its orphan is reaped", reaped)
     assert not marked(job)
-
-
-def childless() -> bool:
-    """Whether this process has no child left, ended or not."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return True
-    return False
 
 
 @pytest.mark.parametrize("answers_unread", [0, 1])
