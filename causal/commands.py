@@ -190,8 +190,20 @@ def read_command(message: Mapping[str, Any]) -> AnyCommand:
     Raises:
         PeerViolation: it is of an unknown kind, or not what that kind holds.
     """
-    try:
-        command: AnyCommand = convert(dict(message), AnyCommand)
-    except ValidationError as problem:
-        raise PeerViolation(f"{message.get('kind')!r:.40} is no command ({problem})") from None
+    command: AnyCommand = read_kind(message, AnyCommand, "command")
     return command
+
+
+def read_kind(message: Mapping[str, Any], kinds: Any, what: str) -> Any:
+    """Returns a message as the one of these kinds that it names.
+
+    Args:
+        what: a message of these kinds is called so.
+
+    Raises:
+        PeerViolation: it is of an unknown kind, or not what that kind holds.
+    """
+    try:
+        return convert(dict(message), kinds)
+    except ValidationError as problem:
+        raise PeerViolation(f"{message.get('kind')!r:.40} is no {what} ({problem})") from None

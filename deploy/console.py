@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
+from causal.shell.files import replace_text
 from operators.sinks.delivery.console import CONSOLE
 from operators.sinks.storage.punch_hole import free
 
@@ -71,7 +72,7 @@ class Console:
             size = os.fstat(file.fileno()).st_size
             if size < offset:
                 print(f"causal: rows shown of {path.stem} were withdrawn; others come in their place", file=sys.stderr)
-                _replace(note, size)
+                replace_text(note, str(size))
                 self._freed[path] = min(size, self._freed.get(path, 0))
                 return True
             file.seek(offset)
@@ -84,7 +85,7 @@ class Console:
             return False
         self.shown = True
         self._put(whole)
-        _replace(note, offset + len(whole))
+        replace_text(note, str(offset + len(whole)))
         self._free(path, offset + len(whole), FREED_BYTES)
         return True
 
@@ -104,9 +105,3 @@ class Console:
             self._freed[path] = shown
             with open(path, "r+b") as file:
                 free(file.fileno(), shown)
-
-
-def _replace(note: Path, offset: int) -> None:
-    fresh = note.with_suffix(".new")
-    fresh.write_text(str(offset))
-    fresh.replace(note)

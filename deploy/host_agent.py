@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     inquiry = Inquiry(seats, name, key)
     try:
         while True:
-            description = inquiry.answer(_say, partial(_waits, directory.path))
+            description = inquiry.answer(say, partial(_waits, directory.path))
             check_clock(name, description.wall_ahead_s)
             host = HostFile(
                 host=name,
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             status = _serve(directory, host, description, inquiry, arguments)
             if status != STATUS_AGAIN:
                 return status
-            _say(f"{name}: the job has stopped; waiting for it to be resumed")
+            say(f"{name}: the job has stopped; waiting for it to be resumed")
     finally:
         directory.close()
 
@@ -177,7 +177,7 @@ def check_clock(name: str, ahead_s: float) -> None:
     line = f"{name}: its clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"
     if abs(ahead_s) >= CLOCK_S_MAX:
         raise PipelineError(f"{line}; set it (NTP), then start `causal agent` again")
-    _say(f"{line}: what asks for the time of day sees that when a task moves")
+    say(f"{line}: what asks for the time of day sees that when a task moves")
 
 
 def _serve(
@@ -198,7 +198,7 @@ def _serve(
     fetch_code(path, config)
     keeper = TetherKeeper(path, host, description, inquiry)
     keeper.start()
-    _say(f"{host.host}: host of job {config.name}, {host.slots} slots, at {host.address}")
+    say(f"{host.host}: host of job {config.name}, {host.slots} slots, at {host.address}")
     server = agent((STATUS_DONE, STATUS_AGAIN, STATUS_WRONG, STATUS_LEFT), host.drain_s)
     deployment = LocalDeployment(path, lambda view, at_s: None, [server], arguments.template)
     try:
@@ -208,15 +208,15 @@ def _serve(
     if outcome.status == STATUS_WRONG:
         raise PipelineError(f"{host.host}: {_last_line(path)}")
     if outcome.status == STATUS_LEFT:
-        _say(f"{host.host}: its tasks are on other hosts now")
+        say(f"{host.host}: its tasks are on other hosts now")
         return STATUS_DONE
     if outcome.status == STATUS_DONE:
-        _say(f"{host.host}: the job has ended")
+        say(f"{host.host}: the job has ended")
     elif outcome.signal:
-        _say(f"{host.host}: ended by {signal.Signals(outcome.signal).name} with tasks that had not moved")
+        say(f"{host.host}: ended by {signal.Signals(outcome.signal).name} with tasks that had not moved")
         return 128 + outcome.signal
     elif outcome.status != STATUS_AGAIN:
-        _say(f"{host.host}: {outcome.reason}")
+        say(f"{host.host}: {outcome.reason}")
     return outcome.status
 
 
@@ -232,14 +232,14 @@ def fetch_code(path: Path, config: JobConfig) -> None:
         return
     depot = Depot(config.store, config.place_in_store)
     _check_place(depot, config, path)
-    body = insist(lambda: depot.read(f"code/{config.code}.zip"), _say, partial(_waits, path))
+    body = insist(lambda: depot.read(f"code/{config.code}.zip"), say, partial(_waits, path))
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(body or b"")
 
 
 def _check_place(depot: Depot, config: JobConfig, path: Path) -> None:
     """Refuses a store that is not the supervisor's: the same URL may be another directory here."""
-    names = insist(lambda: depot.names("code"), _say, partial(_waits, path))
+    names = insist(lambda: depot.names("code"), say, partial(_waits, path))
     if not names:
         raise PipelineError(
             f"--store {config.store} holds nothing of job {config.name} as seen from this host; mount the directory "
@@ -305,6 +305,7 @@ class TetherKeeper(threading.Thread):
                 pass  # it has ended already
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Prints a line for the user on standard error; an empty one is not printed."""
     if line:
         print(f"causal: {line}", file=sys.stderr, flush=True)

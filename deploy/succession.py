@@ -10,7 +10,6 @@ import argparse
 import json
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,18 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
-from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.sealed import unseal
+from causal.errors import PipelineError, Unavailable
 from causal.shell.depot import Depot, insist
 from causal.shell.files import replace_text
 from deploy import hosts
 from deploy.hints import led_by
-from deploy.host_agent import fetch_code
+from deploy.host_agent import fetch_code, say
 from deploy.jobdirectory import ROOT, JobDirectory, holds_job
 from deploy.local import LocalDeployment, Server, supervisor
-from standby.blueprint import FILE as GRAPH
 from standby.election import FILE as IDENTITY
-from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun
+from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, save_settings, settings_of
 from standby.gate import address_of
 from standby.journal import Journal
 from standby.leadership.candidacy import LOOK_NS, SILENCE_NS
@@ -78,10 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
                 continue  # the job was stopped, and another run of it has begun
             if outcome.view is not None and outcome.view["ended"] is not None:
                 status, reason = outcome.view["ended"]["status"], outcome.view["ended"]["reason"]
-                _say(f"job {arguments.job} has ended with status {status}: {reason or 'finished'}")
+                say(f"job {arguments.job} has ended with status {status}: {reason or 'finished'}")
                 return 0
             if outcome.signal:
-                _say(f"job {arguments.job}: this supervisor leaves; start it again with the same command")
+                say(f"job {arguments.job}: this supervisor leaves; start it again with the same command")
                 return 0
             raise Unavailable(f"job {arguments.job}: {outcome.reason}")
     finally:
@@ -102,9 +99,9 @@ class Shown:
             return
         self._last = (leader["term"], leader["here"])
         if leader["here"]:
-            _say(f"leads job {self._name} (term {leader['term']}); its tasks work on")
+            say(f"leads job {self._name} (term {leader['term']}); its tasks work on")
         else:
-            _say(f"a candidate: {led_by(leader)} leads job {self._name}")
+            say(f"a candidate: {led_by(leader)} leads job {self._name}")
 
 
 def _check_free(listen: str) -> None:
@@ -122,19 +119,19 @@ def _awaited(store: str, name: str) -> tuple[str, Term]:
     """Waits for a run of the job that has not ended; returns it, and its newest term."""
     said = ""
     while True:
-        runs = insist(Depot(store, name).folders, _say, lambda: True) or []
+        runs = insist(Depot(store, name).folders, say, lambda: True) or []
         sighting = _sighting(Depot(store, f"{name}/{runs[-1]}")) if runs else None
         if sighting is not None and not (sighting.entry is not None and sighting.entry.closing == ENDED):
             return runs[-1], sighting.term
         line = f"waiting for job {name} in {store}"
         if line != said:
             said = line
-            _say(line)
+            say(line)
         time.sleep(LOOK_S)
 
 
 def _sighting(depot: Depot) -> Sighting | None:
-    return insist(lambda: perform(looked(None), depot), _say, lambda: True)
+    return insist(lambda: perform(looked(None), depot), say, lambda: True)
 
 
 def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, Any]) -> None:
@@ -145,17 +142,12 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
         directory.clear()
         Identity(secrets.token_hex(8), successor=True).save(path)
     (path / "status.json").unlink(missing_ok=True)
-    try:
-        config = JobConfig.from_mapping(unseal(term.job), "the settings in the shared store")
-    except ValueError as problem:
-        raise CorruptData(f"the settings of term {term.number} in the shared store are damaged: {problem}") from None
+    config = replace(settings_of(term), **own)
     if config.on:
         raise PipelineError(
             f"job {config.name} runs --on {config.on}: its agents end with `causal run`, and cannot be taken over"
         )
-    config = replace(config, **own)
-    config.save(path)
-    replace_text(path / GRAPH, term.graph)
+    save_settings(path, config, term)
     fetch_code(path, config)
     directory.open_runtime()
 
@@ -203,7 +195,7 @@ def bring(directory: JobDirectory) -> bool:
     depot = Depot(config.store, config.place_in_store)
     leader = _leader(depot, _holder(job))
     if leader is not None:
-        _say(f"job {config.name} is led by {leader.leader}: this command follows it")
+        say(f"job {config.name} is led by {leader.leader}: this command follows it")
         return True
     fetch_decisions(job)
     return False
@@ -241,7 +233,7 @@ def _leader(depot: Depot, own: str) -> Term | None:
     seen = perform(looked(None), depot)
     if seen is None or seen.term.holder == own or (seen.entry is not None and seen.entry.closing in (ENDED, STOPPED)):
         return None
-    _say(f"{seen.term.leader} has led this job: looking for {SILENCE_S:.0f} s whether it still does")
+    say(f"{seen.term.leader} has led this job: looking for {SILENCE_S:.0f} s whether it still does")
     until_s = time.monotonic() + SILENCE_S + LOOK_S
     while time.monotonic() < until_s:
         time.sleep(LOOK_S)
@@ -249,8 +241,3 @@ def _leader(depot: Depot, own: str) -> Term | None:
         if now is not None and (now.term.number, now.place) != (seen.term.number, seen.place):
             return now.term
     return None
-
-
-def _say(line: str) -> None:
-    if line:
-        print(f"causal: {line}", file=sys.stderr, flush=True)

@@ -231,16 +231,9 @@ class Election:
         self._followed = seen.term.number
 
     def _take(self, term: Term) -> None:
-        try:
-            config = JobConfig.from_mapping(unseal(term.job), "the settings in the shared store")
-        except ValueError as problem:
-            raise CorruptData(
-                f"the settings of term {term.number} in the shared store are damaged: {problem}"
-            ) from None
         own = self._own
-        config = replace(config, listen=own.listen, key=own.key, hosts=own.hosts, store=own.store)
-        config.save(self._job)
-        replace_text(self._job / GRAPH, term.graph)
+        config = replace(settings_of(term), listen=own.listen, key=own.key, hosts=own.hosts, store=own.store)
+        save_settings(self._job, config, term)
 
     def _conclude(self) -> None:
         """Shows the end of a job that another supervisor has led to it."""
@@ -254,6 +247,24 @@ class Election:
         supervision = Supervision(JobConfig.load(self._job), Blueprint.load(self._job))
         supervision.handle(events.Restored(records), max(1, time.monotonic_ns()))
         write_status(self._job, {**supervision.view(), "leader": leader_shown(term, here=False)})
+
+
+def settings_of(term: Term) -> JobConfig:
+    """Returns the settings of the job in a term.
+
+    Raises:
+        CorruptData: they are damaged.
+    """
+    try:
+        return JobConfig.from_mapping(unseal(term.job), "the settings in the shared store")
+    except ValueError as problem:
+        raise CorruptData(f"the settings of term {term.number} in the shared store are damaged: {problem}") from None
+
+
+def save_settings(directory: Path, config: JobConfig, term: Term) -> None:
+    """Writes the settings of a candidate, and the graph of the term that it follows, to its directory."""
+    config.save(directory)
+    replace_text(directory / GRAPH, term.graph)
 
 
 def leader_shown(term: Term, here: bool) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec import Meta
 
-from causal.commands import Natural
-from causal.errors import PeerViolation
+from causal.commands import Command, Natural, read_kind
 
 PROTOCOL = 2
 """The version of what agents and supervisors say to each other.
@@ -26,13 +25,8 @@ Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]
 """The name of a process: it becomes part of file names."""
 
 
-class Order(Struct, frozen=True, tag_field="kind", omit_defaults=True):
-    """An order; `message` is what is sent."""
-
-    def message(self) -> dict[str, Any]:
-        """Returns the map that `read_order` reads."""
-        facts: dict[str, Any] = to_builtins(self)
-        return facts
+class Order(Command, frozen=True):
+    """A command to the agent of a host."""
 
 
 class Start(Order, frozen=True, tag="start"):
@@ -114,8 +108,5 @@ def read_order(message: Mapping[str, Any]) -> AnyOrder:
     Raises:
         PeerViolation: it is of an unknown kind, or not what that kind holds.
     """
-    try:
-        order: AnyOrder = convert(dict(message), AnyOrder)
-    except ValidationError as problem:
-        raise PeerViolation(f"{message.get('kind')!r:.40} is no order ({problem})") from None
+    order: AnyOrder = read_kind(message, AnyOrder, "order")
     return order

@@ -1,4 +1,4 @@
-"""Which child processes a test process has: those of its own test, and those that were there before."""
+"""The child processes of a test process: those of its own test, and those that were there before."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from causal.errors import PipelineError
+from causal.shell.files import replace_text
 from causal.shell.roster import ROSTER, KeyPair, Roster, load_key, mark_of
 
 FILE = "host.json"
@@ -51,7 +51,7 @@ class HostFile:
 
     def save(self, directory: Path) -> None:
         """Replaces the file atomically."""
-        _replace(directory / FILE, json.dumps(asdict(self)))
+        replace_text(directory / FILE, json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, directory: Path) -> HostFile | None:
@@ -112,12 +112,12 @@ def read_incarnation(directory: Path, session: str) -> int:
 
 def save_incarnation(directory: Path, session: str, incarnation: int) -> None:
     """Remembers the incarnation for an agent that is started again in the same session."""
-    _replace(directory / INCARNATION, json.dumps({"session": session, "incarnation": incarnation}))
+    replace_text(directory / INCARNATION, json.dumps({"session": session, "incarnation": incarnation}))
 
 
 def save_roster(directory: Path, text: str) -> None:
     """Replaces the roster, which the processes of the host read again."""
-    _replace(directory / ROSTER, text)
+    replace_text(directory / ROSTER, text)
 
 
 def save_began(directory: Path, began_ns: int) -> None:
@@ -128,7 +128,7 @@ def save_began(directory: Path, began_ns: int) -> None:
 
 def save_sign(directory: Path, joined: bool) -> None:
     """Renews the host's sign of life."""
-    _replace(directory / SIGN, json.dumps({"joined": joined}))
+    replace_text(directory / SIGN, json.dumps({"joined": joined}))
 
 
 def read_term(directory: Path) -> int:
@@ -141,10 +141,4 @@ def read_term(directory: Path) -> int:
 
 def save_term(directory: Path, term: int) -> None:
     """Remembers the term for an agent that is started again, and for the tether."""
-    _replace(directory / TERM, str(term))
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
-    os.replace(fresh, path)
+    replace_text(directory / TERM, str(term))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from causal.errors import invariant
+from standby.supervision.transitions import following
 
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 1_000_000_000, 30_000_000_000
 """The wait before an agent is submitted again; the shortest is longer than the supervisor takes to read a new key."""
@@ -144,12 +144,7 @@ class Agent:
 
     def step(self, trigger: str) -> None:
         """Takes the transition, which must be in the table."""
-        following = TABLE.get((self.state, trigger))
-        invariant(
-            following is not None, "no such transition of an agent", agent=self.name, state=self.state, on=trigger
-        )
-        if following is not None:
-            self.state = following
+        self.state = following(TABLE, self.state, trigger, self.name)
 
     @property
     def hopeless(self) -> bool:

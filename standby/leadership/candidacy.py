@@ -12,6 +12,7 @@ from enum import Enum
 from causal.errors import invariant
 from standby.leadership.term_journal import Sighting
 from standby.leadership.terms import ENDED, RESIGNED, STOPPED
+from standby.supervision.transitions import following
 
 SILENCE_NS = 5_000_000_000
 """The time for which the leader's journal must stand still before a candidate stands for election."""
@@ -74,10 +75,7 @@ class Candidacy:
 
     def step(self, trigger: str) -> None:
         """Takes the transition, which must be in the table."""
-        following = STANDING_TABLE.get((self.standing, trigger))
-        invariant(following is not None, "no such transition of a supervisor", state=self.standing, on=trigger)
-        if following is not None:
-            self.standing = following
+        self.standing = following(STANDING_TABLE, self.standing, trigger, self._holder)
 
     def saw(self, sighting: Sighting | None, now_ns: int) -> None:
         """Takes what a look has found, and decides what to do about it."""
