@@ -9,7 +9,7 @@ from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.graph import LEFT, RIGHT, Node
-from operators.records.ownership import copy_containers
+from operators.records.ownership import kept
 from operators.stage.failures import Failures
 
 HOW = ("inner", "left", "right", "outer")
@@ -107,7 +107,7 @@ class Pairing:
             index: index in the event of the record that completes the pair; None when a watermark does.
         """
         try:
-            out.append(copy_containers(self._fn(left, right)))
+            out.append(kept(self._fn(left, right)))
         except CausalError:
             raise
         except Exception as problem:
