@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import PeerViolation
-from causal.records.rows import Rows, listed
+from causal.records.rows import Counted, Rows, listed
 from causal.records.values import NotCarried, decode, encode_loosely
 from causal.records.vectors import Vectors
 
@@ -37,8 +37,8 @@ CHUNK_HEAD_BYTES = _CHUNK.size
 _EIGHT = struct.Struct("<q")
 _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
-_PLAIN, _TUPLES, _VECTORS = b"\x00", b"\x01", b"\x02"
-"""The first byte of a body of records; `causal.records.columns` writes the whole of the last."""
+_PLAIN, _TUPLES, _VECTORS, _COUNTED = b"\x00", b"\x01", b"\x02", b"\x03"
+"""The first byte of a body of records; `causal.records.columns` writes the whole of that of vectors."""
 _NOTHING = _PLAIN + encode_loosely([])
 
 Records = list[Any] | Rows | Vectors
@@ -82,7 +82,7 @@ def is_final(chunk: Chunk) -> bool:
     return bool(_EIGHT.unpack(chunk.body)[0] & FINAL)
 
 
-def encode_records(records: Sequence[Any] | Rows | Vectors) -> bytes:
+def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
     """Encodes records: equal records give equal bytes.
 
     Tuples of one length, the common case, travel as columns, as do vectors.
@@ -92,6 +92,8 @@ def encode_records(records: Sequence[Any] | Rows | Vectors) -> bytes:
     """
     if isinstance(records, Vectors):
         return records.encode()
+    if isinstance(records, Counted):
+        return _COUNTED + encode_loosely([records.keys, records.counts])
     if isinstance(records, Rows):
         if not records:
             return _NOTHING
@@ -116,7 +118,7 @@ def _encode_plain(records: Sequence[Any]) -> bytes:
 
 
 def decode_records(body: bytes | memoryview) -> Any:
-    """Returns the records that `encode_records` encoded: a list, or `Vectors`.
+    """Returns the records that `encode_records` encoded: a list, `Counted` or `Vectors`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
@@ -134,12 +136,16 @@ def decode_rows(body: bytes | memoryview) -> Any:
     if tag == _VECTORS:
         return Vectors.decode(body)
     value = decode(memoryview(body)[1:])
-    if type(value) is not list or tag not in (_PLAIN, _TUPLES):
+    if type(value) is not list or tag not in (_PLAIN, _TUPLES, _COUNTED):
         raise PeerViolation("a body of records is not a list")
     if tag == _PLAIN:
         return value
     if set(map(type, value)) != {list} or len(set(map(len, value))) != 1 or not value[0]:
         raise PeerViolation("a body of columns is not a list of lists of one length")
+    if tag == _COUNTED:
+        if len(value) != 2 or set(map(type, value[1])) != {int} or min(value[1]) < 1:
+            raise PeerViolation("a body of counted records is not keys and whole numbers from 1")
+        return Counted(*value)
     return Rows(value)
 
 

@@ -1,4 +1,4 @@
-"""`Rows`: tuples of one length, kept as the columns in which they travel until the tuples are needed.
+"""Records as columns: `Rows` are tuples of one length, `Counted` are keys with the number of records of each.
 
 A batch that is decoded, asked for its keys and counted, or that an operator makes as columns, need never
 be taken apart into tuples and put together again.  Never changed once made.
@@ -37,6 +37,28 @@ class Rows:
         if self._listed is None:
             self._listed = list(zip(*self.columns, strict=True))
         return self._listed
+
+
+class Counted:
+    """Keys, and how many records each of them stands for, where a reader would only count the records.
+
+    Attributes:
+        keys: canonical keys.
+        counts: whole numbers from 1, of the same length.
+    """
+
+    __slots__ = ("keys", "counts")
+
+    def __init__(self, keys: list[Any], counts: list[int]) -> None:
+        invariant(len(keys) == len(counts), "each key has a count", keys=len(keys), counts=len(counts))
+        self.keys = keys
+        self.counts = counts
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, part: slice) -> Counted:
+        return Counted(self.keys[part], self.counts[part])
 
 
 def listed(records: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from causal.errors import CausalError, PeerViolation, invariant
 from causal.ports import Output, PlainChain, Request, Services
 from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records, watermark
-from causal.records.rows import listed
+from causal.records.rows import Counted, listed
 from causal.records.values import NotCarried
 from causal.records.vectors import Vectors
 from operators.capture.active import NO_OPERATOR, Active
@@ -138,7 +138,9 @@ class FusedChain(PlainChain):
     def _feed_root(self, channel: Input, records: Any) -> None:
         stage, key_of = self._root.stage, channel.key_of
         keys: list[Any] | None = None
-        if key_of is None or isinstance(records, Vectors):
+        if isinstance(records, Counted):
+            keys = self._tracing.keys = self._canonical(records.keys, [])
+        elif key_of is None or isinstance(records, Vectors):
             records = listed(records)
         else:
             records = records if stage.takes_rows else listed(records)
@@ -370,7 +372,7 @@ class FusedChain(PlainChain):
             for ordinal, records in route.drain():
                 self._encode(branch, ordinal, records)
 
-    def _encode(self, branch: Branch, ordinal: int, records: Records) -> None:
+    def _encode(self, branch: Branch, ordinal: int, records: Records | Counted) -> None:
         """Encodes records into chunks; records that cannot be encoded fail one by one."""
         try:
             body = encode_records(records)
@@ -378,6 +380,9 @@ class FusedChain(PlainChain):
             body = b""
         if not isinstance(records, Vectors) and (not body or len(body) > self._record_bytes_max):
             branch.output = listed(branch.output)
+            if isinstance(records, Counted):
+                self._encode_counted(branch, ordinal, records)
+                return
             places = iter(enumerate(branch.output))  # records are there in the same order, with others between them
             records = [record for record in listed(records) if self._tracing.travels(branch, record, places)]
             if not records:
@@ -389,6 +394,16 @@ class FusedChain(PlainChain):
         del body
         for piece in pieces(listed(records)):
             self._put(ordinal, len(piece), encode_records(piece))
+
+    def _encode_counted(self, branch: Branch, ordinal: int, records: Counted) -> None:
+        """Encodes the keys that can be carried; any other fails once for all of its records."""
+        travels, nowhere = self._tracing.travels, iter(())
+        kept = [place for place, key in enumerate(records.keys) if travels(branch, key, nowhere)]
+        for piece in pieces(
+            Counted([records.keys[place] for place in kept], [records.counts[place] for place in kept])
+        ):
+            if piece:
+                self._put(ordinal, len(piece), encode_records(piece))
 
     def _put(self, ordinal: int, count: int, body: bytes) -> None:
         self._outputs.append((ordinal, Chunk(RECORDS, count, body, self._arrival.origin_ns)))

@@ -20,6 +20,7 @@ from operators.engine.requests import RequestStore, SharedRequestStore
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
 from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers
+from operators.kinds.registry import KINDS
 from operators.records.item_keys import item_of
 from operators.sinks.contract.refusals import RefusedRows, refusing
 from operators.sinks.contract.sink import Sink, check_writable
@@ -29,7 +30,15 @@ from operators.sinks.objects.refused_objects import RefusedObjects
 from operators.sources.source import Companion, PartitionReader, SourceContext
 from operators.stage.branch import Input
 from operators.stage.failures import Failures
-from operators.stage.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, StraightRoute, TurnRoute
+from operators.stage.routing import (
+    BroadcastRoute,
+    CountedRoute,
+    DirectRoute,
+    KeyedRoute,
+    Route,
+    StraightRoute,
+    TurnRoute,
+)
 
 CHANNELS_MAX = 1 << 16
 
@@ -196,6 +205,8 @@ class Plan:
             if len(ordinals) == 1:
                 return vector_routing.VectorDirectRoute(target, ordinals[0])
             return vector_routing.VectorTurnRoute(target, ordinals)
+        if link.edge.key_of is not None and KINDS[link.target.root.kind].counts_suffice(link.target.root):
+            return CountedRoute(target, ordinals, link.edge.key_of, self._config.key_groups)
         if link.edge.key_of is not None:
             kind = StraightRoute if len(ordinals) == 1 else KeyedRoute
             return kind(target, ordinals, link.edge.key_of, self._config.key_groups)

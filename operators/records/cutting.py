@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from causal.records.batch import encode_records
+from causal.records.rows import Counted
 from causal.records.values import encode_loosely
 from causal.records.vectors import Vectors
 
@@ -16,13 +18,13 @@ CHUNK_BYTES_TARGET = 4 << 20
 """The size of chunks into which the output of an event for a channel is cut, so that a frame always has room."""
 
 
-def pieces(records: list[Any] | Vectors) -> Iterator[list[Any] | Vectors]:
+def pieces(records: list[Any] | Counted | Vectors) -> Iterator[list[Any] | Counted | Vectors]:
     """Yields all records in order, in pieces of up to the target, or of one record that is larger by itself.
 
     Raises:
         NotCarried: MessagePack cannot carry a record unchanged.
     """
-    return _halved(records) if isinstance(records, Vectors) else _gathered(records)
+    return _gathered(records) if isinstance(records, list) else _halved(records)
 
 
 def _gathered(records: list[Any]) -> Iterator[list[Any]]:
@@ -36,12 +38,12 @@ def _gathered(records: list[Any]) -> Iterator[list[Any]]:
     yield records[first:]
 
 
-def _halved(records: Vectors) -> Iterator[Vectors]:
+def _halved(records: Counted | Vectors) -> Iterator[Counted | Vectors]:
     waiting = [records]
     while waiting:
         piece = waiting.pop()
         middle = len(piece) // 2
-        if middle and len(piece.encode()) > CHUNK_BYTES_TARGET:
+        if middle and len(encode_records(piece)) > CHUNK_BYTES_TARGET:
             waiting += [piece[middle:], piece[:middle]]
         else:
             yield piece

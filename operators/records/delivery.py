@@ -1,4 +1,4 @@
-"""Unites the chunks of one delivery to one batch: a list of records, `Rows` or `Vectors`."""
+"""Unites the chunks of one delivery to one batch: a list of records, `Rows`, `Counted` or `Vectors`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from causal.errors import OperatorFailed, invariant
 from causal.records.batch import LISTED, RECORDS, WATERMARK, Chunk, decode_rows, stamp_of
-from causal.records.rows import Rows, listed
+from causal.records.rows import Counted, Rows, listed
 from causal.records.values import NotCarried
 from causal.records.vectors import Vectors, join
 
@@ -15,10 +15,10 @@ from causal.records.vectors import Vectors, join
 def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
     """Returns (all records, smallest known origin, highest watermark) of the chunks of one delivery.
 
-    Records are a list, `Rows` or `Vectors`.
+    Records are a list, `Rows`, `Counted` or `Vectors`.
 
     Raises:
-        OperatorFailed: vectors have other columns than those before them.
+        OperatorFailed: vectors have other columns than those before them, or some records are counted and some are not.
     """
     if len(chunks) == 1 and chunks[0].kind == RECORDS:
         return decode_rows(chunks[0].body), chunks[0].origin_ns, None
@@ -29,7 +29,7 @@ def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
             pieces.append(decode_rows(chunk.body))
         elif chunk.kind == LISTED:
             # A copy: changes of the batch by an operator must not change the list of the source.
-            pieces.append(chunk.body if isinstance(chunk.body, Vectors) else list(chunk.body))
+            pieces.append(chunk.body if isinstance(chunk.body, (Vectors, Counted)) else list(chunk.body))
         else:
             invariant(chunk.kind == WATERMARK, "a chain receives only records and watermarks", kind=chunk.kind)
             stamp = stamp_of(chunk)
@@ -48,6 +48,12 @@ def _joined(pieces: list[Any]) -> Any:
             return join(pieces)
         except NotCarried as problem:
             raise OperatorFailed(f"a stream cannot be read: {problem}") from None
+    if any(isinstance(piece, Counted) for piece in pieces):
+        if not all(isinstance(piece, Counted) for piece in pieces):
+            raise OperatorFailed("a stream cannot be read: its sender counts records, and did not before")
+        return Counted(
+            [key for piece in pieces for key in piece.keys], [count for piece in pieces for count in piece.counts]
+        )
     if pieces and all(type(piece) is Rows and len(piece.columns) == len(pieces[0].columns) for piece in pieces):
         columns: list[list[Any]] = [list(column) for column in pieces[0].columns]
         for piece in pieces[1:]:

@@ -1,8 +1,9 @@
-"""Extracts keys that are one item of the record without calling the key function per record.
+"""Extracts keys that are one item of the record, or the record, without calling the key function per record.
 
-`itemgetter(1)`, `lambda row: row[1]` and `def key(row): return row[1]` all return item 1.  This is recognised by the
-code of the function, which must do nothing else.  Rows that are kept as columns have such keys already; from a list
-they are extracted in C.  Where that fails the function is called, so errors are those of the function.
+`itemgetter(1)`, `lambda row: row[1]` and `def key(row): return row[1]` all return item 1; `lambda word: word` returns
+the record.  This is recognised by the code of the function, which must do nothing else.  Rows that are kept as columns
+have such keys already; from a list they are extracted in C.  Where that fails the function is called, so errors are
+those of the function.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ _OTHER_KINDS = (
     | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 )  # fmt: skip
 
+RECORD = -1
+"""The item that is the record itself."""
+
 _Steps = list[tuple[str, object, type]]
 
 
 def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
-    """Returns the index of the item that `key_of` returns; None where it is not recognised."""
+    """Returns the index of the item that `key_of` returns, or `RECORD`; None where it is not recognised."""
     if type(key_of) is itemgetter:
         items: tuple[Any, ...] = key_of.__reduce__()[1]  # type: ignore[assignment]
         item = items[0]
@@ -48,13 +52,17 @@ def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
     if (code.co_argcount, code.co_kwonlyargcount) != (1, 0) or code.co_flags & _OTHER_KINDS:
         return None
     steps = _steps(code)
+    if steps == _template_of_record():
+        return RECORD
     return next((item for item, known in enumerate(_templates()) if steps == known), None)
 
 
 def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
-    """Returns that item of every record in a new list; the first error where a record has none."""
+    """Returns that item of every record, `RECORD` for itself, in a new list; the first error where one has none."""
     if item is None:
         return LookupError("the key is not an item")
+    if item == RECORD:
+        return list(records)
     if type(records) is Rows:
         if item < len(records.columns):
             return records.columns[item].copy()
@@ -73,6 +81,11 @@ def _steps(code: CodeType) -> _Steps:
         value = step.argval if "CONST" in step.opname or "INT" in step.opname else step.arg
         steps.append((step.opname, value, type(value)))
     return steps
+
+
+@cache
+def _template_of_record() -> _Steps:
+    return _steps((lambda record: record).__code__)
 
 
 @cache

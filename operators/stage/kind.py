@@ -15,6 +15,11 @@ def nothing(node: Node) -> None:
     """Check nothing, for a kind of which nothing more can be wrong."""
 
 
+def never(node: Node) -> bool:
+    """Return False, for a kind that looks at its records."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One method of the builder that makes an operator.
@@ -27,6 +32,7 @@ class Kind:
         takes: which form of records it works on.
         gives: the form of what it gives; None: the form that it is given.
         keeps_time: whether what it gives has its event time where what it is given has it.
+        counts_suffice: whether its stage only counts its records by key, so that their keys may come as `Counted`.
         asides: tags of its side outputs; None: whatever the user's code calls them.
     """
 
@@ -37,4 +43,5 @@ class Kind:
     takes: Literal["rows", "vectors", "either"] = "rows"
     gives: Literal["rows", "vectors"] | None = None
     keeps_time: bool = False
+    counts_suffice: Callable[[Node], bool] = never
     asides: tuple[str, ...] | None = ()

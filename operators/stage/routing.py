@@ -6,14 +6,14 @@ records are encoded at once.  Per record a keyed route costs one dict lookup and
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from operator import call
 from typing import Any, Protocol
 
-from causal.records.rows import listed
+from causal.records.rows import Counted, listed
 from operators.records.item_keys import item_of, keys_in
-from operators.records.keys import Unroutable, key_group, task_of_group
+from operators.records.keys import Unroutable, canonical_keys, key_group, task_of_group
 from operators.stage.failures import NO_KEY
 from operators.stage.stages import apply, last_index, without
 
@@ -144,11 +144,7 @@ class KeyedRoute:
             except (TypeError, Unroutable) as problem:
                 index = last_index(records, rows) + 1
                 next(rows)  # the key was taken, its record not yet
-                if isinstance(problem, Unroutable):
-                    failed(places[index], keys[index], problem)
-                else:
-                    remedy = f"{problem}; give key_by a str, a number or a tuple of these"
-                    failed(places[index], keys[index], Unroutable(remedy))
+                failed(places[index], keys[index], _remedied(problem))
 
     def drain(self) -> list[tuple[int, Any]]:
         buckets = []
@@ -157,6 +153,54 @@ class KeyedRoute:
                 buckets.append((ordinal, bucket.copy()))
                 bucket.clear()
         return buckets
+
+
+class CountedRoute(KeyedRoute):
+    """A keyed route to a reader that only counts records: of each event each key leaves once, with its count."""
+
+    def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
+        super().__init__(target, ordinals, key_of, key_groups)
+        self._counts: Counter[Any] = Counter()
+
+    def add(self, records: Any, failed: Failed) -> None:
+        keys = keys_in(records, self._item)
+        places: Sequence[int] = range(len(records))
+        if isinstance(keys, Exception):  # the function is to raise it, for each record that has none
+            keys, lost = apply(self._key_of, listed(records), lambda index, problem: failed(index, NO_KEY, problem))
+            places = without(places, lost) if lost else places
+        try:
+            counts = Counter(keys)
+            deque(map(self._appends.__getitem__, counts), maxlen=0)
+        except (TypeError, Unroutable):  # one of them has no route: found and reported one by one
+            counts = Counter(self._routable(keys, places, failed))
+        if self._counts:
+            self._counts.update(counts)
+        else:
+            self._counts = counts
+
+    def _routable(self, keys: Sequence[Any], places: Sequence[int], failed: Failed) -> Iterator[Any]:
+        for place, key in zip(places, keys, strict=True):
+            try:
+                self._appends[key]
+            except (TypeError, Unroutable) as problem:
+                failed(place, key, _remedied(problem))
+            else:
+                yield key
+
+    def drain(self) -> list[tuple[int, Any]]:
+        counts, self._counts = self._counts, Counter()
+        for key, append in zip(counts, map(self._appends.__getitem__, counts), strict=True):
+            append(key)
+        return [
+            (ordinal, Counted(canonical_keys(keys), list(map(counts.__getitem__, keys))))
+            for ordinal, keys in super().drain()
+        ]
+
+
+def _remedied(problem: TypeError | Unroutable) -> Unroutable:
+    if isinstance(problem, Unroutable):
+        return problem
+    return Unroutable(f"{problem}; give key_by a str, a number or a tuple of these")
 
 
 class StraightRoute(KeyedRoute):

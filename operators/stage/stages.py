@@ -348,7 +348,9 @@ class FlatMapStage(Stage):
         for record in rows:
             try:
                 result = fn(record)
-                if result is not None:
+                if type(result) is list:
+                    out += result
+                elif result is not None:
                     if isinstance(result, _NOT_RECORDS):
                         check_records(result, self.name)
                     out.extend(map(kept, result) if type(result) is GeneratorType else result)

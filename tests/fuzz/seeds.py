@@ -38,6 +38,7 @@ from causal.logs.deltas import DeltaWriter, pack_deltas
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Rollback, TaskRollback
 from causal.records import batch
+from causal.records.rows import Counted
 from causal.records.values import encode
 from causal.sealed import unseal
 from causal.shell.files import write_parts
@@ -88,7 +89,8 @@ def _chunks() -> list[batch.Chunk]:
 
 
 def _records() -> list[bytes]:
-    return [batch.encode_records(each) for each in ([], [1, "two"], [(1, "a"), (2, "b")], [(None,)] * 5)]
+    lists: list[list[Any]] = [[], [1, "two"], [(1, "a"), (2, "b")], [(None,)] * 5]
+    return [*map(batch.encode_records, lists), batch.encode_records(Counted(["a", (1, "b")], [3, 1]))]
 
 
 def _determinants() -> list[bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import chain, groupby
 from operator import itemgetter
@@ -49,6 +49,13 @@ class Contents(ABC):
         self._operator = operator
         self._keyed = keyed
         self._failures = failures
+
+    def add_counted(self, counts: Mapping[Pair, int]) -> None:
+        """Counts so many records more in each window, where they are only counted."""
+        self.table.touch(counts)
+        values = self.values
+        for pair, count in counts.items():
+            values[pair] = values.get(pair, 0) + count
 
     def add(
         self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int] | None = None
@@ -165,12 +172,11 @@ class Accumulated(Contents):
         self.shares = keeps_records(aggregate)
 
     def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+        if self._counts:
+            self.add_counted(Counter(pairs))
+            return
         self.table.touch(distinct)
         values = self.values
-        if self._counts:
-            for pair, count in Counter(pairs).items():
-                values[pair] = values.get(pair, 0) + count
-            return
         add, initial, get, rest = self._aggregate.add, self._aggregate.initial, values.get, iter(rows)
         for pair, record in zip(pairs, rest, strict=True):
             try:

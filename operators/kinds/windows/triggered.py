@@ -9,12 +9,13 @@ where no judgement can fire, all of a batch are put at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NoReturn
 
 from causal.errors import CausalError
 from causal.ports import Services
+from causal.records.rows import Counted
 from operators.graph import ORDERED, Node, time_of_inputs
 from operators.kinds.windows.assigners import Global, Sliding
 from operators.kinds.windows.panes import PaneStage
@@ -34,6 +35,8 @@ from operators.state.slots import PairTable
 _UNSEEN, _WAKE, _BEGUN, _SEEN, _STATE = range(5)
 _ALWAYS_NS = -(1 << 62)
 """A wake time below every event time: the trigger is called at the first time that is known."""
+_ONLY = 0
+"""The start of the one window of a key that `Global` gives."""
 _Entry = list[Any]
 
 
@@ -68,8 +71,15 @@ class TriggeredStage(PaneStage):
 
     # Records.
 
-    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
         """Each record advances event time where records come in order, so that watermarks do not matter."""
+        if isinstance(records, Counted):
+            counts: Counter[Pair] = Counter()
+            for key, count in zip(keys or (), records.counts, strict=True):
+                counts[key, _ONLY] += count
+            self._contents.add_counted(counts)
+            self._came(counts)
+            return []
         if self._in_order is None:
             return super().run(records, keys)
         times, lost = times_of(
@@ -112,9 +122,12 @@ class TriggeredStage(PaneStage):
 
     def _absorb_at_once(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int]) -> None:
         """Puts rows into windows that no record causes to be emitted."""
-        counts = Counter(pairs)
-        self._table.touch(counts)
         self._contents.add(pairs, rows, self._failed_in(places, rows), places)
+        self._came(Counter(pairs))
+
+    def _came(self, counts: Mapping[Pair, int]) -> None:
+        """Notes so many records in each window, none of which causes it to be emitted."""
+        self._table.touch(counts)
         for pair, count in counts.items():
             entry = self._entries.get(pair)
             known = entry is not None

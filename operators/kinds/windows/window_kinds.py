@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from causal.errors import PipelineError
 from operators.graph import Node, time_of_inputs, watermarked
-from operators.kinds.windows.aggregates import Aggregate
+from operators.kinds.windows.aggregates import Aggregate, Count
 from operators.kinds.windows.assigners import CountWindow, Global, Session, Tumbling
 from operators.kinds.windows.clock_panes import ClockPaneStage, ClockSliceStage
 from operators.kinds.windows.counting import CountWindowStage
@@ -47,6 +47,14 @@ def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
     return ClockPaneStage if by_clock else PaneStage
 
 
+def _counts(node: Node) -> bool:
+    """Returns whether a window only counts its records: what it emits does not depend on when they came."""
+    assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
+    at_end = trigger is None or type(trigger) is AtEnd
+    plain = not node.vectors and node.options.get("delivery") is None
+    return isinstance(assigner, Global) and type(subject) is Count and at_end and plain
+
+
 def _check(node: Node) -> None:
     assigner, trigger = node.options["assigner"], node.options["trigger"]
     if isinstance(assigner, (CountWindow, Global)):
@@ -72,4 +80,4 @@ def _check(node: Node) -> None:
         )
 
 
-KINDS = {"window": Kind(_stage, keyed="allowed", check=_check, takes="either", asides=(LATE,))}
+KINDS = {"window": Kind(_stage, keyed="allowed", check=_check, takes="either", asides=(LATE,), counts_suffice=_counts)}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.records.rows import Rows
-from operators.records.item_keys import item_of, keys_in
+from operators.records.item_keys import RECORD, item_of, keys_in
 from tests.unit.operators.scene import chain_of, give, planned
 
 PLACE = 1
@@ -61,7 +61,7 @@ def closure_over(item: int) -> Callable[[Any], Any]:
         (lambda row: row[-1], None),
         (lambda row: row["0"], None),
         (lambda row: row[0][0], None),
-        (lambda row: row, None),
+        (lambda row: row, RECORD),
         (lambda *row: row[0], None),
         (lambda row: PLACE[0], None),  # type: ignore[index]
         (by_a_global, None),
