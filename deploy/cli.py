@@ -1,4 +1,4 @@
-"""The `causal` command: plan, run, agent, probe, hosts, drain, keys, status, logs, kill, savepoint, state.
+"""The `causal` command: plan, run, agent, probe, hosts, drain, keys, status, logs, kill, savepoint, state, ui.
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
 error says what and where, never a traceback.
@@ -36,6 +36,7 @@ from deploy.report import kills_missed, report, summary, write_report
 from deploy.savepoints import savepoint
 from deploy.spark import options
 from deploy.status import latest, status
+from deploy.ui import dashboard
 from deploy.upgrading import begin_from, beginning, change, present, roll_back, to_roll_back
 from operators.builder.advice import advice
 from operators.builder.loading import load
@@ -151,6 +152,8 @@ def parser() -> argparse.ArgumentParser:
     querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
     querying.add_argument("--json", action="store_true", help="as JSON")
     querying.set_defaults(act=state)
+
+    dashboard.add_parser(commands)
     return parser
 
 

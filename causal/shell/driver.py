@@ -21,6 +21,8 @@ from causal.task.task import TaskProtocol
 
 TURNS_PER_POLL = 8
 WAIT_MS_MAX = 1000
+REST_NS_MIN = 20_000
+"""A shorter rest counts as work: it costs about as much to find out what it waited for."""
 
 
 @runtime_checkable
@@ -71,6 +73,8 @@ class TaskDriver:
         peers = Peers(transport, disk, stores, readers, self._asking, self._store_calls, report, monotonic_ns)
         self._performer = Performer(task, run, peers, self._handled)
         self._turn_ns = 0
+        self._began_ns = monotonic_ns()
+        self._blocked_ns = self._idle_ns = 0
 
     def start(self) -> None:
         self.feed(Started())
@@ -82,8 +86,13 @@ class TaskDriver:
     def _handled(self, event: Event) -> list[Effect]:
         return self.task.handle(event, monotonic_ns())
 
-    def work(self, ready: dict[Any, int]) -> None:
-        """Performs one round: frames that have arrived, answers of the disk, due reads, then some turns."""
+    def work(self, ready: dict[Any, int], rested_ns: int = 0) -> None:
+        """Performs one round: frames that have arrived, answers of the disk, due reads, then some turns.
+
+        Args:
+            rested_ns: how long the loop has slept before it.
+        """
+        self._note_rest(rested_ns)
         for link, parts in self._transport.receive(ready):
             self.feed(FrameReceived(link, parts))
         if self._disk.wake in ready:
@@ -136,12 +145,28 @@ class TaskDriver:
             "latency_ms_max": self._performer.latencies.max_ms,
             "checkpoint_ms": self._performer.checkpoint_ms,
             "snapshot_bytes": self._disk.snapshot_bytes,
+            **self._shares(),
             "refused_rows": sum(getattr(store, "refused", 0) for store in self._stores.values()),
             "undeliverable_frames": self._transport.undeliverable,
             **self._staged_counters(),
             **self._source_counters(),
             **self._asking.counters(),
         }
+
+    def _note_rest(self, rested_ns: int) -> None:
+        """Counts the sleep of the loop: blocked, if a neighbour or a store has to take something first."""
+        if rested_ns < REST_NS_MIN:
+            return
+        if self._performer.waiting or self.task.full:
+            self._blocked_ns += rested_ns
+        else:
+            self._idle_ns += rested_ns
+
+    def _shares(self) -> dict[str, float]:
+        """Returns the seconds since the task began in which it worked, was blocked, and had nothing to do."""
+        busy_ns = max(0, monotonic_ns() - self._began_ns - self._blocked_ns - self._idle_ns)
+        seconds = {"busy_s": busy_ns, "blocked_s": self._blocked_ns, "idle_s": self._idle_ns}
+        return {name: round(spent_ns / 1e9, 3) for name, spent_ns in seconds.items()}
 
     def _staged_counters(self) -> dict[str, int]:
         """Returns the rows that wait for their checkpoint, if stores stage rows."""

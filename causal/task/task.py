@@ -323,7 +323,7 @@ class TaskProtocol:
         if self.recovery.state in PERFORMS:
             # What an event has made leaves with its turn; the state is encoded in turns between, never before it.
             checkpointing = execution.checkpointing
-            performed = not checkpointing.encodes_next and not self._full()
+            performed = not checkpointing.encodes_next and not self.full
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
             more = checkpointing.encodes_next or (performed and execution.may_continue)
             if performed:
@@ -344,7 +344,8 @@ class TaskProtocol:
             effects.append(Phase("first_output"))
         return effects
 
-    def _full(self) -> bool:
+    @property
+    def full(self) -> bool:
         """Returns whether the task must wait: a connected peer is slow, or the in-flight log is over its bounds."""
         return any(o.congested for o in self.channels.downstream.values()) or self._spilling.over_bounds()
 
@@ -354,7 +355,7 @@ class TaskProtocol:
             return None
         due = [self.exchange.next_deadline_ns(), self.flushing.next_deadline_ns(now_ns)]
         live = self.recovery.state is State.RUNNING and not self.finished and not self.execution.standing
-        live = live and not self._full()
+        live = live and not self.full
         timer_ns = self.execution.chain.next_timer_ns() if live else None
         if timer_ns is not None:
             due.append(now_ns + max(0, timer_ns - self._live.wall_ns()))

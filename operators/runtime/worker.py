@@ -478,7 +478,7 @@ class Worker:
             self.handle(Tick())
             wait_ms = self.driver.wait_ms() if self.driver is not None else 1000
             until_beat_ms = max(0, (member.beat_due_ns - monotonic_ns()) // 1_000_000)
-            work.rest()
+            rest_ns = work.rest()
             ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
             work.turn(monotonic_ns())
             if self.control in ready:
@@ -488,7 +488,7 @@ class Worker:
             if self.later:
                 self._catch_up()
             if self.driver is not None:
-                self.driver.work(ready)
+                self.driver.work(ready, work.began_ns - rest_ns)
             elif ready:
                 for _ in self.transport.receive(ready):
                     pass  # no task is here: upstream sends HELLO again

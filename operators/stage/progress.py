@@ -63,9 +63,10 @@ class Work:
         self.step += 1
         self.began_ns, self.events = now_ns, RUNNING.events
 
-    def rest(self) -> None:
-        """Note that nothing is under way."""
+    def rest(self) -> int:
+        """Note that nothing is under way, and return the time."""
         self.kind = ""
+        return monotonic_ns()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class RecoveryRecord:
     """The reason for a rollback; empty for another recovery."""
     withdrawn: int = 0
     """The number of visible rows that were withdrawn."""
+    cause: str = ""
+    """The reason for which the supervisor killed the process; empty for one that ended by itself."""
 
     def shown(self) -> dict[str, Any]:
         """The recovery as the report has it."""
@@ -65,6 +67,7 @@ class RecoveryRecord:
             "first_output_ms": after(self.first_output_ns),
             "live_ms": after(self.live_ns),
             "why": self.why,
+            "cause": self.cause,
             "withdrawn": self.withdrawn,
         }
 
@@ -74,15 +77,16 @@ class Timeline:
 
     def __init__(self) -> None:
         self._recoveries: list[RecoveryRecord] = []
+        self._killing: dict[str, str] = {}
+        """Process → the reason for which it is killed, until it is gone."""
 
     def apply(self, record: Record) -> None:
         """Applies one decision; kinds that do not concern recoveries change nothing."""
         kind = record["kind"]
-        if kind == "gone" and record["task"] and record["recover"]:
-            self._recoveries.append(
-                RecoveryRecord(record["task"], record["incarnation"] + 1, record["since_ns"], record["detected_ns"])
-            )
-            del self._recoveries[:-KEPT]
+        if kind == "killing":
+            self._killing[record["slot"]] = record["why"]
+        elif kind == "gone":
+            self._gone(record)
         elif kind == "promoted":
             recovery = self.of(record["task"], record["incarnation"])
             if recovery is not None:
@@ -91,6 +95,16 @@ class Timeline:
             self._rolled_back(record)
         elif kind == "phase":
             self._phase(record)
+
+    def _gone(self, record: Record) -> None:
+        cause = "host lost" if record.get("host_lost") else self._killing.pop(record["slot"], "")
+        if record["task"] and record["recover"]:
+            self._recoveries.append(
+                RecoveryRecord(
+                    record["task"], record["incarnation"] + 1, record["since_ns"], record["detected_ns"], cause=cause
+                )
+            )
+            del self._recoveries[:-KEPT]
 
     def _rolled_back(self, record: Record) -> None:
         """Starts a recovery of each task; one under way begins again and keeps its moment of failure."""

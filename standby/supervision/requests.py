@@ -66,8 +66,20 @@ def _serving(supervision: Supervision, task: object) -> WorkerEntry | str:
     return slot
 
 
+def _waiting(supervision: Supervision, name: object) -> WorkerEntry | str:
+    """The standby of that name, or the reason for which there is none."""
+    slot = supervision.roster.slots.get(str(name))
+    if slot is None or slot.state is not WorkerState.IDLE or supervision.ended is not None:
+        return f"{name} is no standby at the moment"
+    return slot
+
+
 def _kill(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    slot = _serving(supervision, arguments.get("task"))
+    """Kills the process of a task, or a standby."""
+    if "standby" in arguments:
+        slot = _waiting(supervision, arguments["standby"])
+    else:
+        slot = _serving(supervision, arguments.get("task"))
     if isinstance(slot, str):
         return _refused(slot)
     supervision.inject(slot)

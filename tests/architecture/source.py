@@ -12,6 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("causal", "operators", "standby", "deploy")
 PURE = (
     "causal",
+    "deploy.ui.admission",
+    "deploy.ui.layers",
+    "deploy.ui.meter",
+    "deploy.ui.models",
     "standby.leadership",
     "standby.supervision",
     "operators.graph",

@@ -1,0 +1,75 @@
+"""Failures on request: kills a task, a standby, the agent or the supervisor of a job, as `kill -9` would.
+
+Tasks and standbys are killed by the supervisor, wherever they run; supervisor and agent only on this machine, after
+their command line has shown that they are those of this job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+from causal.errors import PipelineError, Unavailable
+from deploy.hints import check_led_here, not_running
+from deploy.jobdirectory import running
+from standby.control import ask
+from standby.host.processes import open_process, send_signal, start_time
+
+ANSWER_S = 5.0
+SERVERS = {"supervisor": "standby.daemon", "agent": "standby.agent"}
+_one_at_a_time = threading.Lock()
+"""A client of the supervisor has the identity of its process."""
+
+
+def broken(job: Path, kind: str, name: str) -> str:
+    """Kills one process of the job and returns a sentence about it.
+
+    Args:
+        kind: `task`, `standby`, `agent` or `supervisor`.
+        name: of the task, or the slot of the standby.
+
+    Raises:
+        PipelineError: the job does not run, or has no such process.
+        Unavailable: the supervisor does not answer.
+    """
+    if not running(job) or not (job / "runtime").exists():
+        raise PipelineError(not_running(job))
+    if kind in SERVERS:
+        return _server_killed(job, kind)
+    if kind not in ("task", "standby"):
+        raise PipelineError(f"there is no {kind!r:.40} to kill; give task, standby, agent or supervisor")
+    check_led_here(job)
+    with _one_at_a_time:
+        answer = ask((job / "runtime").read_text().strip(), "kill", {kind: name}, ANSWER_S)
+    if answer is None:
+        raise Unavailable("the supervisor does not answer; it may have been killed, try again in a moment")
+    if not answer.get("ok"):
+        raise PipelineError(str(answer.get("error")))
+    return f"killed {kind} {name} (process {answer['pid']})"
+
+
+def _server_killed(job: Path, kind: str) -> str:
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and _is_server(int(entry), job, kind):
+            pid = int(entry)
+            started = start_time(pid)
+            pidfd = open_process(pid, started) if started is not None else None
+            if pidfd is None:
+                continue
+            try:
+                if _is_server(pid, job, kind):  # the same process as the one that is open now
+                    send_signal(pidfd, signal.SIGKILL)
+                    return f"killed the {kind} (process {pid})"
+            finally:
+                os.close(pidfd)
+    raise PipelineError(f"there is no {kind} of this job on this machine at the moment")
+
+
+def _is_server(pid: int, job: Path, kind: str) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # it has ended, or belongs to another user
+        return False
+    return SERVERS[kind] in command and str(job) in command

@@ -1,0 +1,88 @@
+"""`causal ui`: serves the dashboard of one job on 127.0.0.1 until it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from deploy.jobdirectory import ROOT, find_job, holds_job
+from deploy.ui.observed import ObservedJob, checked
+
+EXTRA = "ui"
+PORT = 8790
+"""The port without `--port`; if it is in use, any other."""
+ADDRESS = "127.0.0.1"
+CONNECTIONS_MAX = 64
+KEEP_S = 15
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of `causal`."""
+    showing = commands.add_parser("ui", help="show a job in the browser, also one that has ended")
+    showing.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
+    showing.add_argument("--state-dir", metavar="DIR", help="the job's directory")
+    showing.add_argument("--port", type=_port, metavar="N", help=f"on 127.0.0.1; default: {PORT}, or a free one")
+    showing.add_argument("--no-break", action="store_true", help="the page has no buttons that kill processes")
+    showing.set_defaults(act=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command until it is interrupted.
+
+    Raises:
+        PipelineError: there is no such job, it cannot be shown, or the port is in use.
+    """
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise PipelineError(f"the dashboard needs a web server; run: pip install 'causal-streams[{EXTRA}]'")
+    job = _job(arguments.job, arguments.state_dir)
+    checked(job)
+    listening = _bound(arguments.port)
+    token = secrets.token_urlsafe(18)
+    port = listening.getsockname()[1]
+    print(f"{job.name}: http://{ADDRESS}:{port}/#{token}", flush=True)
+    import uvicorn
+
+    from deploy.ui.pages import application
+
+    config = uvicorn.Config(
+        application(ObservedJob(job, not arguments.no_break), token), log_config=None, access_log=False,
+        lifespan="off", ws="none", http="h11", loop="asyncio", limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_S, timeout_graceful_shutdown=1, server_header=False, date_header=False,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[listening])
+    return 0
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to 65535")
+    return int(text)
+
+
+def _job(job: str | None, state_dir: str | None) -> Path:
+    """The job's directory, named by itself, by a name under `.causal`, or not at all."""
+    if job is not None and state_dir is not None:
+        raise PipelineError("give JOB or --state-dir, not both")
+    if job is not None and (holds_job(Path(job)) or not holds_job(ROOT / job)):
+        return find_job(None, job)
+    return find_job(job, state_dir)
+
+
+def _bound(port: int | None) -> socket.socket:
+    """A socket that listens on the loopback interface.
+
+    Raises:
+        PipelineError: the port that was asked for is in use.
+    """
+    for tried in (PORT, 0) if port is None else (port,):
+        try:
+            return socket.create_server((ADDRESS, tried))
+        except OSError as problem:
+            reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
+    raise PipelineError(f"--port {port} cannot be used: {reason}; give another")

@@ -1,0 +1,71 @@
+"""Places of operators in a drawing of the graph: layers by the longest way from a source: pure.
+
+An edge over several layers gets a place in each one between, so that it passes beside the boxes.  Inside a layer
+everything goes to the mean place of its neighbours (barycentre), which removes most crossings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+ROUNDS = 4
+
+Edge = tuple[str, str]
+Place = tuple[int, int]
+_Node = str | tuple[Edge, int]
+"""An operator, or an edge where it passes a layer."""
+
+
+class Layers(NamedTuple):
+    """A layout.
+
+    Attributes:
+        places: name → (layer, row).
+        ways: edge → the places that it passes between its ends.
+    """
+
+    places: dict[str, Place]
+    ways: dict[Edge, list[Place]]
+
+
+def placed(names: Sequence[str], edges: Sequence[Edge]) -> Layers:
+    """The layout of a graph.
+
+    Args:
+        names: in topological order.
+        edges: each once, from an earlier to a later name.
+    """
+    depth: dict[str, int] = dict.fromkeys(names, 0)
+    for name in names:
+        depth[name] = max((depth[source] + 1 for source, target in edges if target == name), default=0)
+    before: dict[_Node, list[_Node]] = {name: [] for name in names}
+    after: dict[_Node, list[_Node]] = {name: [] for name in names}
+    rows: list[list[_Node]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for name in names:
+        rows[depth[name]].append(name)
+    for edge in edges:
+        passed = [(edge, layer) for layer in range(depth[edge[0]] + 1, depth[edge[1]])]
+        way: list[_Node] = [edge[0], *passed, edge[1]]
+        for node in passed:
+            rows[node[1]].append(node)
+        for one, other in zip(way, way[1:]):
+            after.setdefault(one, []).append(other)
+            before.setdefault(other, []).append(one)
+    for number in range(ROUNDS):
+        neighbours = after if number % 2 else before
+        for row in reversed(rows) if number % 2 else rows:
+            _settle(row, rows, neighbours)
+    at = {node: (layer, place) for layer, row in enumerate(rows) for place, node in enumerate(row)}
+    ways = {edge: [at[edge, layer] for layer in range(depth[edge[0]] + 1, depth[edge[1]])] for edge in edges}
+    return Layers({name: at[name] for name in names}, ways)
+
+
+def _settle(row: list[_Node], rows: Sequence[Sequence[_Node]], neighbours: Mapping[_Node, Sequence[_Node]]) -> None:
+    """Sorts a layer by the mean place of each one's neighbours; what has none stays where it is."""
+    place = {node: (at + 0.5) / len(other) for other in rows for at, node in enumerate(other)}
+    middles = {}
+    for node in row:
+        others = neighbours.get(node, ())
+        middles[node] = sum(place[other] for other in others) / len(others) if others else place[node]
+    row.sort(key=lambda node: middles[node])

@@ -1,0 +1,82 @@
+"""Rates and shares of time from the views of a job, of which each one has totals only: pure.
+
+A rate is taken over the last two seconds of the job's own clock, so it neither jumps with each view nor depends on how
+often a browser asks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+View = Mapping[str, Any]
+
+WINDOW_NS = 2_000_000_000
+HISTORY_MAX = 600
+"""The number of points of the chart: five minutes."""
+COUNTED = ("records_in", "records_out", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s")
+TIMES = ("busy_s", "blocked_s", "idle_s")
+
+Totals = dict[str, dict[str, float]]
+
+
+class Meter:
+    """The latest views of one job."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, Totals]] = deque()
+        self._run = ""
+        self.history: deque[tuple[float, float, float]] = deque(maxlen=HISTORY_MAX)
+        """(seconds of the job's clock, records/s in, rows/s out)."""
+
+    def take(self, view: View) -> None:
+        """Takes a view, unless it is the one before; views of another run begin afresh."""
+        at_ns = view["at_ns"]
+        if view["run"] != self._run or (self._samples and at_ns < self._samples[-1][0]):
+            self._run = view["run"]
+            self._samples.clear()
+            self.history.clear()
+        if self._samples and at_ns == self._samples[-1][0]:
+            return
+        self._samples.append((at_ns, {task["task"]: _totals(task["figures"]) for task in view["tasks"]}))
+        while len(self._samples) > 2 and at_ns - self._samples[1][0] >= WINDOW_NS:
+            self._samples.popleft()
+        if len(self._samples) > 1:
+            entered = sum(self.rates(task["task"]).get("records_in", 0) for task in view["tasks"] if task["source"])
+            written = sum(self.rates(task["task"]).get("records_out", 0) for task in view["tasks"] if task["sink"])
+            self.history.append((at_ns / 1e9, round(entered, 1), round(written, 1)))
+
+    def rates(self, task: str) -> dict[str, float]:
+        """Figure → its growth per second, lately; `to N` for bytes to task number N; empty before there are two views.
+
+        A task that recovers may report less than before: that is no negative rate.
+        """
+        if len(self._samples) < 2:
+            return {}
+        (since_ns, first), (at_ns, last) = self._samples[0], self._samples[-1]
+        before, now = first.get(task, {}), last.get(task, {})
+        seconds = (at_ns - since_ns) / 1e9
+        return {name: max(0.0, value - before.get(name, value)) / seconds for name, value in now.items()}
+
+
+def averages(figures: Mapping[str, Any], seconds: float | None) -> dict[str, float]:
+    """The same as `Meter.rates` over a whole run, for a job that has ended."""
+    return {name: value / seconds for name, value in _totals(figures).items()} if seconds else {}
+
+
+def shares(spent: Mapping[str, float]) -> dict[str, float] | None:
+    """The shares of time that a task was busy and blocked; None where nothing is known.
+
+    Args:
+        spent: seconds, or seconds per second, by `TIMES`.
+    """
+    total = sum(spent.get(name, 0.0) for name in TIMES)
+    if total <= 0:
+        return None
+    return {name.removesuffix("_s"): round(spent.get(name, 0.0) / total, 4) for name in TIMES}
+
+
+def _totals(figures: Mapping[str, Any]) -> dict[str, float]:
+    totals = {name: float(figures[name]) for name in COUNTED if name in figures}
+    return {**totals, **{f"to {index}": float(count) for index, count in figures.get("sent_bytes_to", {}).items()}}

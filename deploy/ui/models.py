@@ -1,0 +1,377 @@
+"""The model of the page, computed from a job's settings, its graph and the supervisor's view: pure.
+
+Everything is JSON-ready, and nothing is shown as running that is not: a view outlives the job that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from causal.config import JobConfig
+from causal.ids import OUTSIDE
+from causal.task.activity import sentence
+from causal.topology import FULL_DEPTH, Topology
+from deploy.report import active_s, before, counts, merged_buckets, percentile_ms, throughput_rps, total
+from deploy.ui.layers import placed
+from deploy.ui.meter import Meter, averages, shares
+
+View = Mapping[str, Any]
+
+PHASES = ("detected", "promoted", "collected", "live")
+"""The ends of the phases of a recovery, in their order; the first begins with the failure."""
+SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
+HIDDEN = "•••"
+TEXT_MAX = 2000
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The content of a job's directory at one moment.
+
+    Attributes:
+        view: the supervisor's latest view; None before there is one.
+        alive: whether a `causal run` holds the job.
+        age_s: of the view.
+        snapshots: task → bytes of its state in the last complete checkpoint.
+        edited: files of the code that have changed since the start.
+    """
+
+    config: JobConfig
+    topology: Topology
+    view: View | None
+    alive: bool
+    age_s: float
+    snapshots: Mapping[str, int]
+    edited: Sequence[str] = ()
+
+
+def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
+    """The whole model of a job.
+
+    Args:
+        breaks: whether the page may kill processes.
+    """
+    view, config = facts.view, facts.config
+    model: dict[str, Any] = {
+        "job": config.name,
+        "run": config.run,
+        "pipeline": config.pipeline,
+        "alive": facts.alive,
+        "age_s": round(facts.age_s, 1),
+        "settings": settings(config),
+        "edited": list(facts.edited),
+        "operators": sorted({name for task in facts.topology.tasks for name in task.operators}),
+    }
+    if view is None:
+        state = "starting" if facts.alive else "down"
+        return {**model, "state": state, "says": _says(facts), "present": False, "breaks": False, "tasks": []}
+    present = facts.alive and not view["ended"]
+    seconds = active_s(view)
+    rates = {
+        task["task"]: meter.rates(task["task"]) if present else averages(task["figures"], seconds)
+        for task in view["tasks"]
+    }
+    tasks = [_task(facts, task, rates[task["task"]], present) for task in view["tasks"]]
+    return {
+        **model,
+        "present": present,
+        "breaks": present and breaks,
+        "state": state_of(facts),
+        "says": _says(facts),
+        "guarantee": view["guarantee"],
+        "sharing_depth": "full" if view["sharing_depth"] >= FULL_DEPTH else view["sharing_depth"],
+        "standbys": view["standbys"],
+        "totals": _totals(view, meter, present),
+        "history": [[round(at_s - view["at_ns"] / 1e9, 1), *rates] for at_s, *rates in meter.history],
+        "tasks": tasks,
+        "graph": graph(facts.topology, {task["task"]: task for task in tasks}, rates),
+        "processes": [_process(process, view["at_ns"]) for process in view["processes"]] if present else [],
+        "recoveries": recoveries(view),
+        "checkpoints": checkpoints(facts),
+        "counts": counts(view),
+        "hosts": list(view["hosts"]),
+        "host_losses": list(view["host_losses"]),
+        "problems": _problems(view) if present else [],
+    }
+
+
+def state_of(facts: Facts) -> str:
+    """The state of the job in one word."""
+    view = facts.view
+    if view is not None and view["ended"]:
+        return "failed" if view["ended"]["status"] else "finished"
+    if view is None or not facts.alive:
+        return "starting" if facts.alive else "down"
+    return str(view["state"])
+
+
+def _says(facts: Facts) -> str:
+    """One sentence below the job's name."""
+    view = facts.view
+    if view is None:
+        if facts.alive:
+            return "The job has not come up yet."
+        return "The job did not come up; causal logs shows why."
+    if view["ended"]:
+        reason = view["ended"]["reason"]
+        return _cut(f"Ended with status {view['ended']['status']}: {reason or 'finished'}.")
+    if not facts.alive:
+        return "Not running: it was interrupted, or causal run was killed. This is what its supervisor wrote last."
+    return ""
+
+
+def _problems(view: View) -> list[str]:
+    """Lines about what the job waits for."""
+    lines = [
+        f"No host has room for a {title} of {', '.join(view[name])}."
+        for title, name in (("process", "without_process"), ("standby", "without_standby"))
+        if view[name] and view["hosts"]
+    ]
+    for task in view["tasks"]:
+        if task.get("waiting"):
+            lines.append(f"{task['task']} waits for its store: {task['waiting']['reason']}")
+    for name, text in (
+        ("decisions_wait", "Decisions wait for the shared store"),
+        ("store_problem", "Old snapshots stay in the shared store"),
+    ):
+        if view.get(name):
+            lines.append(f"{text}: {view[name]}")
+    return [_cut(line) for line in lines]
+
+
+def _totals(view: View, meter: Meter, present: bool) -> dict[str, Any]:
+    buckets = merged_buckets(task for task in view["tasks"] if task["sink"])
+    newest = meter.history[-1] if meter.history and present else None
+    return {
+        "records_in": total(view, "records_in", "source"),
+        "records_out": total(view, "records_out", "sink"),
+        "records_in_before": before(view, "records_in", "source"),
+        "rate_in": newest[1] if newest else None,
+        "rate_out": newest[2] if newest else None,
+        "throughput_rps": throughput_rps(view),
+        "active_s": active_s(view),
+        "p50_ms": percentile_ms(buckets, 0.5),
+        "p99_ms": percentile_ms(buckets, 0.99),
+        "checkpoints": view["checkpoint"]["count"],
+        "recoveries": len(view["recoveries"]),
+        "refused": total(view, "refused_rows"),
+        "withdrawn": total(view, "withdrawn_rows"),
+        "determinant_bytes": sum(sum(t["figures"].get("determinant_bytes", {}).values()) for t in view["tasks"]),
+    }
+
+
+# Tasks and the graph.
+
+
+def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -> dict[str, Any]:
+    figures, view = task["figures"], facts.view or {}
+    known = facts.topology.named(task["task"])
+    state = task["state"] if present or task["state"] == "finished" else "down"
+    buckets = merged_buckets([task])
+    doing = sentence(task["doing"], view["at_ns"]) if present and task.get("doing") else ""
+    return {
+        "task": task["task"],
+        "operators": list(known.operators) if known is not None else [],
+        "kind": "source" if task["source"] else "sink" if task["sink"] else "operator",
+        "state": state,
+        "host": task["host"],
+        "slot": task["slot"],
+        "pid": task["pid"] if present else None,
+        "incarnation": task["incarnation"],
+        "epoch": task.get("epoch"),
+        "standbys": list(task["standbys"]) if present else [],
+        "shares": shares(rates),
+        "rate": _rate(task, rates),
+        "bytes_rate": rates.get("sent_bytes"),
+        "records_in": figures.get("records_in", 0) if task["source"] else figures.get("delivered_elements", 0),
+        "records_out": figures.get("records_out") if task["sink"] else None,
+        "p50_ms": percentile_ms(buckets, 0.5),
+        "p99_ms": percentile_ms(buckets, 0.99),
+        "queued_bytes": figures.get("queued_bytes", 0) if present else None,
+        "inflight_bytes": figures.get("inflight_bytes", 0) + figures.get("inflight_disk_bytes", 0),
+        "log_bytes": figures.get("log_bytes", 0),
+        "determinant_bytes": dict(figures.get("determinant_bytes", {})),
+        "snapshot_bytes": facts.snapshots.get(task["task"]),
+        "checkpoint_ms": figures.get("checkpoint_ms"),
+        "replayed": figures.get("replayed_elements", 0),
+        "staged_rows": figures.get("staged_rows", 0),
+        "doing": _cut(doing),
+    }
+
+
+def _rate(task: View, rates: Mapping[str, float]) -> float | None:
+    """Records per second: those that a source reads, that a sink writes, or that reach an operator."""
+    name = "records_in" if task["source"] else "records_out" if task["sink"] else "delivered_elements"
+    return rates.get(name)
+
+
+def _process(process: View, at_ns: int) -> dict[str, Any]:
+    doing = sentence(process["doing"], at_ns) if process.get("doing") else ""
+    return {**{name: process[name] for name in ("slot", "pid", "state", "host", "task", "standby_of")}, "doing": doing}
+
+
+def graph(
+    topology: Topology, tasks: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """Nodes, one for each operator that has tasks of its own, and edges with their bytes per second."""
+    group_of = [task.name.rpartition("/")[0] or task.name for task in topology.tasks]
+    names = list(dict.fromkeys(group_of))
+    flows: dict[tuple[str, str], float] = {}
+    for channel in topology.channels:
+        if OUTSIDE not in (channel.source, channel.target):
+            edge = (group_of[channel.source], group_of[channel.target])
+            sent = rates.get(topology.tasks[channel.source].name, {}).get(f"to {channel.target}", 0.0)
+            flows[edge] = flows.get(edge, 0.0) + sent
+    places, ways = placed(names, list(flows))
+    nodes = []
+    for name in names:
+        members = [task for task, group in zip(topology.tasks, group_of, strict=True) if group == name]
+        shown = [tasks[task.name] for task in members if task.name in tasks]
+        nodes.append(
+            {
+                "name": name,
+                "layer": places[name][0],
+                "row": places[name][1],
+                "kind": shown[0]["kind"] if shown else "operator",
+                "operators": list(members[0].operators),
+                "tasks": [task.name for task in members],
+                "rate": _sum(task["rate"] for task in shown),
+            }
+        )
+    return {
+        "nodes": nodes,
+        "edges": [
+            {"source": edge[0], "target": edge[1], "bytes_rate": round(rate), "way": ways[edge]}
+            for edge, rate in flows.items()
+        ],
+    }
+
+
+def _sum(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known), 1) if known else None
+
+
+# Recoveries and checkpoints.
+
+
+def recoveries(view: View) -> list[dict[str, Any]]:
+    """Failures, newest first: tasks whose recoveries overlap are one failure, with the phases of each in ms."""
+    failures: list[dict[str, Any]] = []
+    began_ns = view["first_record_ns"]
+    for recovery in sorted(view["recoveries"], key=lambda each: each.get("since_ns", 0)):
+        since_ns = recovery.get("since_ns", 0)
+        if not failures or since_ns > failures[-1]["until_ns"]:
+            at_s = round((since_ns - began_ns) / 1e9, 3) if began_ns is not None else None
+            ago_s = round(max(0, view["at_ns"] - since_ns) / 1e9, 1)
+            failures.append({"since_ns": since_ns, "until_ns": since_ns, "at_s": at_s, "ago_s": ago_s, "tasks": []})
+        failure = failures[-1]
+        failure["until_ns"] = max(failure["until_ns"], since_ns + int(1e6 * (last_ms(recovery) or 0)))
+        failure["tasks"].append(_recovery(recovery, since_ns - failure["since_ns"]))
+    for failure in failures:
+        failure["took_ms"] = round((failure["until_ns"] - failure["since_ns"]) / 1e6, 1)
+        failure["live"] = all(task["live"] for task in failure["tasks"])
+    return failures[::-1]
+
+
+def last_ms(recovery: View) -> float | None:
+    """The end of the last phase that a recovery has reached."""
+    return max((recovery[f"{phase}_ms"] for phase in PHASES if recovery[f"{phase}_ms"] is not None), default=None)
+
+
+def _recovery(recovery: View, offset_ns: int) -> dict[str, Any]:
+    phases, begun_ms = [], 0.0
+    for phase in PHASES:
+        end_ms = recovery[f"{phase}_ms"]
+        if end_ms is not None:
+            phases.append({"phase": phase, "from_ms": begun_ms, "to_ms": max(begun_ms, end_ms)})
+            begun_ms = max(begun_ms, end_ms)
+    return {
+        "task": recovery["task"],
+        "mode": recovery["mode"],
+        "offset_ms": round(offset_ns / 1e6, 3),
+        "phases": phases,
+        "first_output_ms": recovery["first_output_ms"],
+        "live": recovery["live_ms"] is not None,
+        "replayed": recovery["replayed_elements"],
+        "withdrawn": recovery["withdrawn"],
+        "why": _cut(recovery["why"] or _cause(recovery.get("cause", ""))),
+    }
+
+
+def _cause(cause: str) -> str:
+    """The cause of a failure as a sentence."""
+    known = {
+        "": "its process ended, or was killed from outside",
+        "on request": "killed on request, by a command or by this page",
+        "silent": "its process was silent for too long and was killed",
+        "host lost": "its host was lost",
+    }
+    return known.get(cause, cause)
+
+
+def checkpoints(facts: Facts) -> dict[str, Any]:
+    """Durations of the last checkpoints, and size and duration by task, the slowest first."""
+    view = facts.view or {}
+    checkpoint = view["checkpoint"]
+    since_ns = checkpoint.get("since_ns")
+    tasks = [
+        {
+            "task": task["task"],
+            "snapshot_bytes": facts.snapshots.get(task["task"]),
+            "checkpoint_ms": task["figures"].get("checkpoint_ms"),
+            "awaited": task["task"] in checkpoint.get("waits_for", ()),
+        }
+        for task in view["tasks"]
+    ]
+    tasks.sort(key=lambda task: -(task["checkpoint_ms"] or 0))
+    return {
+        "complete": checkpoint["complete"],
+        "count": checkpoint["count"],
+        "interval_s": facts.config.checkpoint_interval_s,
+        "under_way": checkpoint.get("under_way"),
+        "for_s": round((view["at_ns"] - since_ns) / 1e9, 1) if since_ns else None,
+        "waits_for": list(checkpoint.get("waits_for", ())),
+        "took_ms": [round(took_ms, 2) for took_ms in checkpoint["took_ms"]],
+        "bytes": sum(facts.snapshots.values()),
+        "tasks": tasks,
+    }
+
+
+# Settings and dead letters.
+
+
+def settings(config: JobConfig) -> list[dict[str, Any]]:
+    """All settings, those that are not at their defaults marked; what looks like a secret is hidden."""
+    defaults = asdict(JobConfig("", "", ""))
+    return [
+        {"name": name, "value": _open(name, value), "changed": value != defaults[name]}
+        for name, value in asdict(config).items()
+    ]
+
+
+def _open(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _open(key, inner) for key, inner in value.items()}
+    return HIDDEN if value and any(part in name.lower() for part in SECRETS) else value
+
+
+def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """A dead letter as the page shows it; `values` is one line of a file, which user code may have shaped."""
+    record, key, position = values.get("record"), values.get("key"), values.get("position")
+    return {
+        "operator": _cut(str(values.get("operator", ""))),
+        "key": None if key is None else _cut(str(key)),
+        "position": position if isinstance(position, int) else None,
+        "error": _cut(str(values.get("error", ""))),
+        "where": _cut(str(values.get("where") or "")),
+        "traceback": _cut(str(values.get("traceback") or ""), 5 * TEXT_MAX),
+        "record": _cut(str(record)),
+        "file": file,
+    }
+
+
+def _cut(text: str, characters_max: int = TEXT_MAX) -> str:
+    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"

@@ -1,0 +1,209 @@
+"""Reads the directory of a job for the dashboard: never writes, reads bounded amounts, and reads again what changed.
+
+Whatever is damaged or of another version becomes one line on the page; the job is never affected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.shell.interpreter import module_command
+from causal.shell.log_tails import LogTails
+from causal.topology import Topology
+from deploy.jobdirectory import running
+from deploy.status import VIEW
+from deploy.ui.meter import Meter
+from deploy.ui.models import Facts, letter, page
+from deploy.versions import changed_since
+from operators.graph import DEAD_LETTERS
+from standby.blueprint import FILE as GRAPH
+from standby.blueprint import Blueprint
+from standby.manifests import newest_manifest
+
+VIEW_BYTES_MAX = 64 << 20
+LOG_BYTES_MAX, LOG_LINES_MAX, LINE_MAX = 4 << 20, 300, 2000
+LETTER_BYTES_MAX, LETTER_FILES_MAX, LETTERS_MAX = 1 << 20, 200, 100
+ANSWER_BYTES_MAX = 1 << 20
+STATE_S = 30.0
+"""The time that a question for the state of a key may take."""
+CODE_LOOK_S = 5.0
+
+Stamp = tuple[int, int]
+
+
+class ObservedJob:
+    """A job's directory, seen from outside.  Methods may be called by several threads.
+
+    Args:
+        job: the directory.
+        breaks: whether the page may kill processes.
+    """
+
+    def __init__(self, job: Path, breaks: bool) -> None:
+        self.path = job
+        self.breaks = breaks
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._meter = Meter()
+        self._stamps: dict[str, Stamp | None] = {}
+        self._config: JobConfig | None = None
+        self._topology: Topology | None = None
+        self._view: dict[str, Any] | None = None
+        self._manifest: dict[str, int] = {}
+        self._edited: tuple[float, list[str]] = (0.0, [])
+
+    def page(self) -> dict[str, Any]:
+        """The model of the whole page.
+
+        Raises:
+            PipelineError: the directory is damaged, of another version, or gone.
+        """
+        with self._lock:
+            facts = self._facts()
+            try:
+                if facts.view is not None:
+                    self._meter.take(facts.view)
+                return page(facts, self._meter, self.breaks)
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
+                where = self.path / VIEW
+                raise PipelineError(
+                    f"{where} is damaged, or of another version of causal-streams ({problem!r:.80})"
+                ) from None
+
+    def _facts(self) -> Facts:
+        alive = running(self.path)  # before the view is read, so that a job that has just ended is shown as ended
+        if self._changed("job.json") or self._config is None:
+            self._config = JobConfig.load(self.path)
+        if self._changed(GRAPH) or self._topology is None:
+            self._topology = Blueprint.load(self.path).topology
+        if self._changed(VIEW):
+            before = (self._view or {}).get("checkpoint", {}).get("complete")
+            self._view = self._read_view()
+            if (self._view or {}).get("checkpoint", {}).get("complete") != before:
+                self._manifest = self._sizes()
+        looked_s, edited = self._edited
+        if time.monotonic() - looked_s >= CODE_LOOK_S:
+            edited = list(changed_since(self.path, self._config))
+            self._edited = (time.monotonic(), edited)
+        return Facts(self._config, self._topology, self._view, alive, self._age_s(), self._manifest, edited)
+
+    def _changed(self, name: str) -> bool:
+        """Whether the file is another one than when this was asked last."""
+        try:
+            status = os.stat(self.path / name)
+            stamp: Stamp | None = (status.st_mtime_ns, status.st_ino)
+        except FileNotFoundError:
+            stamp = None
+        changed = self._stamps.get(name, (0, 0)) != stamp
+        self._stamps[name] = stamp
+        return changed
+
+    def _age_s(self) -> float:
+        stamp = self._stamps.get(VIEW)
+        return 0.0 if stamp is None else max(0.0, time.time() - stamp[0] / 1e9)
+
+    def _read_view(self) -> dict[str, Any] | None:
+        path = self.path / VIEW
+        try:
+            with open(path, "rb") as file:
+                data = file.read(VIEW_BYTES_MAX + 1)
+            view = json.loads(data) if len(data) <= VIEW_BYTES_MAX else None
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError):
+            view = None
+        if type(view) is not dict:
+            self._stamps.pop(VIEW, None)  # it is read again, and the page says so until it can be
+            raise PipelineError(f"{path} is damaged; a running job replaces it twice a second")
+        return view
+
+    def _sizes(self) -> dict[str, int]:
+        """Task → bytes of its snapshot in the last checkpoint."""
+        try:
+            manifest = newest_manifest(self.path)
+        except CorruptData:  # a supervisor of several hosts keeps it in the store; a damaged one is no reason to fail
+            return {}
+        return {} if manifest is None else {t: sum(size for _, size, _ in files) for t, files in manifest[1].items()}
+
+    # What is read only when it is asked for.
+
+    def log(self, label: str) -> list[str]:
+        """The last lines of a task, or of `supervisor` or `agent`, or with an empty label of all."""
+        newest = LogTails(self.path / "logs").newest(LOG_BYTES_MAX)
+        lines = [line[:LINE_MAX] for _, (_, of, line) in newest if not label or of == label]
+        return lines[-LOG_LINES_MAX:]
+
+    def letters(self) -> dict[str, Any]:
+        """The newest dead letters of each file, and where they are."""
+        config = JobConfig.load(self.path)
+        if config.store and not config.dead_letters:
+            return {"where": f"{config.store}/{config.place_in_store}/{DEAD_LETTERS}", "files": [], "letters": []}
+        folder = Path(config.dead_letters) if config.dead_letters else self.path / DEAD_LETTERS
+        paths = sorted(folder.glob("*.jsonl"))[:LETTER_FILES_MAX] if folder.is_dir() else []
+        letters: list[dict[str, Any]] = []
+        for path in paths:
+            letters += [letter(values, path.name) for values in _last_values(path)]
+        files = [{"file": path.name, "bytes": path.stat().st_size} for path in paths]
+        return {"where": str(folder), "files": files, "letters": letters[-LETTERS_MAX:][::-1]}
+
+    def state(self, operator: str, key: str, live: bool) -> dict[str, Any]:
+        """The answer of `causal state`, in a process of its own: it loads the pipeline's code.
+
+        Raises:
+            PipelineError: the line that the command prints.
+            Unavailable: it takes too long, or another question is under way.
+        """
+        if not self._asking.acquire(blocking=False):
+            raise Unavailable("another key is being looked up; try again in a moment")
+        try:
+            options = ["--json", *(["--live"] if live else [])]
+            command = module_command("deploy", "state", *options, "--", str(self.path), operator, key)
+            ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=STATE_S)
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"the state was not read within {STATE_S:.0f} s") from None
+        finally:
+            self._asking.release()
+        said = ended.stderr.decode(errors="replace").strip().removeprefix("causal: ")[-LINE_MAX:]
+        if ended.returncode != 0:
+            raise PipelineError(said or f"`causal state` ended with status {ended.returncode}")
+        if len(ended.stdout) > ANSWER_BYTES_MAX:
+            raise PipelineError(f"the state has {len(ended.stdout):,} bytes as JSON; use `causal state`")
+        answer: dict[str, Any] = json.loads(ended.stdout)
+        return {**answer, "hint": said}
+
+
+def _last_values(path: Path) -> list[dict[str, Any]]:
+    """The objects on the last lines of a file."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - LETTER_BYTES_MAX))
+        lines = file.read(LETTER_BYTES_MAX).split(b"\n")
+    values: list[dict[str, Any]] = []
+    for line in lines[1 if size > LETTER_BYTES_MAX else 0 :][-LETTERS_MAX - 1 :]:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):  # the last line is being written
+            continue
+        if type(value) is dict:
+            values.append(value)
+    return values
+
+
+def checked(job: Path) -> None:
+    """Refuses a directory that cannot be shown at all.
+
+    Raises:
+        PipelineError: what is wrong with it.
+    """
+    try:
+        ObservedJob(job, False).page()
+    except CausalError as problem:
+        raise PipelineError(str(problem)) from None

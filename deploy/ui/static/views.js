@@ -1,0 +1,159 @@
+// The other views: each is a function of the model, and of what was asked for on top of it.
+
+import { NONE, ago, bytes, count, figures, h, legend, ms, percent, rate, s, table } from "./dom.js";
+import { link, tasks } from "./graph.js";
+
+const PHASES = { detected: "detected", promoted: "standby promoted", collected: "determinants collected", live: "replayed, live" };
+
+export function task(model, name, { log, breaks }) {
+  const found = model.tasks.find((each) => each.task === name);
+  if (!found) return h("p", {}, `There is no task ${name}.`);
+  const standbys = model.processes.filter((process) => process.standby_of === name && process.state === "idle");
+  const own = model.recoveries.map((failure) => ({ ...failure, tasks: failure.tasks.filter((each) => each.task === name) })).filter((failure) => failure.tasks.length);
+  return [
+    h("h2", {}, `${found.task} `, h("span", { class: "quiet" }, found.operators.join(" › "))),
+    figures([
+      ["state", found.state], ["incarnation", found.incarnation], ["process", found.pid ? `${found.slot}, pid ${found.pid}` : NONE], ["host", found.host ?? "this one"],
+      ["records", count(found.records_in)], ["records/s", rate(found.rate)], ["sent", bytes(found.bytes_rate, "/s")],
+      ["busy", percent(found.shares?.busy)], ["blocked", percent(found.shares?.blocked)], ["backlog", bytes(found.queued_bytes)],
+      ["latency p50 / p99", found.kind === "sink" ? `${ms(found.p50_ms)} / ${ms(found.p99_ms)}` : NONE],
+      ["state at checkpoint", bytes(found.snapshot_bytes)], ["last snapshot", ms(found.checkpoint_ms)],
+      ["kept for replay", bytes(found.inflight_bytes)], ["determinants kept", bytes(found.log_bytes)],
+    ]),
+    found.doing && h("p", { class: "badge warn" }, found.doing),
+    breaks && h("p", {}, breaks("task", name, `Kill ${name}`), " ", standbys.map((process) => [breaks("standby", process.slot, `Kill its standby ${process.slot}`), " "])),
+    h("h2", {}, "Its recoveries"), own.length ? own.slice(0, 5).map(failure) : h("p", { class: "quiet" }, "It has never failed."),
+    h("h2", {}, "Determinants logged"),
+    table("Determinants", [["kind", ([kind]) => kind], ["bytes", ([, size]) => count(size), "num"]], Object.entries(found.determinant_bytes), "None."),
+    h("h2", {}, "Log"), lines(log),
+  ];
+}
+
+export function operator(model, name) {
+  const node = model.graph.nodes.find((each) => each.name === name);
+  if (!node) return h("p", {}, `There is no operator ${name}.`);
+  return [h("h2", {}, `${name} `, h("span", { class: "quiet" }, node.operators.join(" › "))), tasks(model, model.tasks.filter((each) => node.tasks.includes(each.task)))];
+}
+
+function lines(log) {
+  if (!log) return h("p", { class: "quiet" }, "Reading…");
+  if (log.problem) return h("p", { class: "badge bad" }, log.problem);
+  return log.lines.length ? h("div", { class: "scroll" }, h("pre", { tabindex: 0, "aria-label": "Log" }, log.lines.join("\n"))) : h("p", { class: "quiet" }, "It has printed and logged nothing.");
+}
+
+function failure(each) {
+  const [width, left, row] = [760, 150, 24];
+  const end = Math.max(1, each.took_ms);
+  const x = (at) => left + ((width - left - 90) * at) / end;
+  const height = each.tasks.length * row + 22;
+  const head = `${each.tasks.map((one) => one.task).join(", ")}: ${each.live ? `live again after ${ms(each.took_ms)}` : "not live again yet"}`;
+  return h("section", { class: "failure" },
+    h("h3", {}, head, h("span", { class: "quiet" }, `  ${each.at_s === null ? "" : `at ${each.at_s.toFixed(1)} s, `}${ago(each.ago_s)}`)),
+    s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Timeline: ${head}` },
+      each.tasks.map((one, place) => s("g", { transform: `translate(0 ${place * row})` },
+        s("text", { x: 0, y: 15 }, one.task.length > 20 ? `${one.task.slice(0, 19)}…` : one.task),
+        s("line", { class: "axis", x1: left, x2: x(end), y1: 20, y2: 20 }),
+        one.phases.map((phase) => s("rect", { class: phase.phase, x: x(one.offset_ms + phase.from_ms), y: 4, width: Math.max(1, x(phase.to_ms) - x(phase.from_ms)), height: 15 },
+          s("title", {}, `${PHASES[phase.phase]}: ${ms(phase.from_ms)} to ${ms(phase.to_ms)}`))),
+        one.first_output_ms !== null && s("path", { class: "mark", d: `M${x(one.offset_ms + one.first_output_ms) - 4} 0h8l-3.3 5v15h-1.4v-15z` }, s("title", {}, `first output: ${ms(one.first_output_ms)}`)),
+        one.live && s("text", { class: "quiet", x: x(one.offset_ms + one.phases.at(-1).to_ms) + 8, y: 15 }, ms(one.phases.at(-1).to_ms)))),
+      s("text", { class: "quiet", x: left, y: height - 6 }, "0"), s("text", { class: "quiet", x: x(end), y: height - 6, "text-anchor": "end" }, ms(end))),
+    h("ul", {}, each.tasks.map((one) => h("li", {}, `${one.task} (${one.mode}): ${one.why}. `,
+      one.phases.map((phase) => `${PHASES[phase.phase]} ${ms(phase.to_ms)}`).join(", "), one.first_output_ms === null ? "" : `, first output ${ms(one.first_output_ms)}`,
+      one.replayed === null ? "" : `; ${count(one.replayed)} elements replayed`, one.withdrawn ? `; ${count(one.withdrawn)} rows withdrawn` : "", "."))));
+}
+
+export function recoveries(model) {
+  return [
+    h("h2", {}, "Recoveries"),
+    legend(Object.entries(PHASES).concat([["mark", "first output"]])),
+    model.recoveries.length ? model.recoveries.slice(0, 50).map(failure) : h("p", { class: "quiet" }, "No process of a task has died."),
+    model.recoveries.length > 50 && h("p", { class: "quiet" }, `${model.recoveries.length - 50} earlier failures: causal status --json`),
+    model.host_losses.length > 0 && [h("h2", {}, "Hosts lost"), losses(model)],
+  ];
+}
+
+const losses = (model) => table("Hosts lost", [
+  ["host", (loss) => loss.host], ["why", (loss) => loss.why, "wrap"], ["noticed after", (loss) => ms(loss.lost_ms), "num"],
+  ["tasks", (loss) => loss.tasks.join(", "), "wrap"], ["all live after", (loss) => ms(loss.recovered_ms), "num"],
+], [...model.host_losses].reverse());
+
+export function checkpoints(model) {
+  const all = model.checkpoints;
+  const highest = Math.max(1, ...all.took_ms);
+  return [
+    figures([["complete", count(all.count)], ["last epoch", count(all.complete)], ["interval", `${all.interval_s} s`], ["last", ms(all.took_ms.at(-1))], ["slowest of these", ms(Math.max(...all.took_ms, 0))], ["size", bytes(all.bytes)]]),
+    all.under_way && h("p", {}, `Checkpoint ${all.under_way} has been under way for ${all.for_s ?? 0} s; it waits for ${all.waits_for.join(", ") || "its manifest"}.`),
+    h("h2", {}, "Durations"),
+    all.took_ms.length ? h("figure", { class: "scroll" }, s("svg", { viewBox: "0 0 700 110", width: 700, height: 110, role: "img", "aria-label": `The last ${all.took_ms.length} checkpoints, at most ${ms(highest)}` },
+      all.took_ms.map((took, place) => s("rect", { class: "busy", x: place * 7, width: 5, y: (100 - (96 * took) / highest).toFixed(1), height: Math.max(1, (96 * took) / highest).toFixed(1) }, s("title", {}, ms(took)))),
+      s("line", { class: "axis", x1: 0, x2: 700, y1: 101, y2: 101 })), h("figcaption", { class: "quiet" }, `the last ${all.took_ms.length}, the newest on the right; at most ${ms(highest)}`)) : h("p", { class: "quiet" }, "None is complete."),
+    h("h2", {}, "By task, the slowest first"),
+    table("Checkpoints by task", [["task", (each) => h("a", { href: link(each.task) }, each.task)], ["state size", (each) => bytes(each.snapshot_bytes), "num"], ["last snapshot", (each) => ms(each.checkpoint_ms), "num"], ["", (each) => (each.awaited ? "awaited" : "")]], all.tasks),
+  ];
+}
+
+export function letters(model, { letters: answer }) {
+  if (!answer) return h("p", { class: "quiet" }, "Reading…");
+  if (answer.problem) return h("p", { class: "badge bad" }, answer.problem);
+  return [
+    h("p", { class: "quiet" }, `Records on which user code raised, and rows that a store refused: ${answer.where}.`),
+    table("Dead letters", [
+      ["operator", (letter) => letter.operator], ["key", (letter) => letter.key ?? NONE, "wrap"], ["position", (letter) => count(letter.position), "num"],
+      ["error", (letter) => [h("div", {}, letter.error), h("div", { class: "quiet" }, letter.where), letter.traceback && h("details", {}, h("summary", {}, "traceback"), h("pre", {}, letter.traceback))], "wrap"],
+      ["record", (letter) => letter.record, "wrap"],
+    ], answer.letters, "No dead letters."),
+  ];
+}
+
+export function settings(model) {
+  const shown = (value) => (typeof value === "string" ? value || NONE : JSON.stringify(value));
+  const rows = [...model.settings].sort((one, other) => other.changed - one.changed);
+  return [
+    model.edited.length > 0 && h("p", { class: "badge warn" }, `changed since the start: ${model.edited.join(", ")} (the job keeps the code it was started with)`),
+    h("p", { class: "quiet" }, "Bold: not the default. What each one means: docs/operations.md."),
+    table("Settings", [["setting", (each) => h("span", { class: each.changed ? "changed" : null }, each.name)], ["value", (each) => shown(each.value), "wrap"]], rows),
+  ];
+}
+
+export function hosts(model) {
+  if (!model.hosts.length) return h("p", { class: "quiet" }, "The job is on this machine alone; causal run --listen runs one on several hosts.");
+  return [
+    table("Hosts", [
+      ["host", (host) => host.host], ["state", (host) => h("span", { class: `badge ${host.state === "lost" ? "bad" : "good"}` }, host.state)], ["zone", (host) => host.zone ?? NONE],
+      ["tasks", (host) => host.tasks.map((name) => [h("a", { href: link(name) }, name), " "]), "wrap"], ["standbys of", (host) => host.standbys.join(", ") || NONE, "wrap"],
+      ["slots", (host) => host.slots, "num"], ["heard", (host) => (host.last_heard_ms === null ? NONE : `${ms(host.last_heard_ms)} ago`), "num"], ["clock", (host) => (host.clock_error_ms === null ? NONE : `± ${host.clock_error_ms.toFixed(2)} ms`), "num"], ["version", (host) => host.version ?? NONE],
+    ], model.hosts),
+    h("h2", {}, "Lost"), losses(model),
+  ];
+}
+
+export function broken(model, { breaks }) {
+  if (!breaks) return h("p", {}, model.present ? "This dashboard was started with --no-break: it cannot kill anything." : "The job does not run, so there is nothing to break.");
+  const idle = model.processes.filter((process) => process.state === "idle");
+  return [
+    h("p", {}, "Each button is a kill -9. No row is lost or doubled by it: that is what the guarantee says, and the recovery appears below within moments."),
+    h("h2", {}, "Tasks"), h("p", {}, model.tasks.filter((each) => each.pid).map((each) => [breaks("task", each.task, `Kill ${each.task}`), " "])),
+    h("h2", {}, "Standbys"), idle.length ? h("p", {}, idle.map((process) => [breaks("standby", process.slot, `Kill ${process.slot}${process.standby_of ? `, standby of ${process.standby_of}` : ""}`), " "])) : h("p", { class: "quiet" }, "No standby waits at the moment."),
+    h("h2", {}, "Servers"), h("p", {}, breaks("supervisor", "", "Kill the supervisor"), " ", breaks("agent", "", "Kill the agent of this machine")),
+    h("p", { class: "quiet" }, "Tasks work on while the supervisor is dead; without its agent every process of this machine ends and is replaced."),
+    h("h2", {}, "The last failures"), model.recoveries.length ? model.recoveries.slice(0, 3).map(failure) : h("p", { class: "quiet" }, "None yet."),
+  ];
+}
+
+export function state(model, { ask, answer }) {
+  return [
+    h("form", { "data-key": model.operators.join(" "), onsubmit: ask },
+      h("label", {}, "operator", h("select", { name: "operator" }, model.operators.map((name) => h("option", {}, name)))),
+      h("label", {}, "key, as JSON", h("input", { name: "key", required: true, placeholder: "7 or \"text\"", maxlength: 1000, autocomplete: "off" })),
+      h("label", {}, "as of", h("select", { name: "live" }, h("option", { value: "" }, "the last checkpoint"), h("option", { value: "1", disabled: !model.present }, "now"))),
+      h("button", {}, "Show")),
+    answer?.problem && h("p", { class: "badge bad" }, answer.problem),
+    answer?.asked && h("p", { class: "quiet" }, "Reading…"),
+    answer?.hint && h("p", { class: "badge warn" }, answer.hint),
+    answer?.tasks?.map((each) => [
+      h("h2", {}, `${each.task} `, h("span", { class: "quiet" }, each.incarnation === undefined ? `as of checkpoint ${each.epoch}` : `in epoch ${each.epoch}, incarnation ${each.incarnation}`)),
+      table("State", [["table", ([name]) => name], ["value", ([, value]) => JSON.stringify(value, null, 1), "wrap"]], Object.entries(each.state), "Nothing is kept for this key."),
+    ]),
+  ];
+}

@@ -1,0 +1,221 @@
+"""The dashboard's model: layers of the graph, rates, failures, and nothing that has ended shown as running."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.config import JobConfig
+from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.topology import Channel, Task, Topology
+from deploy.ui import models
+from deploy.ui.layers import placed
+from deploy.ui.meter import HISTORY_MAX, Meter, shares
+from tests.unit.deploy.test_report import host, task, view
+
+RECOVERY = {
+    "task": "count/0", "mode": "standby", "since_ns": 5_000_000_000, "detected_ms": 2.0, "promoted_ms": 3.0,
+    "collected_ms": 20.0, "replayed_elements": 40, "first_output_ms": 61.0, "live_ms": 60.0, "why": "",
+    "cause": "on request", "withdrawn": 0,
+}  # fmt: skip
+
+
+def topology() -> Topology:
+    """Two readers, one counter and a sink, which the readers also feed directly."""
+    names = ("read/0", "read/1", "count/0", "out/0")
+    ends = [(OUTSIDE, 0), (OUTSIDE, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3), (3, OUTSIDE)]
+    return Topology(
+        tuple(Task(TaskIndex(i), TaskName(name), (name.partition("/")[0],)) for i, name in enumerate(names)),
+        tuple(Channel(ChannelId(i), TaskIndex(s), TaskIndex(t)) for i, (s, t) in enumerate(ends)),
+    )
+
+
+def viewed(at_s: float = 10.0, **changes: Any) -> dict[str, Any]:
+    tasks = [
+        task("read/0", "source", records_in=60, sent_bytes=0),
+        task("read/1", "source", records_in=40),
+        task("count/0", "operator", delivered_elements=90),
+        task("out/0", "sink", records_out=90, latency_ms_buckets={"1.0": 50, "2.0": 40}),
+    ]
+    return {
+        **view(), "run": "r", "at_ns": int(at_s * 1e9), "ended": None, "tasks": tasks, "recoveries": [], **changes
+    }  # fmt: skip
+
+
+def facts(shown: dict[str, Any] | None, alive: bool = True, **changes: Any) -> models.Facts:
+    config = JobConfig("r", "j", "j.py", **changes)
+    return models.Facts(config, topology(), shown, alive, 0.2, {"count/0": 1000})
+
+
+def modelled(shown: dict[str, Any] | None, alive: bool = True) -> dict[str, Any]:
+    meter = Meter()
+    if shown is not None:
+        meter.take(shown)
+    model = models.page(facts(shown, alive), meter, breaks=True)
+    json.dumps(model, allow_nan=False)
+    return model
+
+
+# The graph.
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, str]]]:
+    names = [f"n{i}" for i in range(draw(st.integers(0, 12)))]
+    pairs = [(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
+    return names, draw(st.lists(st.sampled_from(pairs), unique=True) if pairs else st.just([]))
+
+
+@given(graphs())
+def test_edges_lead_to_later_layers_and_pass_each_layer_between_in_a_place_of_their_own(graph: Any) -> None:
+    names, edges = graph
+    places, ways = placed(names, edges)
+    taken = [*places.values(), *(place for way in ways.values() for place in way)]
+    assert len(set(taken)) == len(taken)
+    for source, target in edges:
+        layers = [places[source][0], *(layer for layer, _ in ways[source, target]), places[target][0]]
+        assert layers == list(range(layers[0], layers[0] + len(layers))) and len(layers) > 1
+    for layer in {layer for layer, _ in taken}:
+        rows = sorted(row for other, row in taken if other == layer)
+        assert rows == list(range(len(rows)))
+
+
+def test_tasks_of_an_operator_are_one_node_and_their_channels_one_edge() -> None:
+    graph = modelled(viewed())["graph"]
+    assert [(node["name"], node["layer"], node["tasks"]) for node in graph["nodes"]] == [
+        ("read", 0, ["read/0", "read/1"]), ("count", 1, ["count/0"]), ("out", 2, ["out/0"])
+    ]  # fmt: skip
+    assert [(e["source"], e["target"], len(e["way"])) for e in graph["edges"]] == [
+        ("read", "count", 0), ("read", "out", 1), ("count", "out", 0)
+    ]  # fmt: skip
+
+
+# Rates.
+
+
+def test_a_rate_is_the_growth_per_second_of_the_jobs_own_clock() -> None:
+    meter = Meter()
+    for at_s, count in ((10.0, 100), (10.5, 150), (11.0, 300)):
+        shown = viewed(at_s)
+        shown["tasks"][0]["figures"] = {"records_in": count, "sent_bytes_to": {"2": 10 * count}}
+        meter.take(shown)
+        meter.take(shown)  # the same view again is no other point
+    assert meter.rates("read/0") == {"records_in": 200.0, "to 2": 2000.0}
+    assert [entered for _, entered, _ in meter.history] == [100.0, 200.0]
+    graph = models.graph(topology(), {}, {name: meter.rates(name) for name in ("read/0", "count/0")})
+    assert [edge["bytes_rate"] for edge in graph["edges"]] == [2000, 0, 0]
+
+
+def test_a_task_that_went_back_has_no_negative_rate_and_another_run_begins_afresh() -> None:
+    meter = Meter()
+    for at_s, count in ((10.0, 100), (11.0, 40)):
+        shown = viewed(at_s)
+        shown["tasks"][0]["figures"] = {"records_in": count}
+        meter.take(shown)
+    assert meter.rates("read/0") == {"records_in": 0.0}
+    meter.take(viewed(1.0, run="another"))
+    assert meter.rates("read/0") == {} and not meter.history
+
+
+def test_the_chart_is_bounded() -> None:
+    meter = Meter()
+    for turn in range(2 * HISTORY_MAX):
+        meter.take(viewed(turn / 2))
+    assert len(meter.history) == HISTORY_MAX and len(meter._samples) <= 6
+
+
+def test_shares_of_time_add_up_and_nothing_is_made_up_where_none_is_known() -> None:
+    assert shares({"busy_s": 0.2, "blocked_s": 0.3, "idle_s": 0.5}) == {"busy": 0.2, "blocked": 0.3, "idle": 0.5}
+    assert shares({}) is None and shares({"busy_s": 0.0}) is None
+
+
+# What runs, and what has ended.
+
+
+def test_a_job_that_has_ended_has_no_processes_or_buttons_and_the_rates_of_its_whole_run() -> None:
+    for shown, alive, state in (
+        (viewed(ended={"status": 0, "reason": ""}), True, "finished"),
+        (viewed(ended={"status": 1, "reason": "the disk is full"}), False, "failed"),
+        (viewed(), False, "down"),
+    ):
+        model = modelled(shown, alive)
+        assert (model["state"], model["present"], model["breaks"]) == (state, False, False)
+        assert model["says"] and not model["processes"]
+        assert all(each["pid"] is None and not each["standbys"] and each["state"] == "down" for each in model["tasks"])
+        assert model["tasks"][0]["rate"] == 30.0  # 60 records in 2 s
+    assert "the disk is full" in modelled(viewed(ended={"status": 1, "reason": "the disk is full"}))["says"]
+    running = modelled(viewed())
+    assert running["breaks"] and running["tasks"][0]["pid"] == 17 and not running["says"]
+
+
+def test_before_the_first_view_the_page_says_so() -> None:
+    assert modelled(None)["says"] == "The job has not come up yet."
+    assert modelled(None, alive=False)["state"] == "down"
+
+
+def test_a_host_and_what_the_job_waits_for_are_shown() -> None:
+    shown = viewed(hosts=[host("b")], without_standby=["count/0"])
+    shown["tasks"][3]["waiting"] = {"since_ns": 1, "reason": "no route to host"}
+    model = modelled(shown)
+    assert model["hosts"][0]["host"] == "b"
+    assert model["problems"] == [
+        "No host has room for a standby of count/0.", "out/0 waits for its store: no route to host"
+    ]  # fmt: skip
+
+
+# Recoveries.
+
+
+def test_recoveries_that_overlap_are_one_failure_with_its_phases_in_their_order() -> None:
+    other = {**RECOVERY, "task": "read/0", "since_ns": 5_010_000_000, "live_ms": 90.0, "cause": ""}
+    later = {**RECOVERY, "since_ns": 8_000_000_000, "live_ms": None, "collected_ms": None, "why": "went back"}
+    failures = models.recoveries(viewed(recoveries=[RECOVERY, other, later]))
+    assert [[each["task"] for each in failure["tasks"]] for failure in failures] == [["count/0"], ["count/0", "read/0"]]
+    newest, oldest = failures
+    assert (oldest["at_s"], oldest["ago_s"], oldest["took_ms"], oldest["live"]) == (4.0, 5.0, 100.0, True)
+    first, second = oldest["tasks"]
+    assert [(p["phase"], p["from_ms"], p["to_ms"]) for p in first["phases"]] == [
+        ("detected", 0.0, 2.0), ("promoted", 2.0, 3.0), ("collected", 3.0, 20.0), ("live", 20.0, 60.0)
+    ]  # fmt: skip
+    assert second["offset_ms"] == 10.0 and second["why"].startswith("its process ended")
+    assert first["why"] == "killed on request, by a command or by this page"
+    assert not newest["live"] and newest["tasks"][0]["why"] == "went back" and newest["took_ms"] == 3.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**10), *[st.none() | st.floats(0, 1e5)] * 4), max_size=12))
+def test_no_phase_ends_before_it_begins_and_no_recovery_is_left_out(times: Any) -> None:
+    names = ("detected_ms", "promoted_ms", "collected_ms", "live_ms")
+    all_of_them = [{**RECOVERY, "since_ns": since, **dict(zip(names, ms))} for since, *ms in times]
+    failures = models.recoveries(viewed(recoveries=all_of_them))
+    assert sum(len(failure["tasks"]) for failure in failures) == len(times)
+    for failure in failures:
+        for each in failure["tasks"]:
+            ends = [0.0, *(phase["to_ms"] for phase in each["phases"])]
+            assert ends == sorted(ends) and each["offset_ms"] + ends[-1] <= failure["took_ms"] + 0.1
+
+
+# Settings, checkpoints and dead letters.
+
+
+def test_settings_that_look_like_secrets_are_hidden() -> None:
+    config = JobConfig("r", "j", "j.py", settings={"api_token": "abc", "rate": "5"}, heartbeat_ms=50)
+    entries = {entry["name"]: entry for entry in models.settings(config)}
+    assert entries["settings"]["value"] == {"api_token": models.HIDDEN, "rate": "5"}
+    assert entries["heartbeat_ms"]["changed"] and not entries["state"]["changed"]
+
+
+def test_checkpoints_have_the_slowest_task_first() -> None:
+    shown = viewed()
+    shown["tasks"][2]["figures"]["checkpoint_ms"] = 7.0
+    shown["tasks"][3]["figures"]["checkpoint_ms"] = 9.0
+    model = models.checkpoints(facts(shown))
+    assert [each["task"] for each in model["tasks"]][:2] == ["out/0", "count/0"] and model["bytes"] == 1000
+
+
+@given(st.dictionaries(st.sampled_from(["operator", "key", "position", "record", "error", "traceback"]), st.none()
+       | st.integers() | st.text() | st.lists(st.integers(), max_size=2) | st.just("x" * 10**5)))  # fmt: skip
+def test_a_letter_is_bounded_whatever_user_code_has_written(values: Any) -> None:
+    assert len(json.dumps(models.letter(values, "f"))) < 10 * 5 * models.TEXT_MAX
