@@ -3,6 +3,8 @@
 A candidate watches the journal of the newest term: its growing is the leader's sign of life, and no clock of another
 machine is read.  Only when it has stood still for `SILENCE_NS` of the candidate's own time does the candidate stand
 for the next term.  Time in which the candidate itself could not look hardly counts: the leader could not write either.
+A supervisor that was elected may take longer than that to read the journal before it leads: each one that another has
+prevented from it doubles the time, so that candidates of a slow store do not depose each other for ever.
 """
 
 from __future__ import annotations
@@ -101,7 +103,11 @@ class Candidacy:
         closing = sighting.entry.closing if sighting.entry is not None else ""
         if closing == STOPPED:
             return False
-        return self._silent_ns >= SILENCE_NS or closing == RESIGNED or sighting.term.holder == self._holder
+        return (
+            self._silent_ns >= SILENCE_NS << sighting.unbegun
+            or closing == RESIGNED
+            or sighting.term.holder == self._holder
+        )
 
     @property
     def stopped(self) -> bool:

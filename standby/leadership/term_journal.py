@@ -8,7 +8,7 @@ repeated from its beginning, whatever it had done before.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from causal.errors import CorruptData, Fenced
@@ -50,6 +50,10 @@ Result = TypeVar("Result")
 Procedure = Generator[Request, Any, Result]
 
 
+UNBEGUN_MAX = 5
+"""The most terms without a leader that a candidate counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """The newest term and its journal's last entry, as a candidate sees them.
@@ -57,11 +61,14 @@ class Sighting:
     Attributes:
         place: the place of the last entry; -1 before there is one.
         entry: None if there is none.
+        unbegun: the terms just before this one whose supervisors were elected and have led nothing, as far as is known
+            when the term is new; `UNBEGUN_MAX` at most.
     """
 
     term: Term
     place: int = -1
     entry: Entry | None = None
+    unbegun: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,17 @@ def looked(known: Sighting | None) -> Procedure[Sighting | None]:
     if known is not None and known.term.number == number_of(terms[-1]):
         return known if seen.place == known.place else seen
     term = Term.read(terms[-1], (yield from _existing(terms[-1])))
-    return (yield from _journal_of(term, None))
+    newest = yield from _journal_of(term, None)
+    return replace(newest, unbegun=(yield from _unbegun(term.number))) if newest.place <= 0 else newest
+
+
+def _unbegun(number: int) -> Procedure[int]:
+    """Counts the terms just before that one of whose journals there is at most the seal of another supervisor."""
+    for count, earlier in enumerate(range(number - 1, max(0, number - 1 - UNBEGUN_MAX), -1)):
+        entries = yield Names(journal_folder(earlier))
+        if entries and number_of(entries[-1]) > 0:
+            return count
+    return min(number - 1, UNBEGUN_MAX)
 
 
 def _journal_of(term: Term, known: Sighting | None) -> Procedure[Sighting]:
@@ -128,6 +145,19 @@ def inherited(number: int) -> Procedure[Inherited]:
         if place >= 0:
             return (yield from read_back(earlier, place))
     return Inherited()
+
+
+def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
+    """Seals the journal of a job that no supervisor leads, so that it can be resumed; None if it has not begun.
+
+    Returns: its decisions, and what the one that resumes it must still see when it stands for election.
+    """
+    seen = yield from looked(None)
+    if seen is None:
+        return None
+    decided = yield from inherited(seen.term.number + 1)
+    sealed = yield from looked(None)
+    return decided, sealed or seen
 
 
 def _sealed(term: int, by: int) -> Procedure[int]:

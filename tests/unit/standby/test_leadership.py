@@ -20,6 +20,7 @@ from standby.leadership.campaign import Pause, campaign
 from standby.leadership.candidacy import LOOK_NS, SILENCE_NS, STANDING_TABLE, Candidacy, Standing
 from standby.leadership.ledger import WHOLE_EVERY, Ledger
 from standby.leadership.term_journal import (
+    UNBEGUN_MAX,
     Create,
     Inherited,
     Names,
@@ -28,6 +29,7 @@ from standby.leadership.term_journal import (
     Remove,
     Request,
     Sighting,
+    elected,
     inherited,
     looked,
     read_back,
@@ -383,6 +385,49 @@ def test_a_candidate_stands_after_the_silence_and_not_before() -> None:
 
 def test_an_entry_begins_the_silence_again() -> None:
     assert watched([(at(7), 0), *((at(8), 3 + n / 2) for n in range(10))]).standing is Standing.WATCHING
+
+
+@pytest.mark.parametrize(("unbegun", "patience_s"), [(0, 5), (1, 10), (2, 20), (UNBEGUN_MAX, 160)])
+def test_each_supervisor_that_was_deposed_before_it_led_gives_the_next_one_more_time(
+    unbegun: int, patience_s: int
+) -> None:
+    elected = Sighting(term(7, "other"), unbegun=unbegun)
+    looks: list[tuple[Sighting | None, float]] = [(elected, second) for second in range(patience_s)]
+    assert watched(looks).standing is Standing.WATCHING
+    assert watched([*looks, (elected, patience_s)]).standing is Standing.ELECTING
+
+
+def test_a_candidate_counts_the_terms_that_never_began() -> None:
+    store = Store()
+    old = leader_of(store, "a", 1)
+    store.run(old.append([{"kind": "x"}], 6))
+    for number in range(2, 5):
+        store.run(elected(term(number, f"s{number}")))
+        assert store.run(looked(None)).unbegun == number - 2
+        store.run(inherited(number))
+    ledger = Ledger(4, store.run(inherited(4)))
+    store.run(ledger.append([], 8))
+    store.run(ledger.append([], 9))
+    assert store.run(looked(None)).unbegun == 0
+    store.run(elected(term(5, "s5")))
+    assert store.run(looked(None)).unbegun == 0, "term 4 has led"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_candidates_of_a_slow_store_do_not_depose_each_other_for_ever(seed: int) -> None:
+    """The journal takes longer to read than a leader may be silent."""
+    world = World(seed, 4)
+    old, *candidates = world.supervisors
+    ledger = leader_of(world.store, old.holder, 1)
+    for number in range(40):
+        world.store.run(ledger.append([{"kind": "x", "number": number}], number))
+    for _ in range(1500):
+        each = min(candidates, key=lambda one: one.wakes_ns)
+        world.now_ns = max(world.now_ns, each.wakes_ns)
+        world.step(each, faults=False)
+        if not isinstance(each.waits, Pause):
+            each.wakes_ns = world.now_ns + world.dice.randrange(SECOND // 4, SECOND // 2)
+    assert world.record.begun, "one of them leads"
 
 
 def test_an_outage_of_the_store_is_no_silence_of_the_leader() -> None:
