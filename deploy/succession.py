@@ -30,7 +30,7 @@ from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, save_set
 from standby.gate import address_of
 from standby.journal import Journal
 from standby.leadership.candidacy import LOOK_NS, SILENCE_NS
-from standby.leadership.term_journal import Sighting, inherited, looked
+from standby.leadership.term_journal import Sighting, brought, looked
 from standby.leadership.terms import ENDED, STOPPED, Term
 from standby.store_journal import perform
 
@@ -210,12 +210,10 @@ def fetch_decisions(job: Path) -> None:
     config = JobConfig.load(job)
     if not config.listen:
         return
-    depot = Depot(config.store, config.place_in_store)
-    sighting = perform(looked(None), depot)
-    if sighting is None:
+    taken = perform(brought(), Depot(config.store, config.place_in_store))
+    if taken is None:
         return
-    decided = perform(inherited(sighting.term.number + 1), depot)
-    sighting = perform(looked(None), depot) or sighting
+    decided, sighting = taken
     begun(job)
     journal = Journal(job)
     journal.append(decided.records)

@@ -52,7 +52,7 @@ def perform(
         request = next(procedure)
         while True:
             try:
-                answer = _answered(request, depot, pause)
+                answer = answered(request, depot, pause)
             except Unavailable as problem:
                 request = procedure.throw(problem)
             else:
@@ -62,7 +62,12 @@ def perform(
         return result
 
 
-def _answered(request: Request | Pause, depot: Depot, pause: Callable[[int], int] | None) -> Any:
+def answered(request: Request | Pause, depot: Depot, pause: Callable[[int], int] | None = None) -> Any:
+    """Returns the answer to one request of a procedure.
+
+    Raises:
+        Unavailable: it is not known whether it was carried out.
+    """
     match request:
         case Names(folder):
             return depot.names(folder)

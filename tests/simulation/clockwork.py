@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import random
 from collections.abc import Callable
 
 MS = 1_000_000
@@ -32,3 +33,18 @@ class Clockwork:
         self.now_ns, _, action = heapq.heappop(self._queue)
         action()
         return True
+
+
+class Live:
+    """The source of live values: the host's wall clock, which may jump, and entropy."""
+
+    def __init__(self, clock: Clockwork, rng: random.Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self.offset_ns = 1_700_000_000 * SECOND
+
+    def wall_ns(self) -> int:
+        return self._clock.now_ns + self.offset_ns
+
+    def entropy(self) -> bytes:
+        return self._rng.randbytes(16)

@@ -37,7 +37,7 @@ def drawn(scenario: Scenario, sabotage: str = "") -> str:
 def _svg(world: Simulation, verdict: str) -> str:
     story, frames = world.story or [], (world.network.seen or [])[:FRAMES_MAX]
     agents = [machine.who for machine in world.machines.values()]
-    lanes = ["world", "supervisor", *agents, *sorted(world.processes, key=lambda slot: int(slot[1:]))]
+    lanes = ["world", *world.supervisors(), *agents, *sorted(world.processes, key=lambda slot: int(slot[1:]))]
     row = {who: 60 + place * ROW_PX for place, who in enumerate(lanes)}
     first_ns = min((at for at, _, _ in story), default=0)
     last_ns = max([at for at, _, _ in story] + [arrived for _, arrived, *_ in frames], default=first_ns)

@@ -69,7 +69,7 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "staged-and-not-durable": 189,
     "staged-is-finished": 7,
     "alone-back": 17,
-    "an-older-host-works-on": 18,
+    "an-older-host-works-on": 64,
     "beats-of-an-older-host-count": 9,
     "silence-is-no-sign": 19,
     "standbys-beside-their-tasks": 3,
@@ -80,8 +80,13 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "determinants-count-as-soon-as-they-are-sent": 39,
     "swept-although-named": 19,
     "promoted-as-it-was": 0,
-    "any-host-speaks-for-any-process": 21,
-    "agents-are-believed-about-other-hosts": 21,
+    "any-host-speaks-for-any-process": 26,
+    "agents-are-believed-about-other-hosts": 26,
+    "older-terms-are-obeyed": 21,
+    "a-successor-misses-an-entry": 6,
+    "journals-are-not-sealed": 13,
+    "acted-upon-before-it-is-written": 3,
+    "a-seal-is-no-hindrance": 18,
 }
 """Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
 

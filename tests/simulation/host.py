@@ -6,11 +6,12 @@ agent is simulated as a whole: its promises are those of `standby.agent`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from causal.commands import Files
+from causal.commands import TERM, Files
 from causal.errors import Unavailable
 from causal.records.values import decode, encode
 from causal.task.activity import PULSE_SUFFIX
@@ -23,14 +24,26 @@ from tests.simulation.clockwork import MS
 from tests.simulation.machines import SUPERVISOR, Machine
 
 if TYPE_CHECKING:
+    from tests.simulation.succession import Seat, StoredDecisions
     from tests.simulation.world import Simulation
 
 
 class Supervisor:
-    """One supervisor's life."""
+    """One supervisor's life.
 
-    def __init__(self, world: Simulation) -> None:
+    Args:
+        seat: whose process this is, and `journal` that of its term; None where a supervisor has no successor.
+    """
+
+    def __init__(self, world: Simulation, seat: Seat | None = None, journal: StoredDecisions | None = None) -> None:
         self.world = world
+        self.name = seat.name if seat is not None else SUPERVISOR
+        self.slept = False
+        self._seat = seat
+        self._journal = journal
+        self._decided = 0
+        self._effects: deque[tuple[int, fx.Effect]] = deque()
+        """Effects that wait until so many decisions are written."""
         self.living = True
         self.dies_after: int | None = None
         """Effects left to perform before SIGKILL comes."""
@@ -40,10 +53,30 @@ class Supervisor:
         self._route: dict[str, str] = {}
         """Process → the host on which it was last heard, of a job of several hosts."""
         self._due_ns = -1
-        records = tuple(decode(body) for body in world.journal)
-        newest = max(world.disk.manifests, default=0)
-        manifest = (newest, world.disk.manifests[newest]) if newest else None
-        self._step(events.Restored(records, manifest))
+
+    def begin(self) -> None:
+        """Begins with what the disk of its machine holds."""
+        disk = self.world.disk
+        newest = max(disk.manifests, default=0)
+        self._step(events.Restored(self.world.decisions, (newest, disk.manifests[newest]) if newest else None))
+
+    def lead(self, records: tuple[fx.Record, ...]) -> None:
+        """Begins with the decisions of the terms before."""
+        self._step(events.Restored(records))
+
+    def resign(self) -> None:
+        """It ends and leaves the job to another one."""
+        if self._journal is not None:
+            self.living = False
+            self._journal.resign()
+
+    def _asleep(self, then: Callable[[], None]) -> bool:
+        """Whether its process is suspended: what has reached it is looked at when it wakes."""
+        if self._seat is None or self._seat.asleep_until_ns <= self.world.clock.now_ns:
+            return False
+        self.slept = True
+        self.world.clock.at(self._seat.asleep_until_ns, then)
+        return True
 
     def receive(self, sender: str, data: bytes) -> None:
         """A message has arrived on its socket; its sender is known from then on."""
@@ -59,6 +92,8 @@ class Supervisor:
     def receive_from(self, machine: Machine, slot: str, data: bytes) -> None:
         """A message of another host has arrived, of its agent if there is no slot (`standby.gate`)."""
         if not self.living or machine.revoked or self.world.ended is not None:
+            return
+        if self._asleep(lambda: self.receive_from(machine, slot, data)):
             return
         name = slot.removesuffix(PULSE_SUFFIX)
         entry = self.supervision.roster.slots.get(name)
@@ -81,7 +116,8 @@ class Supervisor:
 
     def _to_host(self, host: str, slot: str, message: Mapping[str, Any]) -> None:
         """Sends a message to a process of a host, or to its agent; one that does not arrive is repeated when due."""
-        machine, received = self.world.machines.get(host), decode(encode(dict(message)))
+        term = {} if self._journal is None else {TERM: self._journal.term}
+        machine, received = self.world.machines.get(host), decode(encode({**message, **term}))
         if machine is None or host not in self._known:
             return
 
@@ -89,27 +125,35 @@ class Supervisor:
             if machine.agent is not None:
                 machine.agent.take(slot, received)
 
-        self.world.fabric.carry(SUPERVISOR, host, arrive)
+        self.world.fabric.carry(self.name, host, arrive)
 
     def _step(self, event: events.Event) -> None:
         effects = self.supervision.handle(event, self.world.clock.now_ns)
         self.world.trace_control(event, effects)
-        self.world.host_checks.supervised(event, effects)
-        for effect in effects:
-            if isinstance(effect, fx.Journal):
-                self.world.write_decision(effect.record)
-                self.world.observer.decided(effect.record)
-                self.world.host_checks.decided(effect.record)
-        for effect in effects:
-            if self.dies_after is not None and not isinstance(effect, fx.Journal):
+        if self.world.supervisor is self:
+            self.world.host_checks.supervised(event, effects)
+        decided = [effect.record for effect in effects if isinstance(effect, fx.Journal)]
+        self._decided += len(decided)
+        self._effects.extend((self._decided, effect) for effect in effects if not isinstance(effect, fx.Journal))
+        if self._journal is not None:
+            self._journal.append(decided)
+        for record in decided if self._journal is None else ():
+            self.world.decided(record)
+        self.release()
+        if self.living:
+            self._schedule()
+
+    def release(self) -> None:
+        """Performs, in their order, the effects whose decisions are written."""
+        while self.living and self._effects:
+            if self._journal is not None and self._effects[0][0] > self._journal.written:
+                return
+            if self.dies_after is not None:
                 self.dies_after -= 1
                 if self.dies_after < 0:
-                    self.world.kill_supervisor()
+                    self.world.kill_supervisor(self._seat)
                     return
-            self._perform(effect)
-            if not self.living:
-                return
-        self._schedule()
+            self._perform(self._effects.popleft()[1])
 
     def _schedule(self) -> None:
         at_ns = self.supervision.next_deadline()
@@ -119,11 +163,14 @@ class Supervisor:
 
     def _tick(self, at_ns: int) -> None:
         if self.living and at_ns == self._due_ns and self.world.ended is None:
+            if self._asleep(lambda: self._tick(at_ns)):
+                return
             self._due_ns = -1
             self._step(events.Tick())
 
     def _perform(self, effect: fx.Effect) -> None:
         world = self.world
+        world.host_checks.performs(effect)
         match effect:
             case fx.Send(slot, message) if world.several:
                 self._to_host(self._route.get(slot, ""), slot, message)
@@ -150,9 +197,12 @@ class Supervisor:
             case fx.EndJob(status, reason):
                 world.ended = (status, reason)
             case fx.Note(line):
-                world.note("supervisor", line)
+                world.note(self.name, line)
 
     def _write_manifest(self, epoch: int, files: Mapping[str, Files]) -> None:
+        if self._journal is not None:  # the decision that follows is the manifest
+            self._step(events.ManifestWritten(epoch))
+            return
         if self.world.clock.now_ns < self.world.disk.full_until_ns:
             self._step(events.ManifestFailed(epoch, str(Unavailable("no space is left"))))
             return
@@ -162,10 +212,13 @@ class Supervisor:
 
     def _sweep(self, order: fx.RemoveFiles) -> None:
         disk = self.world.disk
+        if self._journal is not None:
+            self.world.shared.sweep(order, self.name)
+            return
         for epoch in [e for e in disk.manifests if e < order.manifests_from]:
             del disk.manifests[epoch]
         if self.world.several:
-            self.world.shared.sweep(order)
+            self.world.shared.sweep(order, self.name)
         for name in list(disk.files):
             if int(name.rsplit("/e", 1)[1][:8]) <= order.through_epoch and name not in order.keep:
                 del disk.files[name]

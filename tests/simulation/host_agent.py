@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from causal.commands import TERM
 from standby import orders
 from standby.agent import HELLO_AGAIN_S
 from standby.control import pack
 from standby.host.clock_offset import ClockOffset
 from tests.simulation.clockwork import SECOND
 from tests.simulation.host import Agent
-from tests.simulation.machines import SUPERVISOR, Machine
+from tests.simulation.machines import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -70,18 +71,22 @@ class HostAgent(Agent):
 
     def relay(self, slot: str, data: bytes) -> None:
         """Forwards a message of a process, or its own, to the supervisor."""
-        world, machine = self.world, self.machine
+        for name in self.world.supervisors():
+            self._send_to(name, slot, data)
 
+    def _send_to(self, supervisor: str, slot: str, data: bytes) -> None:
         def arrive() -> None:
-            if world.supervisor is not None:
-                world.supervisor.receive_from(machine, slot, data)
+            listening = self.world.listening(supervisor)
+            if listening is not None:
+                listening.receive_from(self.machine, slot, data)
 
-        world.fabric.carry(machine.name, SUPERVISOR, arrive)
+        self.world.fabric.carry(self.machine.name, supervisor, arrive)
 
     def take(self, slot: str, message: Mapping[str, Any]) -> None:
-        """A message of the supervisor has arrived, for a process or for this agent."""
-        if not self.living:
+        """A message of a supervisor has arrived, for a process or for this agent."""
+        if not self.living or not self.machine.terms.admits(message):
             return
+        self.world.host_checks.obeys(self.machine, message.get(TERM, 0))
         if not slot:
             self._order(orders.read_order(dict(message)))
             return

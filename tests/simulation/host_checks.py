@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from standby.supervision import effects as fx
 from standby.supervision import events
+from standby.supervision.supervision import Supervision
 from tests.simulation.machines import Machine
 from tests.simulation.peers import Violated
 
@@ -31,6 +32,10 @@ class HostChecks:
         """Process → (host, the task that it is or is a standby of)."""
         self._holders: dict[str, str] = {}
         """Task → its process."""
+        self._started: set[str] = set()
+        self._promoted: set[tuple[str, int]] = set()
+        self._obeyed: dict[str, int] = {}
+        """Life of a host → the highest term that its agent has obeyed."""
 
     def decided(self, record: Mapping[str, Any]) -> None:
         """The supervisor has journaled a decision."""
@@ -47,15 +52,41 @@ class HostChecks:
         elif kind == "host_draining":
             (self._draining.add if record["draining"] else self._draining.discard)(record["host"])
         elif kind == "process":
+            self._started.add(record["slot"])
             self._placed(record["slot"], record.get("host", ""), record["purpose"])
         elif kind == "promoted":
+            self._promoted.add((record["task"], record["incarnation"]))
             host, _ = self._places[record["slot"]]
             self._at_home(record["task"], host)
             self._places[record["slot"]] = (host, record["task"])
             self._holders[record["task"]] = record["slot"]
+        elif kind == "rolled_back":
+            self._promoted.update(record["tasks"].items())
         elif kind == "gone":
             self._places.pop(record["slot"], None)
             self._holders = {task: slot for task, slot in self._holders.items() if slot != record["slot"]}
+
+    def performs(self, effect: fx.Effect) -> None:
+        """A supervisor acts: what it does must be decided in the journal, which a successor reads."""
+        if not self._world.several:
+            return
+        if isinstance(effect, fx.StartProcess) and effect.slot not in self._started:
+            raise Violated(f"terms: {effect.slot} is started, and no journal says so")
+        message = effect.message if isinstance(effect, fx.Send | fx.SendHost) else {}
+        if message.get("kind") == "promote":
+            promoted = message["task"], message["incarnation"]
+            if promoted not in self._promoted:
+                raise Violated(f"terms: {promoted[0]} is promoted as {promoted[1]}, and no journal says so")
+        if isinstance(effect, fx.SendHost) and message["kind"] == "welcome":
+            if message["incarnation"] > self._youngest.get(effect.host, 0):
+                raise Violated(f"terms: {effect.host} joins as {message['incarnation']}, and no journal says so")
+
+    def obeys(self, machine: Machine, term: int) -> None:
+        """The agent of a host obeys a message of a supervisor of that term, or one of its processes does."""
+        before = self._obeyed.get(machine.session, 0)
+        if term < before:
+            raise Violated(f"terms: {machine.name} obeys a supervisor of term {term}, and has obeyed one of {before}")
+        self._obeyed[machine.session] = term
 
     def resumed(self) -> None:
         """Every process has ended, and every host is to join again."""
@@ -81,7 +112,7 @@ class HostChecks:
             raise Violated(f"placement: {task} is on {host}, and may be on {self._pins[task]} alone")
 
     def supervised(self, event: events.Event, effects: Sequence[fx.Effect]) -> None:
-        """The supervisor has handled an event; what it has decided is not journaled yet."""
+        """The supervisor that leads has handled an event; what it has decided is not journaled yet."""
         if isinstance(event, events.AgentBeat) and self._world.several:
             fenced = any(isinstance(e, fx.SendHost) and e.message["kind"] == "fenced" for e in effects)
             if not fenced and self._living.get(event.host) != event.incarnation:
@@ -90,14 +121,14 @@ class HostChecks:
                 )
         if isinstance(event, events.Exited) and self._world.several:
             believed = any(isinstance(e, fx.Journal) and e.record.get("slot") == event.slot for e in effects)
-            if believed and self._places[event.slot][0] != event.host:
+            if believed and self._places.get(event.slot, (event.host, ""))[0] != event.host:
                 raise Violated(
                     f"hosts: {event.host} speaks for {event.slot}, which is on another host, and is believed"
                 )
 
-    def is_lost(self, host: str, incarnation: int) -> None:
+    def is_lost(self, host: str, incarnation: int, supervision: Supervision) -> None:
         """The supervisor has had the time to notice the death of a host."""
-        if self._living.get(host) == incarnation:
+        if supervision.hosts.accepts(host, incarnation):
             raise Violated(f"hosts: {host}, incarnation {incarnation}, is dead, and the supervisor has not noticed")
 
     def host_beats(self, machine: Machine) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from standby.control import pack
 from standby.supervision.supervision import ANY_SESSION
 from tests.simulation.clockwork import MS, SECOND
-from tests.simulation.machines import STORE, SUPERVISOR, Machine
+from tests.simulation.machines import STORE, Machine
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Fault
     from tests.simulation.world import Simulation
 
-STRETCH = 4
-"""A fault of a host lasts so many times as long as one of a process."""
+STRETCH, LONG = 4, 8
+"""A fault of a host lasts so many times as long as one of a process, and one of a supervisor so many."""
 
 TETHER_NS = 1 * SECOND
 """The time until a tether that has ended is tried again (`deploy.host_agent`)."""
@@ -53,10 +53,10 @@ def _tether(world: Simulation, machine: Machine, life: int) -> None:
     """Connects the tether of a host, again and again while it lives."""
     if machine.lives != life or world.ended is not None:
         return
-    supervisor, ways = world.supervisor, ((machine.name, SUPERVISOR), (SUPERVISOR, machine.name))
-    reached = all(world.fabric.open(*way) for way in ways) and not machine.revoked
-    if reached and supervisor is not None and supervisor.living:
-        machine.tether = supervisor
+    supervisor = world.supervisor
+    if supervisor is not None and supervisor.living and not machine.revoked:
+        ways = ((machine.name, supervisor.name), (supervisor.name, machine.name))
+        machine.tether = supervisor if all(world.fabric.open(*way) for way in ways) else machine.tether
     world.clock.after(TETHER_NS, lambda: _tether(world, machine, life))
 
 
@@ -65,9 +65,11 @@ def _untether(world: Simulation, machine: Machine) -> None:
     name, session, supervisor = machine.name, machine.session, machine.tether
 
     def closed() -> None:
-        if not world.fabric.open(name, SUPERVISOR):
-            world.clock.at(world.fabric.open_at(name, SUPERVISOR), closed)
-        elif supervisor is not None and world.supervisor is supervisor:
+        if supervisor is None:
+            return
+        if not world.fabric.open(name, supervisor.name):
+            world.clock.at(world.fabric.open_at(name, supervisor.name), closed)
+        elif world.listening(supervisor.name) is supervisor:
             supervisor.closed(name, session)
 
     world.clock.after(world.rng.randint(100_000, 5 * MS), closed)
@@ -79,9 +81,10 @@ def _watch_silence(world: Simulation, machine: Machine) -> None:
 
     def noticed() -> None:
         same = supervisor is not None and supervisor.living and world.supervisor is supervisor
-        same = same and supervisor.supervision.stopping is None  # type: ignore[union-attr]  # it only waits then
-        if same and machine.lives == life and not machine.up and world.ended is None:
-            world.host_checks.is_lost(machine.name, incarnation)
+        if supervisor is None or not same or supervisor.slept or supervisor.supervision.stopping is not None:
+            return  # it only waits while it stops
+        if machine.lives == life and not machine.up and world.ended is None:
+            world.host_checks.is_lost(machine.name, incarnation, supervisor.supervision)
 
     world.clock.after((world.layout.timeout_ms + SLACK_MS) * MS, noticed)
 
@@ -117,7 +120,8 @@ def _cut_both(world: Simulation, one: str, other: str, span_ns: int, keeps: bool
 
 
 def _others(world: Simulation, machine: Machine, store: bool) -> list[str]:
-    return [*(name for name in world.machines if name != machine.name), SUPERVISOR, *([STORE] if store else [])]
+    others = [name for name in world.machines if name != machine.name]
+    return [*others, *world.supervisors(), *([STORE] if store else [])]
 
 
 def _host_cut(world: Simulation, fault: Fault) -> None:
@@ -184,8 +188,10 @@ def _revoke(world: Simulation, fault: Fault) -> None:
 
     def revoked() -> None:
         machine.revoked = True
-        if world.supervisor is not None:
-            world.supervisor.closed(machine.name, ANY_SESSION, "its key was revoked")
+        for name in world.supervisors():
+            supervisor = world.listening(name)
+            if supervisor is not None:
+                supervisor.closed(machine.name, ANY_SESSION, "its key was revoked")
 
     def back() -> None:
         machine.revoked = False
@@ -210,6 +216,36 @@ def _impostor(world: Simulation, fault: Fault) -> None:
     agent.relay("", pack("started", slot=slot, pid=1, at_ns=world.clock.now_ns, host=victim.machine.name))
 
 
+# -- supervisors that have successors ------------------------------------------------------------------
+
+
+def _leader_dies(world: Simulation, fault: Fault) -> None:
+    """A supervisor is lost with its host, which comes back much later, with its directory."""
+    world.terms.aimed_at(fault.who).die(LONG * fault.extent * MS)
+
+
+def _leader_cut(world: Simulation, fault: Fault) -> None:
+    """A supervisor works on, and reaches no host, or not the store, or neither."""
+    name, span_ns = world.terms.aimed_at(fault.who).name, LONG * fault.extent * MS
+    what = fault.who // 16 % 4
+    for other in world.machines if what != 1 else ():
+        _cut_both(world, name, other, span_ns, bool(fault.extent & 1))
+    if what:
+        _cut_both(world, name, STORE, span_ns, bool(fault.extent & 1))
+
+
+def _leader_sleeps(world: Simulation, fault: Fault) -> None:
+    """A supervisor is suspended, and does not know it when it wakes."""
+    world.terms.aimed_at(fault.who).asleep_until_ns = world.clock.now_ns + LONG * fault.extent * MS
+
+
+def _leader_resigns(world: Simulation, fault: Fault) -> None:
+    """A supervisor is asked to end where another one waits."""
+    supervisor = world.terms.aimed_at(0).supervisor
+    if supervisor is not None and supervisor.living:
+        supervisor.resign()
+
+
 # -- the shared store ----------------------------------------------------------------------------------
 
 
@@ -232,4 +268,8 @@ FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "impostor": _impostor,
     "depot_away": _depot_away,
     "depot_loses": _depot_loses,
+    "leader_dies": _leader_dies,
+    "leader_cut": _leader_cut,
+    "leader_sleeps": _leader_sleeps,
+    "leader_resigns": _leader_resigns,
 }

@@ -28,6 +28,9 @@ HOST_FAULTS = {
 }
 """The faults of hosts and of the storage that they share, with how often each is drawn."""
 
+LEADER_FAULTS = {"leader_dies": 5, "leader_cut": 6, "leader_sleeps": 5, "leader_resigns": 2}
+"""The same of supervisors that have successors."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -40,6 +43,7 @@ class Layout:
         timeout_ms: the silence after which a host counts as dead.
         store_ms: the most that a request to the shared store takes.
         keys: each host has a key, so a task is heard from the host alone on which it was placed.
+        successors: the candidates that wait beside the supervisor.
     """
 
     hosts: tuple[str, ...]
@@ -49,6 +53,7 @@ class Layout:
     timeout_ms: int
     store_ms: int
     keys: bool
+    successors: int = 0
 
 
 def laid_out(rng: random.Random, layers: tuple[int, ...], hashing: bool) -> Layout:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from causal.commands import HighestTerm
 from tests.simulation.clockwork import MS, Clockwork
 from tests.simulation.peers import Disk
 
@@ -33,6 +34,7 @@ class Machine:
         up: its root process lives.
         revoked: its key is not in the roster any more.
         tether: the supervisor that notices at once when its kernel ends all its processes.
+        terms: the highest leadership term of which it has heard.
     """
 
     name: str = ""
@@ -47,6 +49,7 @@ class Machine:
     up: bool = False
     revoked: bool = False
     tether: Supervisor | None = None
+    terms: HighestTerm = field(default_factory=HighestTerm)
 
     @property
     def session(self) -> str:
@@ -61,7 +64,7 @@ class Machine:
         """Everything on it has ended at once; the next life of a host begins with an empty directory."""
         self.forget()
         self.up, self.lives, self.incarnation = False, self.lives + 1, 0
-        self.tether = None
+        self.tether, self.terms = None, HighestTerm()
         self.disk = Disk() if self.name else self.disk
 
     def forget(self) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from causal.commands import read_command
+from causal.commands import HighestTerm
 from causal.cut import Cut
 from causal.effects import Effect
 from causal.errors import (
@@ -153,6 +153,7 @@ class Process:
         self._pending_effects: list[Effect] = []
         """Effects of the event that keeps the process busy."""
         self._control: deque[dict[str, Any]] = deque()
+        self._terms = HighestTerm()
         self._inbox: deque[tuple[bytes, tuple[bytes, ...]]] = deque()
         self.from_disk: deque[Event] = deque()
         self._poked_ns = -1
@@ -251,7 +252,9 @@ class Process:
             return
         self._handle(Tick())
         while self._control:
-            self._handle(Commanded(read_command(self._control.popleft())))
+            command = self._terms.read_command(self._control.popleft())
+            if command is not None:
+                self._handle(Commanded(command))
         for _ in range(rng.randint(1, 6)):
             if not self._inbox or not self.living:
                 break

@@ -10,18 +10,21 @@ from typing import Any
 from msgspec.structs import replace as replaced
 
 from causal import commands
-from causal.errors import Unavailable
+from causal.commands import HighestTerm
+from causal.errors import Fenced, Unavailable
 from causal.shell.stored_logs import StoredLogs
 from operators.runtime import membership
 from operators.runtime.membership import Membership
 from standby import manifests
 from standby.blueprint import Constraint
 from standby.control import Inbox
+from standby.leadership import campaign, ledger, term_journal, terms
 from standby.supervision.hosts import Hosts
 from standby.supervision.placement import Placement
 from standby.supervision.supervision import Supervision
 from tests.simulation.host_agent import HostAgent
 from tests.simulation.shared_store import SimulatedUploads
+from tests.simulation.succession import StoredDecisions
 
 Patches = Mapping[tuple[Any, str], Any]
 
@@ -124,6 +127,57 @@ def _agents_are_believed_about_other_hosts() -> Patches:
     return {(Supervision, "_of_host"): lambda self, name, host: self.roster.slots.get(name)}
 
 
+def _older_terms_are_obeyed() -> Patches:
+    """Agents and workers do not look at the term of a message."""
+
+    def admits(self: HighestTerm, message: Any) -> bool:
+        self.term = max(self.term, message.get(commands.TERM, 0))
+        return True
+
+    return {(HighestTerm, "admits"): admits}
+
+
+def _a_successor_misses_an_entry() -> Patches:
+    """A successor reads the journal without its last entry."""
+    read_back = term_journal.read_back
+    return {(term_journal, "read_back"): lambda term, last: read_back(term, max(0, last - 1))}
+
+
+def _journals_are_not_sealed() -> Patches:
+    """A successor reads the journal, and its leader still writes."""
+
+    def unsealed(number: int) -> Any:
+        for earlier in range(number - 1, 0, -1):
+            entries = yield term_journal.Names(terms.journal_folder(earlier))
+            if entries:
+                return (yield from term_journal.read_back(earlier, terms.number_of(entries[-1])))
+        return term_journal.Inherited()
+
+    return {(campaign, "inherited"): unsealed}
+
+
+def _acted_upon_before_it_is_written() -> Patches:
+    """A leader acts upon decisions that wait to be written."""
+    append = StoredDecisions.append
+
+    def hasty(self: StoredDecisions, records: Any) -> None:
+        self.written += len(records)
+        append(self, records)
+
+    return {(StoredDecisions, "append"): hasty}
+
+
+def _a_seal_is_no_hindrance() -> Patches:
+    """A leader that finds the seal of a successor takes its own decisions for written."""
+    appended = term_journal.appended
+
+    def deaf(term: int, place: int, data: bytes) -> Any:
+        with suppress(Fenced):
+            yield from appended(term, place, data)
+
+    return {(ledger, "appended"): deaf}
+
+
 HOST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
     _an_older_host_works_on,
     _beats_of_an_older_host_count,
@@ -138,4 +192,9 @@ HOST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
     _promoted_as_it_was,
     _any_host_speaks_for_any_process,
     _agents_are_believed_about_other_hosts,
+    _older_terms_are_obeyed,
+    _a_successor_misses_an_entry,
+    _journals_are_not_sealed,
+    _acted_upon_before_it_is_written,
+    _a_seal_is_no_hindrance,
 )

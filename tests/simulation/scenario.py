@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from causal.topology import FULL_DEPTH
 from tests.simulation.clockwork import MS
-from tests.simulation.layout import HOST_FAULTS, Layout, laid_out, layout_from
+from tests.simulation.layout import HOST_FAULTS, LEADER_FAULTS, Layout, laid_out, layout_from
 
 KINDS = ("clock", "random", "call", "timer", "window", "user")
 """Determinants that operators ask for; order and barrier are always there."""
@@ -162,6 +162,11 @@ def draw_hosts(seed: int) -> Scenario:
     for place in range(1, len(own)):
         if rng.random() < TOGETHER:
             own[place] = replace(own[place], at_ns=own[place - 1].at_ns + rng.randint(0, own[place - 1].extent * MS))
+    succeeding = random.Random(seed ^ 0x7E_12)
+    if succeeding.random() < 0.5:
+        layout = replace(layout, successors=succeeding.choice((1, 1, 2)))
+        kinds, weights = tuple(LEADER_FAULTS), tuple(LEADER_FAULTS.values())
+        own += [_timed(succeeding, kind) for kind in succeeding.choices(kinds, weights, k=succeeding.choice((1, 2, 3)))]
     every = tuple(sorted((*faults, *own), key=lambda f: f.at_ns))
     return replace(alike, layout=layout, guarantee=guarantee, faults=every)
 

@@ -20,7 +20,7 @@ from causal.shell.depot import RETRY_S_MAX, RETRY_S_MIN, Depot, Missing
 from standby import manifests
 from standby.supervision.effects import RemoveFiles
 from tests.simulation.clockwork import MS, SECOND, Clockwork
-from tests.simulation.machines import STORE, SUPERVISOR, Fabric
+from tests.simulation.machines import STORE, Fabric
 from tests.simulation.peers import digest_of_parts
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ class SharedStore:
         self._rng = rng
         self._fabric = fabric
         self._store_ms = store_ms
-        self._sweep: RemoveFiles | None = None
+        self._sweeps: dict[str, RemoveFiles] = {}
+        """Supervisor → the last order that waits."""
+        self.created: Callable[[str, bytes], None] = lambda name, data: None
+        """Is called when an object was created, also if the answer is lost."""
 
     def takes_ns(self) -> int:
         """The time of one request."""
@@ -97,15 +100,16 @@ class SharedStore:
         parts = None if body is None else tuple(decode(body))
         return parts if parts is not None and digest_of_parts(parts) == file[2] else None
 
-    def sweep(self, order: RemoveFiles) -> None:
-        """Removes what the last order allows, some time later and in two steps: list, then remove."""
-        waiting, self._sweep = self._sweep, order
-        if waiting is None:
-            self._clock.after(self._rng.randint(MS, SWEEP_PAUSE_NS), self._list)
+    def sweep(self, order: RemoveFiles, supervisor: str) -> None:
+        """Removes what its last order allows, some time later and in two steps: list, then remove."""
+        waits = supervisor in self._sweeps
+        self._sweeps[supervisor] = order
+        if not waits:
+            self._clock.after(self._rng.randint(MS, SWEEP_PAUSE_NS), lambda: self._list(supervisor))
 
-    def _list(self) -> None:
-        order, self._sweep = self._sweep, None
-        if order is None or not self.answers(SUPERVISOR):
+    def _list(self, supervisor: str) -> None:
+        order = self._sweeps.pop(supervisor)
+        if not self.answers(supervisor):
             return
         names = manifests.unnecessary(sorted(self.objects), order)
         self._clock.after(self.takes_ns(), lambda: [self.objects.pop(name, None) for name in names])
@@ -125,6 +129,8 @@ class Reached(Depot):
         def put() -> None:
             new.append(name not in self._shared.objects)
             self._shared.objects.setdefault(name, data)
+            if new[-1]:
+                self._shared.created(name, data)
 
         self._shared.request(self._machine, put)
         return new[0]

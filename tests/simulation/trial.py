@@ -68,6 +68,7 @@ def _counted(world: Simulation) -> Counter[str]:
                 "requests": len(world.service.performed),
                 "withdrawn requests": sum(store.withdrawn for store in world.stores.values() if store.requests),
                 "processes": len(world.processes),
+                "terms": len(world.terms.begun),
             }
         )
         + modes

@@ -25,17 +25,18 @@ from deploy import versions
 from operators.testing.stable_files import StableFiles
 from standby.blueprint import Blueprint, Constraint
 from standby.leadership.terms import CHECKPOINTS_KEPT
+from standby.supervision.effects import Record
 from standby.supervision.hosts import LOCAL
 from standby.supervision.savepoints import finished
 from tests.simulation import host_faults
 from tests.simulation.checkers import Observer
-from tests.simulation.clockwork import MS, SECOND, Clockwork
+from tests.simulation.clockwork import MS, SECOND, Clockwork, Live
 from tests.simulation.host import Agent, Supervisor
 from tests.simulation.host_agent import HostAgent
 from tests.simulation.host_checks import HostChecks
 from tests.simulation.jobs import job_of
 from tests.simulation.layout import ONE_MACHINE
-from tests.simulation.machines import Fabric, Machine
+from tests.simulation.machines import SUPERVISOR, Fabric, Machine
 from tests.simulation.network import Network
 from tests.simulation.peers import RUN, Disk, Partition, Store, Violated
 from tests.simulation.process import Process
@@ -43,6 +44,7 @@ from tests.simulation.scenario import OTHER_CODE, Fault, Scenario
 from tests.simulation.service import Service
 from tests.simulation.shared_store import OBSERVER, SharedStore
 from tests.simulation.staging import StagedRows
+from tests.simulation.succession import Seat, Terms
 
 SECONDS_MAX = 90
 STEPS_MAX = 600_000
@@ -58,21 +60,6 @@ class Code:
     rows: int = 0
 
 
-class _Live:
-    """The source of live values: the host's wall clock, which may jump, and entropy."""
-
-    def __init__(self, clock: Clockwork, rng: random.Random) -> None:
-        self._clock = clock
-        self._rng = rng
-        self.offset_ns = 1_700_000_000 * SECOND
-
-    def wall_ns(self) -> int:
-        return self._clock.now_ns + self.offset_ns
-
-    def entropy(self) -> bytes:
-        return self._rng.randbytes(16)
-
-
 class Simulation:
     """A run of `scenario`.
 
@@ -84,7 +71,7 @@ class Simulation:
         self.scenario = scenario
         self.rng = random.Random(scenario.seed ^ 0x5EED)
         self.clock = Clockwork()
-        self.live = _Live(self.clock, self.rng)
+        self.live = Live(self.clock, self.rng)
         self.config = JobConfig(
             run=RUN, name="simulated", pipeline="/nowhere", guarantee=scenario.guarantee,
             sharing_depth=scenario.depth, checkpoint_interval_s=scenario.checkpoint_ms / 1000,
@@ -148,6 +135,9 @@ class Simulation:
         self._held_back: deque[tuple[str, bytes]] = deque()
         self._carried: dict[tuple[str, str], int] = {}
         self.supervisor: Supervisor | None = None
+        """The supervisor of the newest term; it may have ended."""
+        self.terms = Terms(self, self.layout.successors)
+        self.shared.created = self.terms.created
         self.applied: Counter[str] = Counter()
         """Faults that came before the end, by kind."""
 
@@ -155,7 +145,10 @@ class Simulation:
 
     def run(self) -> None:
         """Runs the job to its end, and then asks the checkers for their verdict."""
-        self._start_supervisor()
+        if self.terms.seats:
+            self.terms.start()
+        else:
+            self._start_supervisor()
         for machine in self.machines.values():
             self._power_on(machine)
         for fault in self.scenario.faults:
@@ -212,10 +205,22 @@ class Simulation:
         stored = StoredLogs(self.shared.reached(OBSERVER), self.topology.tasks[task].name, up_to)
         return {delta.epoch: delta.bytes for delta in stored.read()}
 
-    def write_decision(self, record: Mapping[str, Any]) -> None:
-        """Appends to the journal, which forgets what it may forget (`standby.journal`)."""
+    @property
+    def decisions(self) -> tuple[Record, ...]:
+        """All decisions that are journaled and still matter, oldest first."""
+        return tuple(decode(body) for body in self.journal)
+
+    def decided(self, record: Record) -> None:
+        """A decision is in the journal, which forgets what it may forget (`standby.journal`)."""
         self.journal.append(encode(dict(record)))
+        self.observer.decided(record)
+        self.host_checks.decided(record)
+        if record["kind"] == "resumed":
+            self.host_checks.resumed()
         if record["kind"] == "checkpoint":
+            if self.terms.seats:
+                self.disk.manifests[record["epoch"]] = record["files"]
+                self.observer.completed(record["epoch"])
             self._checkpoints.append(self.journal[-1])
             if len(self._checkpoints) > CHECKPOINTS_KEPT:
                 self.journal.remove(self._checkpoints.popleft())
@@ -348,6 +353,7 @@ class Simulation:
     def _start_supervisor(self) -> None:
         if self.ended is None and (self.supervisor is None or not self.supervisor.living):
             self.supervisor = Supervisor(self)
+            self.supervisor.begin()
             self.tell_story("supervisor", "start")
             messages, self._held_back = self._held_back, deque()
             for sender, data in messages:
@@ -363,9 +369,19 @@ class Simulation:
             machine.agent = HostAgent(self, machine) if self.several else Agent(self, machine)
             self.tell_story(machine.who, "start")
 
-    def kill_supervisor(self) -> None:
+    def supervisors(self) -> list[str]:
+        """The names of all supervisors, to each of which hosts send."""
+        return list(self.terms.seats) or [SUPERVISOR]
+
+    def listening(self, name: str) -> Supervisor | None:
+        """The supervisor of that name, if it leads or takes itself for the leader."""
+        return self.terms.seats[name].supervisor if self.terms.seats else self.supervisor
+
+    def kill_supervisor(self, seat: Seat | None = None) -> None:
         """It dies, and `causal run` starts another; what it wanted of the agent and had not sent dies with it."""
-        if self.supervisor is not None and self.supervisor.living:
+        if self.terms.seats:
+            (seat or self.terms.aimed_at(0)).die(self.rng.randint(30, 200) * MS)
+        elif self.supervisor is not None and self.supervisor.living:
             self.supervisor.living = False
             self._orders.clear()
             self.tell_story("supervisor", "death")
@@ -424,6 +440,8 @@ class Simulation:
             host_faults.power_off(self, machine)
         if self.supervisor is not None:
             self.supervisor.living = False
+        for seat in self.terms.seats.values():
+            seat.die(None)
         self._orders.clear()
         self._held_back.clear()
         for staged in self.staged.values():
@@ -431,9 +449,11 @@ class Simulation:
         if finished(map(decode, self.journal)):
             self.ended = (0, "")  # `causal run --resume` says so, and starts nothing (42040878)
             return
-        self.journal.append(encode({"kind": "resumed", "at_ns": self.clock.now_ns}))
-        self.host_checks.resumed()
-        self.clock.after(300 * MS, self._start_supervisor)
+        if self.terms.seats:
+            self.clock.after(300 * MS, self.terms.resume)
+        else:
+            self.decided({"kind": "resumed", "at_ns": self.clock.now_ns})
+            self.clock.after(300 * MS, self._start_supervisor)
         for machine in self.machines.values():
             self.clock.after(310 * MS, partial(self._power_on, machine))
 
