@@ -141,7 +141,9 @@ class Contents(ABC):
         """Appends the result of several pairs of one key, the earliest first, as of one window; they are kept."""
         before = len(out)
         try:
-            contents = list(map(copy_containers, map(self.values.__getitem__, pairs)))
+            contents = list(map(self.values.__getitem__, pairs))
+            if self.shares:  # the user's code may change them
+                contents = list(map(copy_containers, contents))
             self._emit(pairs[0][0], self._joined(contents), window, out)
         except CausalError:
             raise
@@ -217,6 +219,8 @@ class Accumulated(Contents):
         return self._aggregate.add(accumulator, record)
 
     def _joined(self, contents: Sequence[Any]) -> Any:
+        if len(contents) == 1:
+            return contents[0]
         merge = self._aggregate.merge
         invariant(merge is not None, "an aggregate that is merged has a function for it", operator=self._operator)
         return contents[0] if merge is None else reduce(merge, contents)

@@ -7,11 +7,12 @@ costs one addition, however many windows it is in; a window costs as many merges
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import gcd
 from operator import itemgetter
 from typing import Any
 
+from causal.errors import PipelineError
 from operators.graph import Node
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import Sliding
@@ -20,8 +21,9 @@ from operators.records.keys import ordered
 from operators.stage.scope import Scope
 from operators.state.due_index import Pair
 
-PANES_MIN = 8
-"""The number of windows per record from which on the windows of an aggregate are sliced."""
+PANES_MIN, WHOLE_MIN = 8, 3
+"""The number of windows per record from which on the windows of an aggregate are sliced; the latter where the period
+divides the size, so that a window has as many slices as a record has windows."""
 _WAKE = 0
 """The slot of a key in the index of what is due: each key has one time."""
 
@@ -31,7 +33,10 @@ def sliced(assigner: object, contents: object) -> bool:
     if not isinstance(assigner, Sliding):
         return False
     if isinstance(contents, Aggregate):
-        return contents.merge is not None and assigner.size_ns >= PANES_MIN * assigner.every_ns
+        whole = assigner.size_ns % assigner.every_ns == 0
+        return (
+            contents.merge is not None and assigner.size_ns >= (WHOLE_MIN if whole else PANES_MIN) * assigner.every_ns
+        )
     return True
 
 
@@ -43,6 +48,10 @@ class SliceStage(AssignedStage):
         assigner: Sliding = node.options["assigner"]
         self._size_ns, self._every_ns, self._offset_ns = assigner.size_ns, assigner.every_ns, assigner.offset_ns
         self._length_ns = gcd(self._size_ns, self._every_ns)
+        self._panes = self._contents.table.name
+        """The table of versions that had a pane per window where this one has slices."""
+        if isinstance(node.subject, Aggregate) and self._size_ns < PANES_MIN * self._every_ns:
+            self._contents.table.name = f"{node.name}:slices"
         self._slices: dict[Any, list[int]] = {}
         """The starts of the slices of each key, ascending; derived."""
 
@@ -63,8 +72,10 @@ class SliceStage(AssignedStage):
         for key in dict.fromkeys(map(itemgetter(0), fresh)):
             self._schedule(key)
         if self.mark_ns is not None and self._lateness_ns:
-            ends = self._ends(pairs, self.mark_ns - self._lateness_ns, self.mark_ns)
-            self._emit(ends, out)
+            starts_of: dict[Any, list[int]] = {}
+            for key, start_ns in sorted(dict.fromkeys(pairs), key=itemgetter(1)):
+                starts_of.setdefault(key, []).append(start_ns)
+            self._emit(self._ends(starts_of, self.mark_ns - self._lateness_ns, self.mark_ns), out)
 
     # Which windows a slice is in.
 
@@ -86,39 +97,52 @@ class SliceStage(AssignedStage):
                 return end_ns
         return None
 
-    def _ends(self, pairs: Iterable[Pair], above_ns: int | None, until_ns: int) -> list[Pair]:
-        """Returns (key, end) of the windows of these slices that end above one mark, up to another, in order."""
-        ends: dict[Pair, None] = {}
-        for key, start_ns in pairs:
-            end_ns = self._end_behind_ns(start_ns)
-            if above_ns is not None and end_ns <= above_ns:
-                end_ns = self._end_behind_ns(above_ns)
-            for at_ns in range(end_ns, min(self._last_end_ns_of(start_ns), until_ns) + 1, self._every_ns):
-                ends[key, at_ns] = None
-        rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(0), ends))))}
-        return sorted(ends, key=lambda pair: (pair[1], rank[pair[0]]))
+    def _ends(
+        self, starts_of: Mapping[Any, Sequence[int]], above_ns: int | None, until_ns: int
+    ) -> list[tuple[int, list[Any]]]:
+        """Returns (end, keys) of the windows of these slices that end above one mark, up to another, in order.
+
+        Args:
+            starts_of: key -> the starts of slices, ascending.
+        """
+        every_ns, size_ns, offset_ns = self._every_ns, self._size_ns, self._offset_ns
+        first_ns = None if above_ns is None else self._end_behind_ns(above_ns)
+        keys_of: dict[int, list[Any]] = {}
+        for key in ordered(starts_of):
+            end_ns = first_ns
+            for start_ns in starts_of[key]:
+                behind_ns = start_ns + every_ns - (start_ns - offset_ns - size_ns) % every_ns
+                if end_ns is None or end_ns < behind_ns:
+                    end_ns = behind_ns
+                last_ns = min(start_ns - (start_ns - offset_ns) % every_ns + size_ns, until_ns)
+                while end_ns <= last_ns:
+                    keys_of.setdefault(end_ns, []).append(key)
+                    end_ns += every_ns
+        return sorted(keys_of.items())
 
     # Results.
 
-    def _emit(self, ends: Sequence[Pair], out: list[Any]) -> None:
-        for key, end_ns in ends:
-            slices = self._slices.get(key, [])
-            first, last = bisect_left(slices, end_ns - self._size_ns), bisect_left(slices, end_ns)
-            pairs = [(key, start_ns) for start_ns in slices[first:last]]
-            if pairs:
-                self._contents.emit_all(pairs, window_of(end_ns - self._size_ns, end_ns), out)
+    def _emit(self, ends: Sequence[tuple[int, Sequence[Any]]], out: list[Any]) -> None:
+        slices_of, emit_all = self._slices, self._contents.emit_all
+        for end_ns, keys in ends:
+            start_ns = end_ns - self._size_ns
+            window = window_of(start_ns, end_ns)
+            for key in keys:
+                slices = slices_of.get(key, ())
+                if slices and not (slices[0] >= start_ns and slices[-1] < end_ns):
+                    slices = slices[bisect_left(slices, start_ns) : bisect_left(slices, end_ns)]
+                if slices:
+                    emit_all([(key, at_ns) for at_ns in slices], window, out)
 
     def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
-        keys = list(map(itemgetter(0), due))
-        slices_due = [(key, start_ns) for key in keys for start_ns in self._slices[key]]
+        slices_due = {key: self._slices[key] for key, _ in due}
         self._emit(self._ends(slices_due, before_ns, mark_ns), out)
-        gone = [pair for pair in slices_due if self._last_end_ns_of(pair[1]) + self._lateness_ns <= mark_ns]
-        self._contents.drop(gone)
-        for key in keys:
-            slices = self._slices[key]
+        gone: list[Pair] = []
+        for key, slices in slices_due.items():
             while slices and self._last_end_ns_of(slices[0]) + self._lateness_ns <= mark_ns:
-                del slices[0]
+                gone.append((key, slices.pop(0)))
             self._schedule(key)
+        self._contents.drop(gone)
 
     def _schedule(self, key: Any) -> None:
         """Schedules what is due next for a key: the end of a window, or of the first slice."""
@@ -130,6 +154,16 @@ class SliceStage(AssignedStage):
         over_ns = self._last_end_ns_of(slices[0]) + self._lateness_ns
         next_ns = self._next_end_ns(key, self.mark_ns)
         self._wakes.set((key, _WAKE), over_ns if next_ns is None else min(over_ns, next_ns))
+
+    def loaders(self) -> dict[str, Callable[[bytes], None]]:
+        loaders = super().loaders()
+        return loaders if self._panes in loaders else {**loaders, self._panes: self._refuse}
+
+    def _refuse(self, fragment: bytes) -> None:
+        raise PipelineError(
+            f"operator {self.name!r}: the version that wrote the checkpoint kept an accumulator per window, this one "
+            "keeps one per slice; end the job with that version, or begin a new one"
+        )
 
     def _rebuild(self) -> None:
         self._slices = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Reduce, Slidin
 from operators.kinds.windows.assigners import Assigner
 from operators.testing import every_crash, run
 from tests.members import examples
-from tests.unit.operators.scene import NoSink, listed, parts_of, records_in, source
+from tests.unit.operators.scene import NoSink, Services, listed, parts_of, records_in, source
 from tests.unit.operators.window_scene import Driven, Row, S, drive, second, third, window_chain
 
 BOUND_MS = 700
@@ -75,7 +76,8 @@ def merged() -> Aggregate[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "size_ms, every_ms, offset_ms", [(1000, 1000, 0), (1000, 1000, 250), (1000, 300, 100), (900, 110, 30)]
+    "size_ms, every_ms, offset_ms",
+    [(1000, 1000, 0), (1000, 1000, 250), (1000, 300, 100), (1000, 250, 100), (900, 110, 30)],
 )
 @pytest.mark.parametrize(
     "contents", [collected, merged, lambda: values_of_window], ids=["plain", "merging", "function"]
@@ -95,6 +97,33 @@ def test_every_record_is_in_the_windows_of_the_model_and_each_is_emitted_once(
     assert [row[3] for row in rows] == sorted(row[3] for row in rows), "by their ends"
     assert driven.chain.counts() == {}
     assert parts_of(driven.chain, full=True)[1:] == [], "nothing is left"
+
+
+@pytest.mark.parametrize("every_ms", [1000 // 3, 250, 200, 100])
+@given(drawn=runs(), bound_ms=st.integers(0, BOUND_MS), lateness_ms=st.sampled_from([0, 300, 2000]))
+def test_slices_give_the_rows_of_panes_in_their_order(
+    every_ms: int, drawn: Any, bound_ms: int, lateness_ms: int
+) -> None:
+    size_ms, (batches, acts) = 1000 // every_ms * every_ms, drawn
+    assigner = Sliding(size_ms / 1000, every_ms / 1000)
+
+    def driven(contents: Callable[[], Any]) -> Driven:
+        make = partial(window_chain, assigner, contents(), lateness_s=lateness_ms / 1000)
+        return drive(make, batches, bound_ms, acts)
+
+    of_panes, of_slices = driven(collected), driven(merged)
+    assert [(k, sorted(v), s, e) for k, v, s, e in of_slices.out] == [
+        (k, sorted(v), s, e) for k, v, s, e in of_panes.out
+    ]
+    assert of_slices.chain.counts() == of_panes.chain.counts()
+
+
+def test_a_checkpoint_with_an_accumulator_per_window_is_refused_in_one_line() -> None:
+    before = window_chain(Sliding(1, 0.25), collected())
+    before.deliver(0, listed([("a", 0.5, 1)]), 0, Services())
+    now = window_chain(Sliding(1, 0.25), merged())
+    with pytest.raises(PipelineError, match="^operator 'w': the version that wrote .* per slice; end the job with"):
+        now.restore(parts_of(before, full=True))
 
 
 def test_a_window_is_told_when_the_mark_reaches_its_end_in_key_order() -> None:
