@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any
@@ -41,14 +42,34 @@ class DueIndex:
                 self._heap = list(self._buckets)
                 heapify(self._heap)
 
+    def add_all(self, pairs: Iterable[Pair], at_ns: int) -> None:
+        """Adds pairs of one time."""
+        bucket = self._buckets.get(at_ns)
+        if bucket is None:
+            bucket = self._buckets[at_ns] = {}
+            heappush(self._heap, at_ns)
+        bucket.update(dict.fromkeys(pairs))
+
     def pop(self, until_ns: int) -> list[Pair]:
         """Removes and returns the pairs that are due by then, by (time, key order, slot)."""
-        pairs: list[Pair] = []
+        return [pair for _, bucket in self.pop_times(until_ns) for pair in in_order(bucket)]
+
+    def pop_times(self, until_ns: int) -> Iterator[tuple[int, Collection[Pair]]]:
+        """Removes and yields the times by then, ascending, each with its pairs; more may be added meanwhile."""
         while self._heap and self._heap[0] <= until_ns:
-            bucket = self._buckets.pop(heappop(self._heap), None)
+            at_ns = heappop(self._heap)
+            bucket = self._buckets.pop(at_ns, None)
             if bucket is not None:
-                pairs += _in_order(bucket)
-        return pairs
+                yield at_ns, bucket
+
+    def pop_one(self) -> tuple[int, Pair] | None:
+        """Removes and returns one pair of the earliest time, with that time; it may be put back at once."""
+        while (at_ns := self.next_ns()) is not None:
+            bucket = self._buckets[at_ns]
+            if bucket:
+                return at_ns, bucket.popitem()[0]
+            del self._buckets[at_ns]
+        return None
 
     def next_ns(self) -> int | None:
         """Returns when the earliest pair is due."""
@@ -57,9 +78,12 @@ class DueIndex:
         return self._heap[0] if self._heap else None
 
 
-def _in_order(bucket: dict[Pair, None]) -> list[Pair]:
+def in_order(bucket: Collection[Pair]) -> list[Pair]:
     """Returns the pairs by key order, then by slot."""
     if len(bucket) == 1:
         return list(bucket)
+    kinds = set(map(type, map(itemgetter(0), bucket)))
+    if kinds == {str} or kinds == {int}:  # their key order is that of their values
+        return sorted(bucket)
     rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(0), bucket))))}
     return sorted(bucket, key=lambda pair: (rank[pair[0]], pair[1]))

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import chain, groupby
+from itertools import chain, filterfalse, groupby
 from operator import itemgetter
 from typing import Any
 
@@ -66,17 +66,29 @@ class Contents(ABC):
             places: adjacent rows with equal numbers are one record; None: each row is one.
         """
         distinct = dict.fromkeys(pairs)
-        fresh = [pair for pair in distinct if pair not in self.values]
-        if self.refuses:
-            self.table.touch(distinct)
-            self._add_records(pairs, rows, failed, range(len(rows)) if places is None else places)
-        else:
-            self._add(distinct, pairs, rows, failed)
+        fresh = list(filterfalse(self.values.__contains__, distinct))
+        if not self.refuses:
+            self._add(distinct, fresh, pairs, rows, failed)
+            return fresh
+        self.table.touch(distinct)
+        self._add_records(pairs, rows, failed, range(len(rows)) if places is None else places)
         return [pair for pair in fresh if pair in self.values]
 
     @abstractmethod
-    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
-        """Puts each row into its window, where none is refused; `distinct` are the windows."""
+    def _add(
+        self,
+        distinct: Collection[Pair],
+        fresh: Sequence[Pair],
+        pairs: Sequence[Pair],
+        rows: Sequence[Any],
+        failed: Failed,
+    ) -> None:
+        """Puts each row into its window, where none is refused.
+
+        Args:
+            distinct: the windows.
+            fresh: those without content.
+        """
 
     def _add_records(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int]) -> None:
         for _, same in groupby(range(len(rows)), key=places.__getitem__):
@@ -137,6 +149,20 @@ class Contents(ABC):
             del out[before:]
             self.refused(pair, window, problem)
 
+    def emit_last(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
+        """Appends the results of several keys of one window to `out`, and removes their contents."""
+        self.table.touch(pairs)
+        values = self.values
+        for pair in pairs:
+            before = len(out)
+            try:
+                self._emit(pair[0], values.pop(pair), window, out)
+            except CausalError:
+                raise
+            except Exception as problem:
+                del out[before:]
+                self.refused(pair, window, problem)
+
     def emit_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
         """Appends the result of several pairs of one key, the earliest first, as of one window; they are kept."""
         before = len(out)
@@ -173,7 +199,14 @@ class Accumulated(Contents):
         self.refuses = failures.set_aside and not self._counts
         self.shares = keeps_records(aggregate)
 
-    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+    def _add(
+        self,
+        distinct: Collection[Pair],
+        fresh: Sequence[Pair],
+        pairs: Sequence[Pair],
+        rows: Sequence[Any],
+        failed: Failed,
+    ) -> None:
         if self._counts:
             self.add_counted(Counter(pairs))
             return
@@ -239,7 +272,14 @@ class Listed(Contents):
         self._lists = table
         self._fn = fn
 
-    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+    def _add(
+        self,
+        distinct: Collection[Pair],
+        fresh: Sequence[Pair],
+        pairs: Sequence[Pair],
+        rows: Sequence[Any],
+        failed: Failed,
+    ) -> None:
         more: defaultdict[Pair, list[Any]] = defaultdict(list)
         for pair, record in zip(pairs, rows, strict=True):
             more[pair].append(record)

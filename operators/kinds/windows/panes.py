@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from operators.kinds.windows.assigners import Tumbling
@@ -51,8 +53,11 @@ class PaneStage(AssignedStage):
         contents, end_ns, mark_ns = self._contents, self._assigner.end_ns, self.mark_ns
         if contents.shares and not contents.refuses and not isinstance(self._assigner, Tumbling):
             rows = list(map(copy_containers, rows))  # each window may keep and change its rows
+        opened: dict[int, list[Pair]] = {}
         for pair in contents.add(pairs, rows, self._failed_in(places, rows), places):
-            self._wakes.set(pair, self._due_ns(pair))
+            opened.setdefault(pair[1], []).append(pair)
+        for start_ns, pairs_of in opened.items():
+            self._wakes.add(pairs_of, self._due_ns((None, start_ns)))
         if mark_ns is not None and self._lateness_ns:
             ended = [pair for pair in dict.fromkeys(pairs) if end_ns(pair[1]) <= mark_ns and pair in contents.values]
             for pair in ended:
@@ -68,6 +73,10 @@ class PaneStage(AssignedStage):
 
     def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
         contents, gone = self._contents, list[Pair]()
+        if not self._lateness_ns:
+            for start_ns, pairs in groupby(due, key=itemgetter(1)):
+                contents.emit_last(list(pairs), self._window_of((None, start_ns)), out)
+            return
         for pair in due:
             end_ns = self._assigner.end_ns(pair[1])
             over = end_ns + self._lateness_ns <= mark_ns

@@ -45,8 +45,9 @@ class SessionStage(WindowedStage):
         pairs, taken, places, late = list[Pair](), list[Any](), list[int](), list[Any]()
         changed: dict[Pair, _Session] = {}
         failed = self._failed_in(places, taken)
+        sessions_of, gap_ns = self._sessions.get, self._gap_ns
         for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
-            sessions = self._sessions.get(key, [])
+            sessions = sessions_of(key, ())
             session = sessions[-1] if sessions else None
             if session is None or not session[_START] <= time_ns < session[_END]:
                 if not self._alone(sessions, time_ns):  # only then can sessions and their contents be merged
@@ -58,7 +59,8 @@ class SessionStage(WindowedStage):
                 if session is None:
                     late.append(record)
                     continue
-            session[_END] = max(session[_END], time_ns + self._gap_ns)
+            if session[_END] < time_ns + gap_ns:
+                session[_END] = time_ns + gap_ns
             pair = (key, session[_ID])
             changed[pair] = session
             pairs.append(pair)

@@ -1,13 +1,14 @@
 """The index of which window is due when: at its end, then again when its lateness is over.
 
-Each item is a (key, slot) and has one time, which may be moved: a session is moved whenever it grows.
+Each item is a (key, slot) and has one time, which may be moved: a session is moved whenever it grows.  An item that is
+moved to a later time stays where it is in the index, and is moved there when the earlier time has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from operators.state.due_index import DueIndex, Pair
+from operators.state.due_index import DueIndex, Pair, in_order
 
 
 class Wakes:
@@ -16,34 +17,54 @@ class Wakes:
     def __init__(self) -> None:
         self._at: dict[Pair, int] = {}
         self._index = DueIndex()
+        """Has each item at its time or before, and perhaps items at times that they had, or that were removed."""
 
     def set(self, pair: Pair, at_ns: int) -> None:
         """Makes an item due at a time, instead of the time that it had before."""
         known = self._at.get(pair)
-        if known == at_ns:
-            return
-        if known is not None:
-            self._index.remove(pair, known)
         self._at[pair] = at_ns
-        self._index.add(pair, at_ns)
+        if known is None or at_ns < known:
+            self._index.add(pair, at_ns)
+
+    def add(self, pairs: Collection[Pair], at_ns: int) -> None:
+        """Makes items due at a time that had none."""
+        self._at.update(dict.fromkeys(pairs, at_ns))
+        self._index.add_all(pairs, at_ns)
 
     def forget(self, pairs: Iterable[Pair]) -> None:
         """Removes items."""
         for pair in pairs:
-            known = self._at.pop(pair, None)
-            if known is not None:
-                self._index.remove(pair, known)
+            self._at.pop(pair, None)
 
     def due(self, until_ns: int) -> list[Pair]:
         """Removes and returns the items that are due by then, by (time, key order, slot)."""
-        pairs = self._index.pop(until_ns)
+        at, due = self._at, list[Pair]()
+        for at_ns, bucket in self._index.pop_times(until_ns):
+            here = [pair for pair in bucket if at.get(pair) == at_ns]
+            if len(here) < len(bucket):
+                self._move(bucket, at_ns)
+            due += in_order(here) if here else ()
+            for pair in here:
+                del at[pair]
+        return due
+
+    def _move(self, pairs: Iterable[Pair], at_ns: int) -> None:
+        """Puts those of the items that are due later where they are due."""
         for pair in pairs:
-            del self._at[pair]
-        return pairs
+            later_ns = self._at.get(pair, at_ns)
+            if later_ns > at_ns:
+                self._index.add(pair, later_ns)
 
     def next_ns(self) -> int | None:
         """Returns when the earliest item is due."""
-        return self._index.next_ns()
+        while (one := self._index.pop_one()) is not None:
+            at_ns, pair = one
+            now_ns = self._at.get(pair, at_ns - 1)
+            if now_ns >= at_ns:
+                self._index.add(pair, now_ns)
+            if now_ns == at_ns:
+                return at_ns
+        return None
 
     def clear(self) -> None:
         """Removes all items."""
