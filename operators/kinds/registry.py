@@ -12,6 +12,7 @@ from operators.kinds.process.accumulating import CountStage, ReduceStage
 from operators.kinds.process.outside_calls import AskStage
 from operators.kinds.tables import table_kinds
 from operators.kinds.windows import window_kinds
+from operators.sources.unreadable import ReadingStage
 from operators.stage import state_binding
 from operators.stage.disk_state import disk_of
 from operators.stage.kind import Kind
@@ -21,7 +22,7 @@ from operators.stage.stages import FilterStage, FlatMapStage, MapStage, Stage
 
 
 def _source(node: Node, scope: Scope) -> Stage:
-    return Stage(node.name, scope)
+    return ReadingStage(node.name, scope) if node.subject.may_be_unreadable else Stage(node.name, scope)
 
 
 def _sink(node: Node, scope: Scope) -> Stage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from operators.sources.files.files_source import FilesSource
 from operators.sources.generated import ArrowSource, GeneratedSource, SequenceSource
 from operators.sources.source import Companion, PartitionReader, Read, Source, SourceContext
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrowSource",
     "Companion",
+    "FilesSource",
     "GeneratedSource",
     "PartitionReader",
     "Read",

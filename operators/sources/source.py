@@ -91,6 +91,9 @@ class Source(ABC, Generic[R_co]):
     vectors = False
     """Whether its readers give `Vectors` instead of lists."""
 
+    may_be_unreadable = False
+    """Whether its readers give `operators.sources.unreadable.Unreadable` where the input is no record."""
+
     everywhere = True
     """Whether its readers give the same on every host, so that its tasks can move to another one."""
 

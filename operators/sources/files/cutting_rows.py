@@ -1,0 +1,237 @@
+"""Cut the bytes of a file into rows: lines of text, lines of JSON, or records of CSV.
+
+A cutter is given bytes that begin where a row begins, and returns the rows that are complete in them.  What is a row
+depends on the file alone, never on how its bytes were divided.  The rules:
+
+    a row longer than `row_bytes_max`, or a CSV record whose quote is not closed within so much or before the file ends:
+        its first line is `Unreadable`, and the next row begins behind that line
+    a last line without a line feed is a row
+    lines of JSON and CSV that are empty are no rows
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from operators.sources.unreadable import Unreadable
+
+RAW_BYTES_MAX = 1 << 16
+"""The most of an unreadable row that its dead letter holds."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """Rows, with the line of each, and how much they take of the bytes that were given."""
+
+    rows: list[Any] = field(default_factory=list)
+    lines: list[int] | range = range(0)
+    bytes_used: int = 0
+    lines_used: int = 0
+
+
+class Cutter(Protocol):
+    """Knows one format.  One object per open file."""
+
+    def cut(self, data: bytes, line: int, last: bool) -> Cut:
+        """Returns the rows that are complete in `data`, which begins with line `line`.
+
+        Args:
+            last: whether the file ends behind `data`.
+        """
+        ...
+
+
+class LineCutter:
+    """Lines of text, and what `convert` makes of them.
+
+    Args:
+        convert: makes a record of a line; None: the line is the record.
+        whole: whether empty lines count.
+        where: names the file.
+    """
+
+    def __init__(
+        self, where: str, encoding: str, row_bytes_max: int, convert: Callable[[str], Any] | None, whole: bool
+    ) -> None:
+        self._where = where
+        self._encoding = encoding
+        self._row_bytes_max = row_bytes_max
+        self._convert = convert
+        self._whole = whole
+
+    def cut(self, data: bytes, line: int, last: bool) -> Cut:
+        used = whole_lines(data, self._row_bytes_max, last)
+        if not used:
+            return Cut()
+        texts, clean = split(data[:used], self._encoding)
+        if b"\r" in data:
+            texts = [each.removesuffix("\r") for each in texts]
+        lines: Sequence[int] = range(line, line + len(texts))
+        result = Cut(texts, lines, used, len(texts))  # type: ignore[arg-type]
+        if not self._whole:
+            kept = [(text, number) for text, number in zip(texts, lines, strict=True) if text and not text.isspace()]
+            result.rows, result.lines = [text for text, _ in kept], [number for _, number in kept]
+        if self._convert is None and clean:
+            return result
+        result.rows = [self._row(text, number) for text, number in zip(result.rows, result.lines, strict=True)]
+        return result
+
+    def _row(self, text: str, line: int) -> Any:
+        if _undecoded(text):
+            return undecodable(text, f"{self._where}:{line}", self._encoding)
+        if self._convert is None:
+            return text
+        try:
+            return self._convert(text)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as problem:
+            return Unreadable(f"{self._where}:{line}", f"no JSON: {problem}", text[:RAW_BYTES_MAX])
+
+
+class CsvCutter:
+    """Records of CSV, as dicts by the names of the columns.
+
+    Args:
+        columns: the names; None: the first record has them.
+    """
+
+    def __init__(
+        self, where: str, encoding: str, row_bytes_max: int, columns: Sequence[str] | None, delimiter: str
+    ) -> None:
+        self._where = where
+        self._encoding = encoding
+        self._row_bytes_max = row_bytes_max
+        self._delimiter = delimiter
+        self.columns = columns
+
+    def cut(self, data: bytes, line: int, last: bool) -> Cut:
+        end = len(data) if last else data.rfind(b"\n") + 1
+        if not end:
+            return Cut()
+        texts, _ = split(data[:end], self._encoding)
+        sizes = [len(each) for each in data[:end].split(b"\n")]
+        result = Cut(lines=[])
+        place = 0  # the line at which the next record begins
+        while place < len(texts):
+            reader = csv.reader(_feed(texts, place), delimiter=self._delimiter, strict=True)
+            place, complete = self._records(reader, texts, sizes, place, line, result)
+            if not complete:
+                break
+        result.lines_used = place
+        result.bytes_used = min(end, sum(sizes[:place]) + place)
+        return result
+
+    def _records(
+        self, reader: Any, texts: list[str], sizes: list[int], first: int, line: int, result: Cut
+    ) -> tuple[int, bool]:
+        """Takes records up to the first that is bad or not complete; returns where the next begins, and if it may."""
+        begin, rows, lines = first, result.rows, result.lines
+        while True:
+            try:
+                values = next(reader)
+            except StopIteration:
+                return begin, True
+            except csv.Error as problem:
+                end = first + reader.line_num
+                if "unexpected end" in str(problem):  # the last quote is open
+                    return begin, False
+                values, why = None, str(problem)
+                if self.columns is None:
+                    raise ValueError(f"no CSV: {why}") from None
+            else:
+                end = first + reader.line_num
+            if sum(sizes[begin:end]) + end - begin - 1 > self._row_bytes_max:
+                return begin, False
+            text = "\n".join(texts[begin:end]) if values is None or not self._fits(values) else ""
+            if values is None:
+                row: Any = Unreadable(f"{self._where}:{line + begin}", f"no CSV: {why}", text[:RAW_BYTES_MAX])
+            elif not values:  # an empty line
+                begin = end
+                continue
+            elif self.columns is None:
+                self.columns = self._header(values, texts[begin:end])
+                begin = end
+                continue
+            elif text:
+                row = self._unfit(values, text, line + begin)
+            else:
+                row = dict(zip(self.columns, values, strict=True))
+            rows.append(row)
+            lines.append(line + begin)  # type: ignore[union-attr]
+            begin = end
+            if values is None:
+                return begin, True
+
+    def _fits(self, values: list[str]) -> bool:
+        return self.columns is None or (len(values) == len(self.columns) and not any(map(_undecoded, values)))
+
+    def _unfit(self, values: list[str], text: str, line: int) -> Unreadable:
+        where = f"{self._where}:{line}"
+        if any(map(_undecoded, values)):
+            return undecodable(text, where, self._encoding)
+        return Unreadable(where, f"{len(values)} columns, not {len(self.columns or ())}", text[:RAW_BYTES_MAX])
+
+    def _header(self, values: list[str], texts: list[str]) -> Sequence[str]:
+        twice = sorted({name for name in values if values.count(name) > 1})
+        if twice:
+            raise ValueError(f"two columns are called {twice[0]!r}")
+        if any(map(_undecoded, values)):
+            raise ValueError(f"the names of the columns are not {self._encoding}")
+        return values
+
+
+def _feed(texts: list[str], first: int) -> Iterator[str]:
+    return (texts[place] + "\n" for place in range(first, len(texts)))
+
+
+def whole_lines(data: bytes, row_bytes_max: int, last: bool) -> int:
+    """The bytes of the lines at the beginning of `data` that are complete and not too long."""
+    end = len(data) if last else data.rfind(b"\n") + 1
+    if end <= row_bytes_max:
+        return end
+    begin = 0
+    while begin < end:
+        stop = data.find(b"\n", begin, end)
+        if (end if stop < 0 else stop) - begin > row_bytes_max:
+            return begin
+        begin = end if stop < 0 else stop + 1
+    return end
+
+
+def split(data: bytes, encoding: str) -> tuple[list[str], bool]:
+    """The lines of `data` without line feeds, and whether all is of that encoding; if not, it has lone surrogates."""
+    try:
+        text, clean = data.decode(encoding), True
+    except UnicodeDecodeError:
+        text, clean = data.decode(encoding, "surrogateescape"), False
+    texts = text.split("\n")
+    if not texts[-1]:
+        texts.pop()
+    return texts, clean
+
+
+def _undecoded(text: str) -> bool:
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def undecodable(text: str, where: str, encoding: str) -> Unreadable:
+    """The element for a line that is not of the encoding."""
+    return Unreadable(where, f"not {encoding}", text[:RAW_BYTES_MAX].encode(encoding, "surrogateescape"))
+
+
+def json_of(text: str) -> Any:
+    """The value of a line of JSON."""
+    return _DECODER.decode(text)
+
+
+_DECODER = msgspec.json.Decoder()

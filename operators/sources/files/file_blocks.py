@@ -1,0 +1,248 @@
+"""The rows of one open file, a block at a time, from any row at which a block has begun.
+
+    text, JSON lines, CSV     blocks of 256 KiB, cut where a row ends; gzip is decompressed as it is read
+    Parquet                   blocks of up to 8,192 rows of one row group
+
+A block is bounded whatever the file holds: what is too long for a row is skipped as it is read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
+
+from causal.errors import CausalError, CorruptData, OperatorFailed, PipelineError, Unavailable
+from operators.sources.files.cutting_rows import RAW_BYTES_MAX, Cut, Cutter
+from operators.sources.files.listing import RESTORE, Listed, denied
+from operators.sources.unreadable import Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+BLOCK_BYTES = 1 << 18
+ROWS_PER_BLOCK = 8192
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A place in a file at which a block begins.
+
+    Attributes:
+        row: how many rows of the file are before it.
+        offset: how many bytes, uncompressed; of Parquet, the row group.
+        line: how many lines; of Parquet, the rows of the group that are before it.
+    """
+
+    row: int = 0
+    offset: int = 0
+    line: int = 0
+
+
+class Blocks(Protocol):
+    """The rows of an open file."""
+
+    mark: Mark
+    """The place where the next block begins."""
+
+    def next(self) -> tuple[list[Any], list[int] | range] | None:
+        """Returns the rows of the next block, of which there may be none, and the line of each; None at the end.
+
+        Raises:
+            CorruptData, OperatorFailed: it cannot be read.
+            DeterminantsLost: it is not the file that was listed.
+            Unavailable: retry later, with another object.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class LineBlocks:
+    """The rows of a file of lines.
+
+    Args:
+        cutter: knows the format; of CSV, it takes the names of the columns from the first row.
+        headed: whether the cutter has to see the beginning of the file.
+    """
+
+    def __init__(
+        self, file: Listed, mark: Mark, cutter: Cutter, headed: Callable[[], bool], row_bytes_max: int
+    ) -> None:
+        self._listed = file
+        self._cutter = cutter
+        self._row_bytes_max = row_bytes_max
+        self._headed = headed
+        self._rest = b""
+        self._last = False
+        self.mark = Mark()
+        self._file = _opened(file)
+        if mark.offset:
+            while headed() and self.next() is not None:
+                continue
+            self._seek(mark)
+
+    def next(self) -> tuple[list[Any], list[int] | range] | None:
+        if self._last and not self._rest:
+            return None
+        while True:
+            if self._rest or not self._last:
+                cut = self._cut()
+                if cut.bytes_used:
+                    self._move(cut.bytes_used, cut.lines_used, len(cut.rows))
+                    return cut.rows, cut.lines
+                if self._rest and (self._last or len(self._rest) > self._row_bytes_max):
+                    return self._first_line()
+            if self._last:
+                return [], []
+            self._read()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _cut(self) -> Cut:
+        if not self._rest:
+            return Cut()
+        try:
+            return self._cutter.cut(self._rest, self.mark.line + 1, self._last)
+        except ValueError as problem:
+            self._fail(1, f"{problem}; correct the file, or give columns=[…]")
+
+    def _read(self) -> None:
+        """Read on; a byte order mark is no part of the first row."""
+        begins = not self.mark.offset and not self._rest
+        data = self._bytes()
+        while begins and len(data) < len(_BOM) and not self._last:
+            data += self._bytes()
+        if begins and data.startswith(_BOM):
+            self.mark = Mark(0, len(_BOM), 0)
+            data = data[len(_BOM) :]
+        self._rest += data
+
+    def _bytes(self) -> bytes:
+        try:
+            data = self._file.read(BLOCK_BYTES)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+            raise CorruptData(f"{self._listed.shown} is damaged: {problem}; {RESTORE}") from None
+        except OSError as problem:
+            raise Unavailable(f"{self._listed.shown}: {problem}") from problem
+        self._listed.check_path()
+        self._last = not data
+        return data
+
+    def _first_line(self) -> tuple[list[Any], list[int] | range]:
+        """The first line of what is left as a row that cannot be read; the next row begins behind it."""
+        line = self.mark.line + 1
+        if self._headed():
+            self._fail(line, "the names of the columns cannot be read; correct the file, or give columns=[…]")
+        stop = self._rest.find(b"\n")
+        begin = self._rest[: min(RAW_BYTES_MAX, self._row_bytes_max, len(self._rest) if stop < 0 else stop)]
+        long = (len(self._rest) if stop < 0 else stop) > self._row_bytes_max
+        used = len(self._rest) if stop < 0 else stop + 1
+        skipped = 0
+        self._rest = self._rest[used:]
+        while stop < 0 and not self._last:
+            data = self._bytes()
+            stop = data.find(b"\n")
+            skipped += len(data) if stop < 0 else stop + 1
+            self._rest = b"" if stop < 0 else data[stop + 1 :]
+        why = f"a line of more than {self._row_bytes_max:,} bytes" if long else "a quote is not closed"
+        row = Unreadable(f"{self._listed.shown}:{line}", why, begin)
+        self.mark = Mark(self.mark.row + 1, self.mark.offset + used + skipped, line)
+        return [row], [line]
+
+    def _move(self, size: int, lines: int, rows: int) -> None:
+        self._rest = self._rest[size:]
+        self.mark = Mark(self.mark.row + rows, self.mark.offset + size, self.mark.line + lines)
+
+    def _seek(self, mark: Mark) -> None:
+        try:
+            self._file.seek(mark.offset)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+            raise CorruptData(f"{self._listed.shown} is damaged: {problem}; {RESTORE}") from None
+        except OSError as problem:
+            raise Unavailable(f"{self._listed.shown}: {problem}") from problem
+        self._rest, self._last, self.mark = b"", False, mark
+
+    def _fail(self, line: int, problem: str) -> NoReturn:
+        raise OperatorFailed(f"{self._listed.shown}:{line}: {problem}") from None
+
+
+def _opened(file: Listed) -> IO[bytes]:
+    """The file, as it was when it was listed."""
+    file.check_path()
+    try:
+        handle = gzip.open(file.path, "rb") if file.path.endswith(".gz") else open(file.path, "rb")
+    except PermissionError as problem:
+        raise OperatorFailed(denied(file.shown, problem)) from None
+    except OSError as problem:
+        raise Unavailable(f"{file.shown}: {problem}") from problem
+    file.check(os.fstat(handle.fileno()))
+    return handle  # type: ignore[return-value]
+
+
+class ParquetBlocks:
+    """The rows of a Parquet file as dicts."""
+
+    def __init__(self, file: Listed, mark: Mark) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from operators.records.arrow_rows import check_carried
+
+        self._listed = file
+        self._damage = (pa.ArrowException, OSError)
+        self.mark = mark
+        self._handle = _opened(file)
+        try:
+            self._file: pq.ParquetFile = pq.ParquetFile(self._handle)
+            check_carried(self._file.schema_arrow)
+        except PipelineError as problem:
+            raise OperatorFailed(f"{file.shown}: {problem}") from None
+        except self._damage as problem:
+            raise self._damaged(problem) from None
+        self._batches = self._of_group(mark.line)
+
+    def next(self) -> tuple[list[Any], list[int] | range] | None:
+        from operators.records.arrow_rows import rows_of
+
+        if self.mark.offset >= self._file.num_row_groups:
+            return None
+        try:
+            batch = next(self._batches, None)
+            if batch is None:
+                self.mark = Mark(self.mark.row, self.mark.offset + 1, 0)
+                self._batches = self._of_group(0)
+                return [], []
+            rows = rows_of(batch, 0, batch.num_rows)
+        except CausalError:
+            raise
+        except self._damage as problem:
+            raise self._damaged(problem) from None
+        self._listed.check_path()
+        first = self.mark.row + 1
+        self.mark = Mark(self.mark.row + len(rows), self.mark.offset, self.mark.line + len(rows))
+        return rows, range(first, first + len(rows))
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def _of_group(self, skip: int) -> Iterator[Any]:
+        """The batches of the row group at which the mark stands, without its first `skip` rows, which end a batch."""
+        import pyarrow as pa
+
+        if self.mark.offset >= self._file.num_row_groups:
+            return iter(())
+        batches = self._file.iter_batches(ROWS_PER_BLOCK, row_groups=[self.mark.offset], use_threads=False)
+        tables = (pa.Table.from_batches([batch]) for batch in batches)
+        while skip > 0:
+            skip -= next(tables).num_rows
+        return tables
+
+    def _damaged(self, problem: Exception) -> CorruptData:
+        line = " ".join(str(problem).split())[:300]
+        return CorruptData(f"{self._listed.shown} is no Parquet file, or damaged: {line}; {RESTORE}")

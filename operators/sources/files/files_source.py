@@ -1,0 +1,170 @@
+"""The source of files, `FilesSource`: lines, JSON lines, CSV or Parquet, read in place, each row exactly once.
+
+Nothing is copied: the job's directory keeps which files there are (`files/<source>/`), and what is read again after a
+failure is read from the files, which must be as they were.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+from causal.errors import PipelineError
+from operators.graph import caller
+from operators.sources.files.cutting_rows import CsvCutter, LineCutter, json_of
+from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks
+from operators.sources.files.file_reader import FileReader, directory_of
+from operators.sources.files.listing import FileJournal, Listed, denied, matches, regular
+from operators.sources.source import PartitionReader, Source, SourceContext
+
+FORMATS = ("text", "json", "csv", "parquet")
+_BY_SUFFIX = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+_MAGIC = frozenset("*?[")
+PARTITIONS_MAX = 1024
+
+
+class FilesSource(Source[Any]):
+    """A source of the rows of files, each once, in the order of the files' names and of the rows in them.
+
+    Text gives str, JSON lines whatever a line holds, CSV dicts of str by the names of the columns, Parquet dicts.
+    A name that ends in `.gz` is decompressed.  A file must not change once it is there; one that did, or is gone before
+    the job has done with it, ends the job with one line.
+
+    Args:
+        patterns: paths, or globs as `glob.glob` takes them (`**` for any depth).
+        format: "text", "json", "csv" or "parquet"; by default what the suffix of the first pattern says, else "text".
+        follow: continue with new files as they appear, in the order of appearing; the source never ends.
+        partitions: into how many partitions the files go, in turn; fixed for the life of the job's directory.
+        located: give each record as `{"file": …, "line": …, "value": …}`.
+        columns: the names of the columns of CSV, where the files do not begin with them.
+        delimiter: between the values of CSV.
+        encoding: of text, JSON and CSV: "utf-8", or one that has a byte per character.
+        row_bytes_max: a longer line is not read into memory, and is a bad row.
+        quiet_s: with `follow`, a file is taken when it has not been modified for so long.
+    """
+
+    may_be_unreadable = True
+    everywhere = False
+    """Its files, and the journal of them, are on one host."""
+
+    def __init__(
+        self,
+        *patterns: str | os.PathLike[str],
+        format: str | None = None,
+        follow: bool = False,
+        partitions: int = 1,
+        located: bool = False,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        encoding: str = "utf-8",
+        row_bytes_max: int = 1 << 20,
+        quiet_s: float = 1.0,
+    ) -> None:
+        self._where = f"{caller()}: FilesSource"
+        if not patterns or not all(isinstance(each, (str, os.PathLike)) and os.fspath(each) for each in patterns):
+            raise PipelineError(
+                f"{self._where} is given no file; give paths or patterns, as in FilesSource('in/*.csv')"
+            )
+        self.patterns = tuple(os.path.abspath(os.path.expanduser(os.fspath(each))) for each in patterns)
+        self.format = _format_of(self.patterns[0]) if format is None else format
+        self.follow = follow
+        self.partitions = partitions
+        self.located = located
+        self.columns = None if columns is None else tuple(columns)
+        self.delimiter = delimiter
+        self.encoding = encoding
+        self.row_bytes_max = row_bytes_max
+        self.quiet_s = quiet_s
+        self._check_shape()
+
+    def _check_shape(self) -> None:
+        where = self._where
+        if self.format not in FORMATS:
+            raise PipelineError(f"{where} has format {self.format!r}; give one of {', '.join(FORMATS)}")
+        if type(self.partitions) is not int or not 1 <= self.partitions <= PARTITIONS_MAX:
+            raise PipelineError(f"{where} has partitions {self.partitions!r}; give 1 to {PARTITIONS_MAX}")
+        if type(self.row_bytes_max) is not int or not 16 <= self.row_bytes_max <= 1 << 30:
+            raise PipelineError(f"{where} has row_bytes_max {self.row_bytes_max!r}; give 16 to {1 << 30:,}")
+        if isinstance(self.quiet_s, bool) or not isinstance(self.quiet_s, (int, float)) or not 0 <= self.quiet_s < 1e6:
+            raise PipelineError(f"{where} has quiet_s {self.quiet_s!r}; give seconds")
+        if not _is_plain(self.encoding) or (self.format == "json" and codecs.lookup(self.encoding).name != "utf-8"):
+            more = "JSON is utf-8" if self.format == "json" else "give utf-8, or one with a byte per character"
+            raise PipelineError(f"{where} has encoding {self.encoding!r}; {more}")
+        if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise PipelineError(f"{where} has delimiter {self.delimiter!r}; give one character")
+        if self.columns is not None and (
+            self.format != "csv" or not self.columns or len(set(self.columns)) < len(self.columns)
+        ):
+            raise PipelineError(f"{where} has columns {self.columns!r}; give the names in a CSV file, each once")
+        if self.format == "parquet" and find_spec("pyarrow") is None:
+            raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
+
+    def check(self) -> None:
+        """Raise `PipelineError` where no file matches, or one cannot be read."""
+        for pattern in self.patterns:
+            if os.path.isdir(pattern):
+                raise PipelineError(f"{self._where}: {pattern} is a directory; give '{pattern}/*'")
+            if os.path.lexists(pattern) and regular(pattern) is None:
+                raise PipelineError(f"{self._where}: {pattern} is no regular file; StdinSource reads a pipe")
+        if self.follow:
+            for pattern in self.patterns:
+                if not os.path.isdir(_fixed(pattern)):
+                    raise PipelineError(f"{self._where}: there is no directory {_fixed(pattern)}")
+            return
+        files = [path for path in matches(self.patterns) if regular(path) is not None]
+        if not files:
+            raise PipelineError(f"{self._where}: no file matches {', '.join(self.patterns)}")
+        for path in files:
+            if not os.access(path, os.R_OK):
+                raise PipelineError(f"{self._where}: {denied(path, PermissionError(0, 'permission denied'))}")
+
+    def open(self, partition: int, context: SourceContext) -> PartitionReader:
+        """A reader of one partition; whichever is the first lists the files."""
+        journal = FileJournal(
+            directory_of(context.job_directory, context.name),
+            self.patterns,
+            self.partitions,
+            self.follow,
+            self.quiet_s,
+        )
+        return FileReader(journal, partition, self.partitions, context.name, self.blocks, self.located)
+
+    def blocks(self, file: Listed, mark: Mark) -> Blocks:
+        """The rows of a file from a mark on."""
+        if self.format == "parquet":
+            return ParquetBlocks(file, mark)
+        if self.format == "csv":
+            cutter = CsvCutter(file.shown, self.encoding, self.row_bytes_max, self.columns, self.delimiter)
+            return LineBlocks(file, mark, cutter, partial(_headed, cutter), self.row_bytes_max)
+        convert, whole = (json_of, False) if self.format == "json" else (None, True)
+        lines = LineCutter(file.shown, self.encoding, self.row_bytes_max, convert, whole)
+        return LineBlocks(file, mark, lines, bool, self.row_bytes_max)
+
+
+def _headed(cutter: CsvCutter) -> bool:
+    """Whether the names of the columns are still to come."""
+    return cutter.columns is None
+
+
+def _format_of(pattern: str) -> str:
+    return _BY_SUFFIX.get(os.path.splitext(pattern.removesuffix(".gz"))[1], "text")
+
+
+def _is_plain(encoding: object) -> bool:
+    """Whether a line feed and the other characters of ASCII are the same bytes in it, and no part of another."""
+    try:
+        return len(bytes(range(256)).decode(str(encoding), "surrogateescape")) == 256
+    except (LookupError, UnicodeError):
+        return False
+
+
+def _fixed(pattern: str) -> str:
+    """The directory that is named before the first wildcard."""
+    directory = os.path.dirname(pattern)
+    while _MAGIC & set(directory):
+        directory = os.path.dirname(directory)
+    return directory

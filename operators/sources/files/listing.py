@@ -1,0 +1,226 @@
+"""The files of a source in an order that is decided once: a journal of listings in the job's directory.
+
+A listing is a sorted list of files that no earlier listing has, linked under the next number: of several processes
+that list at the same moment one wins, and all read what it wrote.  File i of all listings belongs to partition i modulo
+their number.  So neither the order in which a directory is listed nor a file that appears meanwhile changes what was
+decided.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
+from causal.shell.files import make_directory, read_parts, sync_directory, write_parts
+
+FILES_MAX = 1_000_000
+"""The most files that one source takes: their names are remembered, about 100 bytes each."""
+FORMAT = 1
+RESTORE = "restore it as it was, or begin again with a new --state-dir"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file as it was when it was listed.
+
+    Attributes:
+        number: its place among all files of the source.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    number: int
+
+    @property
+    def shown(self) -> str:
+        """The path as text that can be printed and written."""
+        return os.fsencode(self.path).decode("utf-8", "replace")
+
+    def check(self, now: os.stat_result) -> None:
+        """Refuse a file that is not what was listed.
+
+        Raises:
+            DeterminantsLost: it has changed.
+        """
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
+            change = f"it had {self.size:,} bytes and has {now.st_size:,}"
+            if now.st_size == self.size:
+                change = "its time of modification is another"
+            raise DeterminantsLost(f"{self.shown} has changed since the job listed it: {change}; {RESTORE}")
+
+    def check_path(self) -> None:
+        """Refuse a file that is not there as it was listed.
+
+        Raises:
+            DeterminantsLost: it has changed or is gone.
+            OperatorFailed: it must not be read.
+        """
+        try:
+            self.check(os.stat(self.path))
+        except FileNotFoundError:
+            raise DeterminantsLost(f"{self.shown} is gone, and the job has not done with it; {RESTORE}") from None
+        except PermissionError as problem:
+            raise OperatorFailed(denied(self.shown, problem)) from None
+        except OSError as problem:
+            raise Unavailable(f"{self.shown}: {problem}") from problem
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One listing: files of all partitions, and whether no other will follow."""
+
+    files: tuple[Listed, ...]
+    last: bool
+
+
+def denied(path: str, problem: OSError) -> str:
+    """The line for a file that must not be read."""
+    return f"{path} cannot be read: {problem.strerror}; let the user of the job read it, then resume"
+
+
+def matches(patterns: Sequence[str]) -> Iterator[str]:
+    """The paths that the patterns stand for; names that begin with `.` or `_` only where they are named in full."""
+    for pattern in patterns:
+        if os.path.lexists(pattern):
+            yield pattern
+        else:
+            for path in glob.iglob(pattern, recursive=True):
+                if not os.path.basename(path).startswith(("_", ".")):
+                    yield path
+
+
+def regular(path: str) -> os.stat_result | None:
+    """What is known of a regular file; None for anything else, or if it is gone."""
+    try:
+        known = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return known if stat.S_ISREG(known.st_mode) else None
+
+
+class FileJournal:
+    """The listings of one source, which any number of processes may read and continue.
+
+    Args:
+        directory: `<job directory>/files/<source>`.
+        patterns: absolute paths or globs.
+        follow: whether new files are taken as they appear; otherwise the first listing is the last.
+        quiet_s: a new file is taken when it has not been modified for so long; only where files are followed.
+    """
+
+    def __init__(
+        self, directory: Path, patterns: Sequence[str], partitions: int, follow: bool = False, quiet_s: float = 1.0
+    ) -> None:
+        self.directory = directory
+        self._patterns = patterns
+        self._partitions = partitions
+        self._follow = follow
+        self._quiet_s = quiet_s
+        self._known: set[int] = set()
+        self._looked_up_to = 0  # listings whose files are in _known
+
+    def listing(self, number: int) -> Listing | None:
+        """A listing; None if there is none yet.
+
+        Raises:
+            CorruptData: it is damaged.
+            PipelineError: the job was begun with another number of partitions.
+        """
+        file = self._path(number)
+        if not file.exists():
+            return None
+        body = json.loads(read_parts(file)[0])
+        if body["format"] != FORMAT:
+            raise CorruptData(f"{file} has format {body['format']}, not {FORMAT}; use a new --state-dir")
+        if body["partitions"] != self._partitions:
+            raise PipelineError(
+                f"{self.directory} was begun with partitions={body['partitions']}, FilesSource says "
+                f"{self._partitions}; set partitions={body['partitions']}, or use a new --state-dir"
+            )
+        files = tuple(
+            Listed(path, size, mtime_ns, place)
+            for place, (path, size, mtime_ns) in enumerate(body["files"], body["first"])
+        )
+        return Listing(files, body["last"])
+
+    def look(self, number: int) -> bool:
+        """Write listing `number` if there are new files, or the first is asked for; returns whether it is there.
+
+        Raises:
+            OperatorFailed: too many files match.
+            Unavailable: the directory or the disk does not answer.
+        """
+        try:
+            self._remember(number)
+            if self._looked_up_to > number:
+                return True
+            fresh = self._new_files()
+            if not fresh and (self._follow or number):
+                return False
+            self._write(number, fresh)
+        except OSError as problem:
+            raise Unavailable(f"{self.directory}: {problem}") from problem
+        self._remember(number + 1)
+        return True
+
+    def _remember(self, up_to: int) -> None:
+        while self._looked_up_to <= up_to:
+            listing = self.listing(self._looked_up_to)
+            if listing is None:
+                return
+            self._known.update(_mark(each.path) for each in listing.files)
+            self._looked_up_to += 1
+
+    def _new_files(self) -> list[tuple[str, int, int]]:
+        fresh: dict[str, tuple[str, int, int]] = {}
+        now_ns = time.time_ns()
+        for path in matches(self._patterns):
+            if path in fresh or _mark(path) in self._known:
+                continue
+            known = regular(path)
+            if known is None or (self._follow and now_ns - known.st_mtime_ns < self._quiet_s * 1e9):
+                continue
+            fresh[path] = (path, known.st_size, known.st_mtime_ns)
+            if len(self._known) + len(fresh) > FILES_MAX:
+                raise OperatorFailed(
+                    f"more than {FILES_MAX:,} files match {', '.join(self._patterns)}; narrow the pattern, or begin "
+                    "again with a new --state-dir"
+                )
+        return sorted(fresh.values(), key=lambda each: os.fsencode(each[0]))
+
+    def _write(self, number: int, files: Sequence[tuple[str, int, int]]) -> None:
+        body = {
+            "format": FORMAT,
+            "partitions": self._partitions,
+            "first": len(self._known),
+            "last": not self._follow,
+            "files": files,
+        }
+        make_directory(self.directory, durable=True)
+        path = self._path(number)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        write_parts(aside, [json.dumps(body).encode()], durable=True)
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            pass  # another process has decided, and that is what counts
+        finally:
+            aside.unlink(missing_ok=True)
+        sync_directory(self.directory)
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"listing-{number:010d}"
+
+
+def _mark(path: str) -> int:
+    return xxhash.xxh3_128_intdigest(os.fsencode(path))

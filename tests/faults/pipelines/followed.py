@@ -1,0 +1,26 @@
+"""Lines of files that a test writes while the job runs, each with the dice that were thrown for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operators import Operator, Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import FilesSource
+
+
+class Number(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield {"line": record, "n": n, "dice": ctx.random.random()}
+
+
+pipeline = Pipeline("followed")
+settings = pipeline.settings
+pattern, follow = settings.get("pattern", "in/*.txt"), settings.get("follow", "yes") == "yes"
+lines = pipeline.source(
+    "lines",
+    FilesSource(pattern, format=settings.get("format", "text"), follow=follow, partitions=2, quiet_s=0),
+    parallelism=2,
+)
+lines.key_by(len).process("number", Number()).sink("out", SqliteSink("out.db"))

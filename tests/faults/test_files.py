@@ -1,0 +1,102 @@
+"""Files as a source of real jobs: new ones while tasks and whole jobs are killed, and rows that are none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job
+
+FOLLOWED = PIPELINES / "followed.py"
+
+
+def add(directory: Path, name: str, count: int) -> list[str]:
+    """Puts a file there in one step; returns its lines."""
+    lines = [f"{name}-{number:06d}" for number in range(count)]
+    aside = directory / "aside"
+    data = "".join(line + "\n" for line in lines).encode()
+    aside.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    (directory / "in").mkdir(exist_ok=True)
+    os.rename(aside, directory / "in" / (f"{name[:-3]}.txt.gz" if name.endswith("gz") else f"{name}.txt"))
+    return lines
+
+
+def written(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'output'").fetchall():
+            return []
+        return [json.loads(row) for (row,) in database.execute("SELECT record FROM output")]
+
+
+def test_new_files_while_tasks_and_then_everything_is_killed(start: Start, tmp_path: Path) -> None:
+    lines = add(tmp_path, "a", 3000) + add(tmp_path, "bgz", 3000)
+    job = start(FOLLOWED, "--set", "pattern=in/*.txt*")
+    job.until_warm()
+    for name, victims in (
+        ("c", ("lines/0",)),
+        ("dgz", ("lines/1", "number/0")),
+        ("e", ("lines/0", "lines/1", "out/0")),
+    ):
+        lines += add(tmp_path, name, 3000)
+        job.replace(*victims)
+    job.kill_everything()
+    lines += add(tmp_path, "f", 3000)
+    until(job.start("--resume"), tmp_path, len(lines))
+    job.kill_everything()
+    rows = written(tmp_path / "out.db")
+    assert Counter(row["line"] for row in rows) == Counter(lines)
+    for length in {len(line) for line in lines}:  # no number of a key twice, none missing
+        numbers = sorted(row["n"] for row in rows if len(row["line"]) == length)
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def until(job: Job, directory: Path, count: int) -> None:
+    """Wait until the output has so many rows."""
+    job.until(
+        f"{count} rows", lambda view: (directory / "out.db").exists() and len(written(directory / "out.db")) >= count
+    )
+
+
+BAD = '{"a": 1}\n{"a":\n{"a": 3}\n'
+
+
+def test_a_bad_row_ends_the_job_with_one_line_that_names_file_and_line(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(BAD)
+    job = start(FOLLOWED, "--set", "pattern=in.jsonl", "--set", "format=json", "--set", "follow=no")
+    status, line = job.finish()
+    assert status == 1 and len(line.splitlines()) == 1
+    assert f"operator 'lines', position 1 of partition 0 of source 'lines': BadInput: {tmp_path}/in.jsonl:2: no" in line
+    assert "--on-error dead-letter" in line
+
+
+def test_bad_rows_are_dead_letters_and_the_others_come(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(BAD)
+    arguments = ("--set", "pattern=in.jsonl", "--set", "format=json", "--set", "follow=no")
+    job = start(FOLLOWED, *arguments, "--on-error", "dead-letter")
+    job.finish_well()
+    assert sorted(row["line"]["a"] for row in written(tmp_path / "out.db")) == [1, 3]
+    [letter] = [
+        json.loads(line)
+        for path in (job.state / "dead-letters").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert (letter["operator"], letter["position"], letter["record"]) == ("lines", 1, '{"a":')
+    assert letter["error"].startswith(f"BadInput: {tmp_path}/in.jsonl:2: no JSON")
+
+
+def test_a_file_that_changed_ends_the_job_with_one_line(start: Start, tmp_path: Path) -> None:
+    lines = add(tmp_path, "a", 300)
+    job = start(FOLLOWED, "--checkpoint-interval", "600")
+    until(job, tmp_path, len(lines))
+    job.kill_everything()
+    (tmp_path / "in" / "a.txt").write_text("other\n")
+    status, line = job.start("--resume").finish()
+    assert status == 1 and len(line.splitlines()) == 1
+    assert f"{tmp_path}/in/a.txt has changed since the job listed it: it had 2,700 bytes and has 6; restore it" in line

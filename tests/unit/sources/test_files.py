@@ -1,0 +1,258 @@
+"""Files that are not what was hoped for: each gives its rows, a bad row, or one line that names the file."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError
+from operators.sources import FilesSource
+from operators.sources.files.listing import FileJournal
+from operators.sources.source import SourceContext
+from operators.sources.unreadable import Unreadable
+from tests.properties.test_files import read_from
+
+
+def rows(directory: Path, pattern: str, partition: int = 0, **options: Any) -> list[Any]:
+    """All rows of a partition; of those that cannot be read, (where, why)."""
+    source = FilesSource(str(directory / pattern), **options)
+    source.check()
+    reader = source.open(partition, SourceContext("s", directory / "job", 0))
+    try:
+        return [(Path(row.where).name, row.why) if type(row) is Unreadable else row for row in read_from(reader, 0)]
+    finally:
+        reader.close()
+
+
+def refusal(directory: Path, pattern: str, **options: Any) -> str:
+    """The one line that reading ends with."""
+    with pytest.raises(CausalError) as refused:
+        rows(directory, pattern, **options)
+    line = str(refused.value)
+    assert "\n" not in line and str(directory) in line
+    return line.replace(str(directory), "")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\nhalf", ["a", "half"]),
+        (b"\xef\xbb\xbfa\r\n\r\nb\r\n", ["a", "", "b"]),
+        (b"a\n\xff\xfe\nb", ["a", ("f.txt:2", "not utf-8"), "b"]),
+        (b"a\n" + b"x" * 5_000_000 + b"\nb\n", ["a", ("f.txt:2", "a line of more than 1,048,576 bytes"), "b"]),
+        (b"x" * 3_000_000, [("f.txt:1", "a line of more than 1,048,576 bytes")]),
+        (b"a\0b\n", ["a\0b"]),
+    ],
+    ids=["empty", "one line feed", "half a line", "BOM and CRLF", "no UTF-8", "huge line", "only a huge line", "NUL"],
+)
+def test_text(tmp_path: Path, content: bytes, expected: list[Any]) -> None:
+    (tmp_path / "f.txt").write_bytes(content)
+    assert rows(tmp_path, "f.txt") == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", []),
+        ("k,v\n", []),
+        (
+            "k,v\n1,2,3\n4,5\n6\n",
+            [("f.csv:2", "3 columns, not 2"), {"k": "4", "v": "5"}, ("f.csv:4", "1 columns, not 2")],
+        ),
+        ('k,v\n1,"a\nb"\n\n2,"c', [{"k": "1", "v": "a\nb"}, ("f.csv:5", "a quote is not closed")]),
+        ('k,v\n"a"b,c\n1,2\n', [("f.csv:2", "no CSV: ',' expected after '\"'"), {"k": "1", "v": "2"}]),
+        ('﻿"k","v"\r\n1,"a\r\nb"\r\n', [{"k": "1", "v": "a\r\nb"}]),
+    ],
+    ids=["empty", "header only", "other columns", "quote left open", "quote inside", "BOM and CRLF"],
+)
+def test_csv(tmp_path: Path, content: str, expected: list[Any]) -> None:
+    (tmp_path / "f.csv").write_bytes(content.encode())
+    assert rows(tmp_path, "f.csv") == expected
+
+
+def test_csv_with_names_given_and_another_delimiter(tmp_path: Path) -> None:
+    (tmp_path / "f.tsv").write_bytes(b"1\t\xe9\n")
+    options: dict[str, Any] = {"format": "csv", "columns": ["a", "b"], "delimiter": "\t", "encoding": "latin-1"}
+    assert rows(tmp_path, "f.tsv", **options) == [{"a": "1", "b": "é"}]
+
+
+def test_a_header_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    for content, why in (
+        ("a,a\n", "two columns are called 'a'"),
+        ('"a,b\n', "the names of the columns"),
+        ('"a"b\n', "no CSV"),
+    ):
+        (tmp_path / "f.csv").write_text(content)
+        line = refusal(tmp_path, "f.csv")
+        assert line.startswith("/f.csv:1: ") and why in line
+        for path in (tmp_path / "job" / "files" / "s").iterdir():
+            path.unlink()
+
+
+def test_lines_of_json_that_are_none_say_where_and_why(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_bytes(b'{"a": 1}\n{"a": 1\n\n[1]')
+    first, bad, last = rows(tmp_path, "f.jsonl")
+    assert (first, last) == ({"a": 1}, [1])
+    assert bad[0] == "f.jsonl:2" and bad[1].startswith("no JSON: ")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "none of it", "more behind it"])
+def test_damaged_gzip_is_one_line(tmp_path: Path, damage: str) -> None:
+    whole = gzip.compress(os.urandom(100_000).hex().encode())
+    damaged = {
+        "cut": whole[:-1000],
+        "flipped": whole[:500] + bytes([whole[500] ^ 255]) + whole[501:],
+        "none of it": b"plain\n",
+        "more behind it": whole + b"plain",
+    }
+    (tmp_path / "f.txt.gz").write_bytes(damaged[damage])
+    assert re.match(r"/f\.txt\.gz is damaged: .*; restore it", refusal(tmp_path, "f.txt.gz"))
+
+
+def test_what_is_no_file_is_refused_before_the_job_starts(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert "/in is a directory; give '/in/*'" in refusal(tmp_path, "in")
+    assert "/pipe is no regular file" in refusal(tmp_path, "pipe")
+    assert "no file matches /in/*" in refusal(tmp_path, "in/*")
+    assert "there is no directory /out" in refusal(tmp_path, "out/*.csv", follow=True)
+
+
+def test_directories_pipes_and_hidden_names_that_a_pattern_matches_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in (".hidden", "_SUCCESS", "a"):
+        (tmp_path / name).write_text(f"{name}\n")
+    assert rows(tmp_path, "*") == ["a"]
+    assert rows(tmp_path / "..", f"{tmp_path.name}/_SUCCESS") == ["_SUCCESS"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read")
+def test_a_file_that_must_not_be_read_is_one_line() -> None:
+    program = (
+        "import os, sys; from operators.sources import FilesSource; source = FilesSource(sys.argv[1]); "
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); source.check()"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        path = Path(directory, "f.txt")
+        path.write_text("secret\n")
+        path.chmod(0o600)
+        ended = subprocess.run([sys.executable, "-c", program, str(path)], text=True, capture_output=True)
+    assert f"{path} cannot be read: permission denied; let the user of the job read it" in ended.stderr
+
+
+def test_a_file_that_changes_or_goes_after_it_was_read_in_part_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "f.txt"
+    for change, why in (
+        (lambda: path.write_text("x\n"), "changed since the job listed it: it had 1,000,000 bytes and has 2"),
+        (lambda: os.utime(path, (1, 1)), "its time of modification is another"),
+        (path.unlink, "is gone, and the job has not done with it"),
+    ):
+        path.write_text("line\n" * 200_000)
+        reader = FilesSource(str(path)).open(0, SourceContext("s", tmp_path / "job", 0))
+        assert reader.read(0, 10)
+        change()
+        with pytest.raises(DeterminantsLost, match=f"^{path} .*{why}"):
+            read_from(reader, 10, (1000,))
+        reader.close()
+        (tmp_path / "job" / "files" / "s" / "listing-0000000000").unlink()
+
+
+def test_files_that_appear_after_the_listing_are_read_only_where_they_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("b\n")
+    for follow in (False, True):
+        context = SourceContext(f"follow-{follow}", tmp_path / "job", 0)
+        source = FilesSource(str(tmp_path / "*.txt"), follow=follow, quiet_s=0)
+        reader = source.open(0, context)
+        reader._poll_s = 0.0  # type: ignore[attr-defined]
+        assert read_from(reader, 0) == ["b"]
+        (tmp_path / "a.txt").write_text("a\n")
+        assert read_from(reader, 1) == (["a"] if follow else [])
+        (tmp_path / "a.txt").unlink()
+
+
+def test_a_followed_file_is_taken_when_it_is_not_being_written(tmp_path: Path) -> None:
+    fresh, old = tmp_path / "fresh.txt", tmp_path / "old.txt"
+    fresh.write_text("half")
+    old.write_text("old\n")
+    an_hour_ago = time.time() - 3600
+    os.utime(old, (an_hour_ago, an_hour_ago))
+    journal = FileJournal(tmp_path / "job", [str(tmp_path / "*.txt")], 1, follow=True, quiet_s=1800)
+    assert journal.look(0) and not journal.look(1)
+    listing = journal.listing(0)
+    assert listing is not None and [file.path for file in listing.files] == [str(old)]
+
+
+def test_files_go_to_the_partitions_in_turn_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name in "dbeca":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n")
+    assert [rows(tmp_path, "*.txt", part, partitions=2) for part in (1, 0)] == [["b", "d"], ["a", "c", "e"]]
+    with pytest.raises(PipelineError, match="was begun with partitions=2, FilesSource says 3"):
+        rows(tmp_path, "*.txt", partitions=3)
+
+
+def test_a_damaged_journal_is_never_believed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    assert rows(tmp_path, "*.txt") == ["a"]
+    listing = tmp_path / "job" / "files" / "s" / "listing-0000000000"
+    listing.write_bytes(listing.read_bytes().replace(b"a.txt", b"b.txt"))
+    with pytest.raises(CorruptData, match="listing-0000000000 does not match its digest"):
+        rows(tmp_path, "*.txt")
+
+
+def test_a_position_that_the_files_do_not_reach_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    reader = FilesSource(str(tmp_path / "a.txt")).open(0, SourceContext("s", tmp_path / "job", 0))
+    with pytest.raises(DeterminantsLost, match="has read up to row 5, its files end at 1"):
+        reader.read(5, 1)
+
+
+def test_wrong_options_are_one_line(tmp_path: Path) -> None:
+    for options, why in (
+        ({"format": "xml"}, "format 'xml'"),
+        ({"partitions": 0}, "partitions 0"),
+        ({"encoding": "utf-16"}, "encoding 'utf-16'"),
+        ({"encoding": "latin-1", "format": "json"}, "JSON is utf-8"),
+        ({"delimiter": ";;"}, "delimiter ';;'"),
+        ({"columns": ["a"]}, "columns"),
+        ({"row_bytes_max": 1}, "row_bytes_max 1"),
+        ({"quiet_s": -1}, "quiet_s -1"),
+    ):
+        with pytest.raises(PipelineError, match=f"test_files.py:.*FilesSource has .*{why}|{why}"):
+            FilesSource("a.txt", **options)
+    with pytest.raises(PipelineError, match="is given no file"):
+        FilesSource()
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+    import pyarrow.parquet as parquet
+
+    for name, first in (("a", 0), ("b", 30_000)):
+        numbers = list(range(first, first + 30_000))
+        parquet.write_table(pa.table({"n": numbers}), tmp_path / f"{name}.parquet", row_group_size=20_000)
+    source = FilesSource(str(tmp_path / "*.parquet"))
+    reader = source.open(0, SourceContext("s", tmp_path / "job", 0))
+    assert read_from(reader, 0, (999,)) == [{"n": n} for n in range(60_000)]
+    for covered in (0, 1, 8191, 8192, 19_999, 20_000, 29_999, 30_000, 47_123, 59_999, 60_000):
+        reader.completed(covered)
+        again = source.open(0, SourceContext("s", tmp_path / "job", 0))
+        assert read_from(again, covered, (5000,)) == [{"n": n} for n in range(covered, 60_000)]
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "c.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-100])
+    assert "/c.parquet is no Parquet file, or damaged: " in refusal(tmp_path / "cut", "c.parquet")
+    with pytest.raises(OperatorFailed, match=r"odd\.parquet: "):
+        parquet.write_table(pa.table({"n": pa.array([1], pa.duration("s"))}), tmp_path / "odd.parquet")
+        FilesSource(str(tmp_path / "odd.parquet")).open(0, SourceContext("o", tmp_path / "job", 0)).read(0, 1)
