@@ -24,7 +24,7 @@ def add(directory: Path, name: str, count: int) -> list[str]:
     data = "".join(line + "\n" for line in lines).encode()
     aside.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     (directory / "in").mkdir(exist_ok=True)
-    os.rename(aside, directory / "in" / (f"{name[:-3]}.txt.gz" if name.endswith("gz") else f"{name}.txt"))
+    os.rename(aside, directory / "in" / (f"{name[:-2]}.txt.gz" if name.endswith("gz") else f"{name}.txt"))
     return lines
 
 
