@@ -21,6 +21,7 @@ import xxhash
 
 from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
 from causal.shell.files import make_directory, read_parts, sync_directory, write_parts
+from operators.records.seconds import ns_of_seconds
 
 FILES_MAX = 1_000_000
 """The most files that one source takes: their names are remembered, about 100 bytes each."""
@@ -100,7 +101,7 @@ def matches(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def regular(path: str) -> os.stat_result | None:
-    """What is known of a regular file; None for anything else, or if it is gone."""
+    """Returns what is known of a regular file; None for anything else, or if it is gone."""
     try:
         known = os.stat(path)
     except FileNotFoundError:
@@ -188,7 +189,7 @@ class FileJournal:
             if path in fresh or _mark(path) in self._known:
                 continue
             known = regular(path)
-            if known is None or (self._follow and now_ns - known.st_mtime_ns < self._quiet_s * 1e9):
+            if known is None or (self._follow and now_ns - known.st_mtime_ns < ns_of_seconds(self._quiet_s)):
                 continue
             fresh[path] = (path, known.st_size, known.st_mtime_ns)
             if len(self._known) + len(fresh) > FILES_MAX:
