@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +29,9 @@ from standby.host.parentage import PARENT, die_with_parent
 from standby.host.processes import open_process, send_signal, start_time
 from standby.host.room import make_room
 from standby.host.template import AGENT, SUPERVISOR, WORKER
+
+HEAVY = ("pyarrow.parquet", "pyarrow.compute", "psycopg", "redis", "obstore")
+"""These are the libraries that pipelines under test import in each of their processes, a quarter of their CPU."""
 
 ORDER_BYTES_MAX = 1 << 17
 FORK_S = 60.0
@@ -204,8 +208,9 @@ def main() -> int:
     die_with_parent()
     assert make_room()
     control = socket.socket(fileno=int(sys.argv[1]))
-    for module in ("deploy.cli", SUPERVISOR, AGENT, WORKER):
-        importlib.import_module(module)
+    for module in ("deploy.cli", SUPERVISOR, AGENT, WORKER, *HEAVY):
+        if find_spec(module.partition(".")[0]) is not None:
+            importlib.import_module(module)
     generated.SMOOTH_RPS, generated.STEP_NS, generated.STEP_NS_MAX = SMOOTH_RPS, STEP_NS, STEP_NS
     arguments = _serve(control)
     if arguments is None:

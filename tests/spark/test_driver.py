@@ -27,7 +27,7 @@ from tests.spark.conftest import StartDriver, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-FILES, LINES, FILES_PER_BATCH = 60, 20, 2
+FILES, LINES, FILES_PER_BATCH = 60, 20, 5
 LAST = f"{FILES - 1:03}.txt"
 LAST_BATCH = FILES // FILES_PER_BATCH - 1
 PIPELINE = """

@@ -44,7 +44,7 @@ FED = (0, 3, 5, 8, 12, 14)
 """One of each sort: behind the source the others are what they are without Spark (`tests/faults/test_nexmark.py`)."""
 
 
-@pytest.mark.parametrize("query", members(FED, 8))
+@pytest.mark.parametrize("query", members(FED))
 def test_a_query_fed_by_spark_while_its_tasks_are_killed(tmp_path: Path, query: int) -> None:
     shape, out = Events(events_per_s=100, out_of_order=20), tmp_path / "out.db"
     events = shape.listed(1500)

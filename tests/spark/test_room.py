@@ -26,7 +26,7 @@ BYTES_MAX = 3 * SEGMENT_BYTES_MIN
 FILES_PER_BATCH = 20
 
 
-@pytest.mark.parametrize("terminated", members([False, True], False))
+@pytest.mark.parametrize("terminated", members([False, True]))
 def test_spark_waits_while_nothing_is_read_and_loses_nothing(
     tmp_path: Path, start_driver: StartDriver, terminated: bool
 ) -> None:
