@@ -37,6 +37,7 @@ GAUGES = {
     "staged_bytes": "Bytes of its disk that such rows take",
     "ingest_unread_bytes": "Bytes that the source's own process has published and no checkpoint covers",
     "ingest_waiting_s": "How long the source's own process has waited for room (ingest_bytes_max); 0: it does not",
+    "ingest_store_waiting_s": "How long the shared store has not answered the readers of the ingest log; 0: it does",
 }
 
 TASK = ("job", "task")

@@ -119,6 +119,9 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
         if figures.get("ingest_waiting_s", 0):
             unread = f"{figures['ingest_unread_bytes']:,} bytes are published and not read (ingest_bytes_max)"
             yield f"  {'':<{width}}  Spark has waited for {figures['ingest_waiting_s']:.1f} s: {unread}"
+        if figures.get("ingest_store_waiting_s", 0):
+            waited = f"{figures['ingest_store_waiting_s']:.1f} s"
+            yield f"  {'':<{width}}  has waited for the ingest log for {waited}: the shared store does not answer"
         staged_rows, staged_bytes = (task["figures"].get(name, 0) for name in ("staged_rows", "staged_bytes"))
         if staged_rows:
             yield f"  {'':<{width}}  {staged_rows:,} rows ({staged_bytes:,} bytes) wait for their checkpoint"

@@ -39,7 +39,7 @@ from causal.shell.host_file import (
     save_roster,
     save_sign,
 )
-from causal.shell.interpreter import module_command
+from causal.shell.interpreter import module_command, on_this_host
 from causal.shell.seats import seats_of
 from standby import orders
 from standby.blueprint import Blueprint
@@ -369,7 +369,7 @@ class Agent:
         """Puts a process on the list of starts; what it runs is in the job's description, and not in the order."""
         call = self._companions.get(role)
         if call is not None:
-            self._starts[slot] = Child(slot, role, call.argv, call.environment)
+            self._starts[slot] = Child(slot, role, on_this_host(call.argv, self._job), call.environment)
         elif role == WORKER:
             self._starts[slot] = Child(slot, role, tuple(module_command(self._worker, str(self._job), slot)), {})
         else:

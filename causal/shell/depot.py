@@ -108,11 +108,20 @@ class Depot:
         Raises:
             Unavailable: the store does not answer.
         """
+        return sorted(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The bytes of each object below a folder, by name.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
         try:
-            paths = [entry["path"] for page in self._api.list(self._store, self._path(folder) + "/") for entry in page]
+            pages = list(self._api.list(self._store, self._path(folder) + "/"))
         except (OSError, self._api.exceptions.BaseError) as problem:
             raise self._unavailable(folder, "listed", problem) from None
-        return sorted(str(PurePosixPath(path).relative_to(self._prefix)) for path in paths)
+        entries = (entry for page in pages for entry in page)
+        return {str(PurePosixPath(entry["path"]).relative_to(self._prefix)): entry["size"] for entry in entries}
 
     def folders(self) -> list[str]:
         """The names of the folders at the prefix itself, sorted.

@@ -237,7 +237,10 @@ class Plan:
         """
         invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
         node = self._group_of[channel.target].root
-        context = SourceContext(node.name, job_directory, began_ns, self._config.guarantee != "none")
+        config = self._config
+        context = SourceContext(
+            node.name, job_directory, began_ns, config.guarantee != "none", config.store, config.place_in_store
+        )
         reader: PartitionReader = node.subject.open(channel.partition, context)
         return reader
 

@@ -146,13 +146,25 @@ class Archive:
             if path.stat().st_size > BYTES_MAX + 2 * MANIFEST_BYTES_MAX:
                 raise ValueError("it is larger than an archive may be")
             body = path.read_bytes()
+        except FileNotFoundError:
+            raise CorruptData(f"{path}, the code of the run, is missing; restore it from a copy") from None
+        except (OSError, ValueError) as problem:
+            raise CorruptData(f"{path}, the code of the run, is damaged ({problem}); restore it from a copy") from None
+        return cls.unpacked(body, digest, str(path))
+
+    @classmethod
+    def unpacked(cls, body: bytes, digest: str, where: str) -> Archive:
+        """The archive in these bytes.
+
+        Raises:
+            CorruptData: they do not match the digest, or are damaged; names them as `where`.
+        """
+        try:
             if digest_of(body) != digest:
                 raise ValueError("its digest does not match")
             return _unpacked(body)
-        except FileNotFoundError:
-            raise CorruptData(f"{path}, the code of the run, is missing; restore it from a copy") from None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as problem:
-            raise CorruptData(f"{path}, the code of the run, is damaged ({problem}); restore it from a copy") from None
+        except (ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as problem:
+            raise CorruptData(f"{where}, the code of the run, is damaged ({problem}); restore it from a copy") from None
 
     def with_plan(self, plan: Mapping[str, Any]) -> Archive:
         return replace(self, plan=plan)

@@ -17,31 +17,44 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from causal.config import JobConfig
-from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable
 from causal.shell import processlog
+from causal.shell.depot import Missing
+from causal.shell.host_file import HostFile
 from causal.shell.modes import PRIVATE
 from operators.builder.loading import MODULE as PIPELINE_MODULE
 from operators.builder.loading import load_of_job
 from operators.sources import spark_daemon
-from operators.sources.ingest_log import IngestLog
+from operators.sources.ingest_contract import IngestLog
+from operators.sources.ingest_place import IngestPlace
+from operators.sources.ingest_retries import insisted
 from operators.sources.java import find_java, java_home
+from operators.sources.spark_checkpoint import DIRECTORY as CHECKPOINT
+from operators.sources.spark_checkpoint import StoredCheckpoint
 from operators.sources.spark_errors import UserCodeFailed, user_error
+from operators.sources.spark_failures import Failures
 from operators.sources.spark_jvm import SparkJvm
-from operators.sources.spark_source import SparkSource, ingest_directory
+from operators.sources.spark_source import SparkSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 PREDECESSOR_WAIT_S = 30.0
+LOOPBACK = "127.0.0.1"
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """A manager that saves 70 ms of each micro-batch; it trusts that no other process writes, as the lock ensures."""
 _STATED = re.compile(r"causal\.errors\.(PipelineError|CorruptData): (.*)")
+_FENCED = re.compile(r"causal\.errors\.Fenced: (.*)")
+FENCED_S = 10.0
+"""The pause of a driver that another one has replaced: two that run at the same time must not hinder each other."""
+BEGIN_TRIES_MAX = 20
 _RAISED = re.compile(r"[\w.]+(Error|Exception|Violation|Fenced|Unavailable|NotCarried): ")
 
 
@@ -49,8 +62,12 @@ class _Failed(Exception):
     """The query failed for a reason that another start may cure."""
 
 
-def configuration(source: SparkSource, work: Path) -> dict[str, str]:
-    """Returns Spark's configuration: small, quiet, local, and nothing outside `work`; the source's own entries win."""
+def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> dict[str, str]:
+    """Returns Spark's configuration: small, quiet, and nothing outside `work`; the source's own entries win.
+
+    Args:
+        address: of the driver, as executors reach it.
+    """
     options = " ".join(
         [
             f"-Djava.io.tmpdir={work / 'tmp'}",
@@ -65,8 +82,8 @@ def configuration(source: SparkSource, work: Path) -> dict[str, str]:
         "spark.app.name": "causal",
         "spark.driver.memory": source.memory,
         "spark.driver.extraJavaOptions": options,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(work / "warehouse"),
@@ -88,12 +105,7 @@ def configuration(source: SparkSource, work: Path) -> dict[str, str]:
 
 
 def drive(
-    source: SparkSource,
-    name: str,
-    job_directory: Path,
-    code: str = "",
-    beside: Path | None = None,
-    bytes_max: int = 1 << 30,
+    source: SparkSource, place: IngestPlace, code: str = "", beside: Path | None = None, bytes_max: int = 1 << 30
 ) -> int:
     """Run the query of a source until it ends by itself; returns the process's exit status.
 
@@ -105,11 +117,16 @@ def drive(
         bytes_max: what may be published and not read.
     """
     try:
-        _drive(source, name, job_directory, code, beside, bytes_max)
+        _drive(source, place, code, beside, bytes_max)
     except (PipelineError, CorruptData) as problem:
-        return _report(2, name, str(problem))
+        return _report(2, place.name, str(problem))
+    except Fenced as problem:
+        status = _report(1, place.name, str(problem))
+        if place.store:
+            time.sleep(FENCED_S)
+        return status
     except (CausalError, _Failed) as problem:
-        return _report(1, name, str(problem))
+        return _report(1, place.name, str(problem))
     return 0
 
 
@@ -118,30 +135,78 @@ def _report(status: int, name: str, problem: str) -> int:
     return status
 
 
-def _drive(source: SparkSource, name: str, job_directory: Path, code: str, beside: Path | None, bytes_max: int) -> None:
+def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | None, bytes_max: int) -> None:
     source.check()
-    log = IngestLog(ingest_directory(job_directory, name), source.partitions)
-    log.create()
-    if log.ended() is not None:
+    directory = place.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    if not place.store and _has_ended(place.open()):
         return
-    checkpoint = log.directory / "spark-checkpoint"
-    with _alone(log.directory / "driver.lock") as lock, _jvm(log.directory / "spark-work", lock) as jvm:
-        from operators.sources.spark_writer import last_committed, stored_query
-
-        log.check_query(stored_query(checkpoint))
-        log.check_committed(last_committed(checkpoint))
-        token = log.take_over()
-        _export_code(job_directory, code, beside)
-        spark = _session(source, jvm)
+    with _alone(directory / "driver.lock") as lock, _jvm(directory / "spark-work", lock) as jvm:
+        _export_code(place, code, beside)
+        address = _address(source, place.job_directory)
+        _start_jvm(source, jvm, address, place, code)  # before the client of a store has threads
+        log = place.open()
+        if place.store and _has_ended(log):
+            return
+        place, token = _begun(place, log)
+        spark = _session()
         try:
-            query = _start(_frame(source, spark, jvm), source, log, token, checkpoint, jvm, bytes_max)
+            query = _start(_frame(source, spark, jvm), source, place, token, jvm, bytes_max)
             _await(query)
         except UserCodeFailed as problem:
-            raise _counted(source, log, problem) from problem
+            raise _counted(source, log, Failures(directory), problem) from problem
         finally:
             if jvm.running:
                 spark.stop()
-        log.end(token)
+        log = place.open()
+        insisted(lambda: log.end(token))
+
+
+def _has_ended(log: IngestLog) -> bool:
+    """Begin the log unless it has begun; returns whether there will be no more in it."""
+    insisted(log.create)
+    return insisted(log.ended) is not None
+
+
+def _begun(place: IngestPlace, log: IngestLog) -> tuple[IngestPlace, int]:
+    """Take the log over, and have Spark's checkpoint be what belongs to it; returns the place to write to and a token.
+
+    Raises:
+        PipelineError: log and checkpoint are of different queries.
+        CorruptData: one of them lacks what the other has.
+    """
+    from operators.sources.spark_writer import last_committed, stored_query
+
+    path = place.directory / CHECKPOINT
+    checkpoint = place.checkpoint()
+    if checkpoint is None:
+        log.check_query(stored_query(path))
+        log.check_committed(last_committed(path))
+        return place, log.take_over()
+    token = insisted(log.take_over)
+    resumed = insisted(lambda: _restored(log, checkpoint))
+    insisted(lambda: log.check_query(stored_query(path)))
+    return replace(place, resumed=resumed), token
+
+
+def _restored(log: IngestLog, checkpoint: StoredCheckpoint) -> int:
+    """Put the checkpoint of the last batch on this host's disk; returns the batch, -1 for none."""
+    for _ in range(BEGIN_TRIES_MAX):
+        batch = max(log.batches(), default=-1)
+        manifest = log.manifest(batch)
+        try:
+            checkpoint.restore(manifest.checkpoint if manifest is not None else "")
+            return batch
+        except Missing:
+            if batch == max(log.batches(), default=-1):
+                raise
+    raise Unavailable(f"{log.where}: another driver publishes faster than its checkpoint can be read")
+
+
+def _address(source: SparkSource, job_directory: Path) -> str:
+    """The address at which executors reach this driver: loopback where Spark runs its tasks on this machine."""
+    host = None if source.local else HostFile.load(job_directory)
+    return LOOPBACK if host is None else host.address
 
 
 @contextmanager
@@ -186,26 +251,45 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
             signal.signal(signum, handler)
 
 
-def _export_code(job_directory: Path, code: str, beside: Path | None) -> None:
+def _export_code(place: IngestPlace, code: str, beside: Path | None) -> None:
     """Let Spark's Python workers import what this process can: these packages and the code of the run."""
     places = [str(Path(__file__).resolve().parents[2])]
     if beside is not None and not code:
         places.append(str(beside))
     inherited = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [inherited])])
-    os.environ["PYTHONSAFEPATH"] = "1"  # Spark starts them by -m: nothing in the working directory is imported.
-    os.environ.update({spark_daemon.JOB: str(job_directory), spark_daemon.CODE: code})
+    os.environ.update(_code_environment(place, code))
 
 
-def _session(source: SparkSource, jvm: SparkJvm) -> SparkSession:
+def _code_environment(place: IngestPlace, code: str) -> dict[str, str]:
+    """The variables of Python workers, on this host and in executors on others, which have the package installed."""
+    return {
+        "PYTHONSAFEPATH": "1",  # Spark starts them by -m: nothing in the working directory is imported
+        spark_daemon.JOB: str(place.job_directory),
+        spark_daemon.CODE: code,
+        spark_daemon.STORE: place.store,
+        spark_daemon.PLACE: place.prefix,
+    }
+
+
+def _start_jvm(source: SparkSource, jvm: SparkJvm, address: str, place: IngestPlace, code: str) -> None:
     import pyspark
+
+    if address != LOOPBACK:
+        os.environ.setdefault("SPARK_LOCAL_IP", address)
+    conf = configuration(source, jvm.work, address)
+    if not source.local:
+        variables = _code_environment(place, code).items()
+        conf = {**{f"spark.executorEnv.{name}": value for name, value in variables if value}, **conf}
+    python = os.environ.get("PYSPARK_PYTHON") or source.conf.get("spark.pyspark.python") or sys.executable
+    jvm.start(conf, Path(pyspark.__file__).resolve().parent, java_home(find_java(), jvm.work), python)
+
+
+def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     from pyspark_causal import DefaultSource
 
-    jvm.start(
-        configuration(source, jvm.work), Path(pyspark.__file__).resolve().parent, java_home(find_java(), jvm.work)
-    )
     try:
         spark = SparkSession.builder.getOrCreate()
         spark.dataSource.register(DefaultSource)
@@ -248,24 +332,18 @@ def _pickle_by_value(read: Callable[..., object]) -> None:
 
 
 def _start(
-    frame: DataFrame,
-    source: SparkSource,
-    log: IngestLog,
-    token: int,
-    checkpoint: Path,
-    jvm: SparkJvm,
-    bytes_max: int,
+    frame: DataFrame, source: SparkSource, place: IngestPlace, token: int, jvm: SparkJvm, bytes_max: int
 ) -> StreamingQuery:
     from operators.sources.spark_writer import FORMAT_NAME
 
     writer = (
         frame.writeStream.format(FORMAT_NAME)
         .outputMode(source.output_mode)
-        .option("checkpointLocation", str(checkpoint))
-        .option("log", str(log.directory))
-        .option("channels", str(log.channels))
+        .option("checkpointLocation", str(place.directory / CHECKPOINT))
+        .options(**place.options())
         .option("token", str(token))
         .option("bytesMax", str(bytes_max))
+        .option("apart", str(not source.local))
     )
     paced = writer.trigger(availableNow=True) if source.available_now else writer.trigger(processingTime=source.trigger)
     try:
@@ -282,19 +360,22 @@ def _await(query: StreamingQuery) -> None:
         if stated:
             kind = PipelineError if stated[1] == "PipelineError" else CorruptData
             raise kind(stated[2].strip()) from problem
+        fenced = _FENCED.search(str(problem))
+        if fenced:
+            raise Fenced(fenced[1].strip()) from problem
         raised = user_error(str(problem))
         if raised is not None:
             raise UserCodeFailed(raised) from problem
         raise _Failed(f"the query failed: {_first_line(problem)}") from problem
 
 
-def _counted(source: SparkSource, log: IngestLog, problem: UserCodeFailed) -> Exception:
+def _counted(source: SparkSource, log: IngestLog, failures: Failures, problem: UserCodeFailed) -> Exception:
     """The error for a failure of the user's code: one after which Spark is restarted, or one that ends the job."""
-    batch = max(log.batches(), default=-1) + 1
-    count = log.failed_again(batch)
+    batch = max(insisted(log.batches), default=-1) + 1
+    count = failures.count(batch)
     if count < source.failures_max:
         return _Failed(f"batch {batch} failed, {count} of {source.failures_max} times: {problem}")
-    log.forget_failures()
+    failures.forget()
     return PipelineError(
         f"batch {batch} failed {count} times in a row: {problem}; correct what read() does with that row, then resume"
     )
@@ -327,7 +408,8 @@ def main(argv: Sequence[str]) -> int:
             raise PipelineError(f"{config.pipeline} has no SparkSource of that name")
     except PipelineError as problem:
         return _report(2, name, str(problem))
-    return drive(source, name, job_directory, config.code, Path(config.pipeline).parent, config.ingest_bytes_max)
+    place = IngestPlace(job_directory, name, source.partitions, config.store, config.place_in_store)
+    return drive(source, place, config.code, Path(config.pipeline).parent, config.ingest_bytes_max)
 
 
 if __name__ == "__main__":

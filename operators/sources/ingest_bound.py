@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 
 from causal.errors import Unavailable
 from operators.records.seconds import seconds_of
-from operators.sources.ingest_log import Backlog, IngestLog, Segment
+from operators.sources.ingest_contract import Backlog, IngestLog, Segment
 
-POLL_S = 0.05
 NOTED_EVERY_S = 1.0
 
 
@@ -43,7 +42,7 @@ def await_room(
             break
         log.check_token(token)
         if ended():
-            raise Unavailable(f"{log.directory}: batch {batch} waited for room, and the driver has ended")
+            raise Unavailable(f"{log.where}: batch {batch} waited for room, and the driver has ended")
         now = time.monotonic()
         if not since_ns:
             since_ns = time.monotonic_ns()
@@ -54,7 +53,7 @@ def await_room(
         if now >= noted_at + NOTED_EVERY_S:
             noted_at = now
             log.note_backlog(Backlog(unread, bytes_max, batch, since_ns))
-        time.sleep(POLL_S)
+        time.sleep(log.look_s)
     log.note_backlog(Backlog(unread + coming, bytes_max, batch, 0))
     if since_ns:
         _say(log, f"batch {batch} resumes after {seconds_of(time.monotonic_ns() - since_ns):.1f} s: there is room")
@@ -67,4 +66,4 @@ def orphaned() -> Callable[[], bool]:
 
 
 def _say(log: IngestLog, line: str) -> None:
-    print(f"source {log.directory.name!r}: {line}", file=sys.stderr, flush=True)
+    print(f"source {log.name!r}: {line}", file=sys.stderr, flush=True)

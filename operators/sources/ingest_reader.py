@@ -15,7 +15,7 @@ from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, Unavail
 from causal.records.values import NotCarried
 from operators.records.arrow_rows import rows_of, vectors_of
 from operators.records.seconds import seconds_of
-from operators.sources.ingest_log import RESTORE, IngestLog, Manifest, Segment
+from operators.sources.ingest_contract import RESTORE, ReadableLog, Segment
 from operators.sources.source import Read
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 POLL_S = 0.005
 LOOKS_PER_CHECK = 100
 """The number of looks in vain for the next manifest after which the reader checks that it can still come."""
-OPEN_ATTEMPTS_MAX = 100
-"""The tries to open the lowest manifest, which may be removed between listing and opening it."""
 
 
 class IngestReader:
@@ -40,7 +38,7 @@ class IngestReader:
     """
 
     def __init__(
-        self, log: IngestLog, channel: int, source: str, vectors: bool = False, checkpoints: bool = True
+        self, log: ReadableLog, channel: int, source: str, vectors: bool = False, checkpoints: bool = True
     ) -> None:
         invariant(0 <= channel < log.channels, "a reader reads a channel of its log", channel=channel)
         self._log = log
@@ -55,6 +53,9 @@ class IngestReader:
         self._starts: list[int] = []  # Position of the first row of each of _pieces.
         self._pieces: list[tuple[Segment, int]] = []  # Segments with rows, and when they were published.
         self._loaded: tuple[str, pa.Table] | None = None
+        self._fetching = False
+        """Whether the segment that was asked for last is still on its way."""
+        self._ended = False
         self._checkpoints = checkpoints
         self._looks = 0
         """The number of looks in vain for the next manifest."""
@@ -62,7 +63,7 @@ class IngestReader:
         """The batch below which all are done with, as last noted in the log."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Returns up to `count_max` rows of one segment, as dicts; None when none is published yet.
+        """Returns up to `count_max` rows of one segment, as dicts; None when none is there yet.
 
         Raises:
             CorruptData: a manifest or segment does not match its digest.
@@ -70,19 +71,19 @@ class IngestReader:
             Unavailable: the log cannot be read at the moment.
         """
         try:
-            while self._end <= position and self._advance():
+            while (self._end <= position or self._is_short(position)) and self._advance(position):
                 pass
         except OSError as problem:
             raise Unavailable(f"{self._place}: {problem}") from problem
         if not self._checkpoints:
             self._note_done(position)
         if position < self._first:
-            raise DeterminantsLost(
-                f"{self._place}: {position} was released, {self._log.directory} begins at {self._first}"
-            )
+            raise DeterminantsLost(f"{self._place}: {position} was released, {self._log.where} begins at {self._first}")
+        if position > self._end and not self._log.caught_up:
+            return None
         if position > self._end:
             raise DeterminantsLost(
-                f"{self._place}: the job has read up to {position}, {self._log.directory} ends at {self._end}: "
+                f"{self._place}: the job has read up to {position}, {self._log.where} ends at {self._end}: "
                 f"it was removed or replaced; {RESTORE}"
             )
         if position == self._end:
@@ -91,7 +92,7 @@ class IngestReader:
 
     def ready_in_s(self, position: int) -> float:
         """Returns 0 while published rows are known, otherwise the pause between two looks at the log."""
-        return 0.0 if self._first <= position < self._end else POLL_S
+        return 0.0 if self._first <= position < self._end and not self._fetching else POLL_S
 
     def completed(self, position: int) -> None:
         """Release the batches wholly below `position`; files are removed when no channel needs them."""
@@ -123,26 +124,44 @@ class IngestReader:
 
     def counters(self) -> dict[str, int | float]:
         """The bytes published and not done with, and how long a batch has waited for room, by partition 0 for all."""
+        figures: dict[str, int | float] = {}
+        if self._log.unavailable_s is not None:
+            figures["ingest_store_waiting_s"] = round(self._log.unavailable_s, 1)
         backlog = self._log.backlog() if self._channel == 0 else None
         if backlog is None:
-            return {}
+            return figures
         waiting_s = seconds_of(time.monotonic_ns() - backlog.since_ns) if backlog.since_ns else 0.0
-        return {"ingest_unread_bytes": backlog.unread_bytes, "ingest_waiting_s": round(max(waiting_s, 0.0), 1)}
+        figures["ingest_unread_bytes"] = backlog.unread_bytes
+        figures["ingest_waiting_s"] = round(max(waiting_s, 0.0), 1)
+        return figures
 
     def close(self) -> None:
         self._loaded = None
+        self._log.close()
 
     # ----------------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> bool:
+    def _is_short(self, position: int) -> bool:
+        """Whether fewer pieces behind that position are known than the log fetches ahead."""
+        ahead = self._log.segments_ahead
+        return bool(ahead) and len(self._pieces) - bisect_right(self._starts, position) < ahead
+
+    def _advance(self, position: int) -> bool:
         """Take the next manifest into the index; returns False when it is not published yet."""
-        manifest = self._log.manifest(self._next_batch) if self._begun else self._begin()
+        manifest = self._log.manifest(self._next_batch) if self._begun else self._log.first()
+        if manifest is None and self._begun and position > self._end:
+            manifest = self._log.first()
+            if manifest is not None and manifest.batch > self._next_batch:
+                self._forget()  # released by all channels while this reader was on its way to where it begins
+            elif manifest is not None and manifest.batch < self._next_batch:
+                manifest = None
         if manifest is None:
             self._looks += 1
             if self._begun and self._looks % LOOKS_PER_CHECK == 0:
                 self._log.check_follows(self._next_batch)
             return False
         self._looks = 0
+        self._ended = manifest.ended
         if self._begun:
             invariant(manifest.before[self._channel] == self._end, "batches follow each other", batch=manifest.batch)
         else:
@@ -157,25 +176,28 @@ class IngestReader:
         self._next_batch = manifest.batch + 1
         return True
 
-    def _begin(self) -> Manifest | None:
-        for _ in range(OPEN_ATTEMPTS_MAX):
-            batches = self._log.batches()
-            if not batches:
-                return None
-            manifest = self._log.manifest(batches[0])
-            if manifest is not None:
-                return manifest
-        raise Unavailable(f"{self._place}: {self._log.directory} is being truncated faster than it can be opened")
+    def _forget(self) -> None:
+        """Begin again, with the lowest batch."""
+        self._begun = False
+        self._batches.clear()
+        self._starts.clear()
+        self._pieces.clear()
 
     def _is_ended(self) -> bool:
+        if self._ended:
+            return True
         batches = self._log.ended()
         return batches is not None and batches == self._next_batch
 
-    def _rows(self, position: int, count_max: int) -> Read:
+    def _rows(self, position: int, count_max: int) -> Read | None:
         index = bisect_right(self._starts, position) - 1
         segment, published_ns = self._pieces[index]
+        table = self._table(index)
+        self._fetching = table is None
+        if table is None:
+            return None
         start = position - self._starts[index]
-        records = self._rows_of(self._table(segment), start, min(count_max, segment.rows - start))
+        records = self._rows_of(table, start, min(count_max, segment.rows - start))
         now_ns = time.monotonic_ns()  # After a reboot, times of the publication mean nothing any more.
         return Read(records, min(published_ns, now_ns))
 
@@ -185,24 +207,30 @@ class IngestReader:
         except NotCarried as problem:
             raise OperatorFailed(f"{self._place}: {problem}; do so in read(), or read rows") from None
 
-    def _table(self, segment: Segment) -> pa.Table:
+    def _table(self, index: int) -> pa.Table | None:
+        """The rows of a piece; None while its segment is on its way."""
+        segment = self._pieces[index][0]
         if self._loaded is None or self._loaded[0] != segment.file:
             self._loaded = None
-            self._loaded = (segment.file, self._decode(segment))
+            try:
+                data = self._log.supply(
+                    [piece for piece, _ in self._pieces[index : index + 1 + self._log.segments_ahead]]
+                )
+            except OSError as problem:
+                raise Unavailable(f"{self._place}: {problem}") from problem
+            if data is None:
+                return None
+            self._loaded = (segment.file, self._decode(segment, data))
         return self._loaded[1]
 
-    def _decode(self, segment: Segment) -> pa.Table:
+    def _decode(self, segment: Segment, data: bytes) -> pa.Table:
         import pyarrow as pa
 
         try:
-            data = self._log.read_segment(segment)
-        except OSError as problem:
-            raise Unavailable(f"{self._place}: {problem}") from problem
-        try:
             table = pa.ipc.open_stream(data).read_all()
         except pa.ArrowException as problem:
-            raise CorruptData(f"{self._log.segments / segment.file} is not Arrow: {problem}") from None
+            raise CorruptData(f"{self._log.label(segment)} is not Arrow: {problem}") from None
         if table.num_rows != segment.rows:
-            path = self._log.segments / segment.file
+            path = self._log.label(segment)
             raise CorruptData(f"{path} holds {table.num_rows} rows, its manifest says {segment.rows}; {RESTORE}")
         return table

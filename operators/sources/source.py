@@ -46,11 +46,17 @@ class SourceContext:
     began_ns: int
     checkpoints: bool = True
     """Whether the job has any, so that `completed` will be called."""
+    store: str = ""
+    """The URL of the storage that all hosts share; empty for a job without one."""
+    place_in_store: str = ""
+    """The prefix of everything that this run keeps there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
     """A process outside the dataflow that a source needs (a Spark driver): the agent runs it, again when it dies.
+
+    The arguments "{python}" and "{job}" stand for the Python and the job's directory of the host that runs it.
 
     Exit status 0 means that it is done; 2 that its configuration is wrong, which ends the job with the last line
     of its standard error.

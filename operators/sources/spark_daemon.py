@@ -2,19 +2,29 @@
 
     python -m operators.sources.spark_daemon WORKER_MODULE
 
-Set as `spark.python.daemon.module`; the workers are forked from it, and inherit the finder.
+Set as `spark.python.daemon.module`; the workers are forked from it, and inherit the finder.  In an executor that has
+no directory of the job the archive comes from the shared store, by way of another process: the client of the store has
+threads, and nothing may fork behind it.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-from operators.frozen.archive import Archive
+from causal.errors import CorruptData
+from causal.shell.depot import Depot
+from causal.shell.interpreter import module_command
+from operators.frozen.archive import Archive, path_of
 from operators.frozen.importing import ArchiveFinder, install
 
 JOB, CODE = "CAUSAL_CODE_OF", "CAUSAL_CODE"
 """The environment variables for the job's directory and the digest of its archive."""
+STORE, PLACE = "CAUSAL_CODE_STORE", "CAUSAL_CODE_PLACE"
+"""Those for the URL of the shared store and the place of the run in it."""
+FETCH_S = 300.0
 
 
 def main() -> None:
@@ -23,9 +33,27 @@ def main() -> None:
 
     digest = os.environ.get(CODE, "")
     if digest:
-        install(ArchiveFinder(Archive.load(Path(os.environ[JOB]), digest)))
+        job, store = Path(os.environ[JOB]), os.environ.get(STORE, "")
+        local = not store or path_of(job, digest).exists()
+        install(ArchiveFinder(Archive.load(job, digest) if local else _fetched(store, digest)))
     manager()
 
 
+def _fetched(store: str, digest: str) -> Archive:
+    command = module_command(__spec__.name, store, os.environ[PLACE], digest)
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=FETCH_S)
+    if done.returncode:
+        raise CorruptData(f"{store}: the code of the run cannot be read; the lines before this one say why")
+    return Archive.unpacked(done.stdout, digest, store)
+
+
+def fetch(store: str, place: str, digest: str) -> None:
+    """Write the archive to the standard output."""
+    sys.stdout.buffer.write(Depot(store, place).read(f"code/{digest}.zip"))
+
+
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 4:
+        fetch(*sys.argv[1:])
+    else:
+        main()

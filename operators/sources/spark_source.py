@@ -6,7 +6,6 @@ Spark is imported by the driver only.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -14,19 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.interpreter import module_command
-from operators.sources.ingest_log import IngestLog
+from causal.shell.interpreter import JOB, PYTHON, module_command
+from operators.sources.ingest_place import IngestPlace
 from operators.sources.ingest_reader import IngestReader
 from operators.sources.java import find_java
 from operators.sources.source import Companion, PartitionReader, Source, SourceContext
 
 PARTITIONS_MAX = 1024
 _INTERVAL = re.compile(r"\s*\d+(\.\d+)?\s*(milli|micro)?seconds?\s*|\s*\d+\s*(ms|us|minutes?|hours?|days?)\s*")
-
-
-def ingest_directory(job_directory: Path, name: str) -> Path:
-    """The directory of the ingest log of the source called `name`."""
-    return job_directory / "ingest" / name
 
 
 class SparkSource(Source[dict[str, Any]]):
@@ -51,9 +45,6 @@ class SparkSource(Source[dict[str, Any]]):
         failures_max: how often in a row a micro-batch may fail because a function of `read` raises (a UDF, on one row);
             then the job ends with a line that names the error.
     """
-
-    everywhere = False
-    """Its driver and the log that it ingests into are on one host."""
 
     def __init__(
         self,
@@ -84,6 +75,11 @@ class SparkSource(Source[dict[str, Any]]):
         self.failures_max = failures_max
         self._check_shape(unknown)
 
+    @property
+    def local(self) -> bool:
+        """Whether Spark runs its tasks on the machine of the driver."""
+        return self.master == "local" or self.master.startswith("local[")
+
     def _check_shape(self, unknown: Mapping[str, object]) -> None:
         if unknown:
             known = "trigger, available_now, output_mode, master, batch_rows_max, memory, conf, vectors, failures_max"
@@ -112,12 +108,11 @@ class SparkSource(Source[dict[str, Any]]):
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of the ingest log, which need not exist yet."""
-        log = IngestLog(ingest_directory(context.job_directory, context.name), self.partitions)
+        place = IngestPlace(context.job_directory, context.name, self.partitions, context.store, context.place_in_store)
+        log = place.open_to_read(partition)
         return IngestReader(log, partition, context.name, self.vectors, context.checkpoints)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """The driver process; it ends with status 0 when the query has ended by itself."""
-        argv = module_command("operators.runtime.spark_driver", str(job_directory), name)
-        root = str(Path(__file__).resolve().parents[2])
-        inherited = os.environ.get("PYTHONPATH", "")
-        return [Companion(f"{name}-driver", argv, {"PYTHONPATH": os.pathsep.join(filter(None, [root, inherited]))})]
+        _, *arguments = module_command("operators.runtime.spark_driver", JOB, name)
+        return [Companion(f"{name}-driver", [PYTHON, *arguments])]

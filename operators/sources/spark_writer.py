@@ -7,8 +7,10 @@ Instances are pickled, made twice per batch and never in one process for long: a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from causal.errors import InvariantViolation, PipelineError, invariant
+from causal.errors import InvariantViolation, PipelineError, Unavailable, invariant
+from causal.shell.clock import take_offset
 from operators.sources.ingest_bound import await_room, orphaned
-from operators.sources.ingest_log import RESTORE, IngestLog, Segment, digest_of, segment_name
+from operators.sources.ingest_contract import RESTORE, Segment, digest_of, segment_name
+from operators.sources.ingest_place import IngestPlace
+from operators.sources.ingest_retries import insisted
 
 FORMAT_NAME = "causal"
 SEGMENT_BYTES = 16 << 20
@@ -39,11 +44,11 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     """A writer that publishes the batches of one query."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._directory = options["log"]
-        self._channels = int(options["channels"])
+        self._place = IngestPlace.of_options(options)
         self._token = int(options["token"])
         self._checkpoint = options["checkpointlocation"]
         self._bytes_max = int(options["bytesmax"])
+        self._apart = options["apart"] == "True"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of one batch as segments; runs in a Python worker of Spark."""
@@ -53,12 +58,12 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         query = context.getLocalProperty("sql.streaming.queryId")
         invariant(batch is not None and query is not None, "a streaming task knows its batch and its query")
         written = Written(str(query), int(batch), context.partitionId())
-        log = IngestLog(Path(self._directory), self._channels)
-        log.check_token(self._token)
+        log, wanted = self._place.open(), _wanted()
+        insisted(lambda: log.check_token(self._token), wanted)
         for pieces in _gathered(iterator):
             part = len(written.segments)
             name = segment_name(written.batch, written.partition, self._token, context.taskAttemptId(), part)
-            digest = log.write_segment(name, _as_stream(pieces))
+            digest = insisted(partial(log.write_segment, name, _as_stream(pieces)), wanted)
             written.segments.append(Segment(name, written.partition, part, sum(map(len, pieces)), digest))
         return written
 
@@ -75,16 +80,34 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             invariant(message.partition not in partitions, "one attempt of each task is committed", sent=message)
             partitions.add(message.partition)
             segments += message.segments
-        log = self._log()
-        await_room(log, batchId, self._token, segments, self._bytes_max, orphaned())
-        log.publish(query, batchId, self._token, segments, self._offsets(batchId))
+        take_offset(self._place.job_directory)
+        log, checkpoint, wanted = self._place.open(), self._place.checkpoint(), _wanted()
+        if checkpoint is not None and self._apart and (checkpoint.directory / "state").exists():
+            raise PipelineError(
+                "read() keeps state (it aggregates, joins or removes duplicates), which executors would keep on their "
+                "own disks; do that in operators of the pipeline"
+            )
+        offsets = self._offsets(batchId)
+        kept = checkpoint.packed(batchId, self._token) if checkpoint is not None else None
+
+        def publish() -> None:
+            await_room(log, batchId, self._token, segments, self._bytes_max, lambda: not wanted())
+            if checkpoint is None or kept is None:
+                log.publish(query, batchId, self._token, segments, offsets)
+                return
+            checkpoint.store(kept)
+            if log.publish(query, batchId, self._token, segments, offsets, kept.name):
+                checkpoint.note(kept)
+
+        insisted(publish, wanted)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what this failed batch wrote; not what is published, for Spark also aborts after a failed commit."""
-        self._log().discard([s for message in messages if isinstance(message, Written) for s in message.segments])
-
-    def _log(self) -> IngestLog:
-        return IngestLog(Path(self._directory), self._channels)
+        written = [s for message in messages if isinstance(message, Written) for s in message.segments]
+        try:
+            self._place.open().discard(written)
+        except Unavailable as problem:  # what nothing names is removed by a later batch
+            print(f"source {self._place.name!r}: {problem}", file=sys.stderr, flush=True)
 
     def _offsets(self, batch: int) -> str:
         """The digest of the file in which Spark fixed what the batch consists of, before it ran it."""
@@ -92,7 +115,7 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class CausalDataSource(DataSource):  # type: ignore[misc]
-    """The data source of `df.writeStream.format("causal")`: log, channels, token, bytesMax, checkpointLocation."""
+    """The data source of `df.writeStream.format("causal")`; its options are for `IngestWriter`."""
 
     @classmethod
     def name(cls) -> str:
@@ -121,6 +144,12 @@ def last_committed(checkpoint: Path) -> int:
         return max((int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), default=-1)
     except FileNotFoundError:
         return -1
+
+
+def _wanted() -> Callable[[], bool]:
+    """Returns a function that returns whether the process still lives that asked for this."""
+    ended = orphaned()
+    return lambda: not ended()
 
 
 def _gathered(iterator: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

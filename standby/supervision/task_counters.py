@@ -20,7 +20,7 @@ COUNTS = "counts"
 """operator → reason → elements that were dropped, held back or revised."""
 LEVELS = frozenset(
     ("inflight_bytes", "inflight_disk_bytes", "log_bytes", "queued_bytes", "unwritten_bytes", "checkpoint_ms",
-     "staged_rows", "staged_bytes", "ingest_unread_bytes", "ingest_waiting_s")
+     "staged_rows", "staged_bytes", "ingest_unread_bytes", "ingest_waiting_s", "ingest_store_waiting_s")
 )  # fmt: skip
 PEAKS = frozenset(("latency_ms_max",))
 

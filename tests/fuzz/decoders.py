@@ -28,7 +28,8 @@ from causal.records.values import NotCarried, decode, encode
 from causal.shell.files import read_parts
 from operators.sinks.journaled.shared_journal import Record, read_record
 from operators.sinks.storage.journal import bodies, framed
-from operators.sources.ingest_log import IngestLog, Segment, digest_of
+from operators.sources.ingest_contract import Segment, digest_of
+from operators.sources.ingest_directory import DirectoryLog
 from operators.state.snapshot_parts import read_part
 from standby.blueprint import Blueprint
 from standby.control import AGENT, Inbox
@@ -156,12 +157,12 @@ def shared_record(data: bytes) -> Record:
 def ingest_manifest(data: bytes) -> None:
     """Reads a published batch of an ingest log."""
     _stored("ingest/manifests/0000000000.json", data)
-    IngestLog(Path(_scratch().name) / "ingest", 2).manifest(0)
+    DirectoryLog(Path(_scratch().name) / "ingest", 2).manifest(0)
 
 
 def ingest_segment(data: bytes) -> None:
     """Reads a published segment: only the bytes that were published are given back."""
-    log = IngestLog(Path(_scratch().name) / "ingest", 2)
+    log = DirectoryLog(Path(_scratch().name) / "ingest", 2)
     _stored("ingest/segments/0.arrow", data)
     assert log.read_segment(Segment("0.arrow", 0, 0, 1, digest_of(SEGMENT))) == SEGMENT, "another segment"
 

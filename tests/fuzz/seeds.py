@@ -45,7 +45,7 @@ from causal.shell.files import write_parts
 from causal.topology import Channel, Task, Topology
 from operators.sinks.journaled.shared_journal import Record
 from operators.sinks.storage.journal import framed
-from operators.sources.ingest_log import Manifest, Segment, digest_of
+from operators.sources.ingest_contract import Manifest, Segment, digest_of
 from operators.state.keyed_tables import StateTable
 from operators.state.snapshot_parts import ChainSnapshot
 from standby.blueprint import Blueprint, CompanionCall

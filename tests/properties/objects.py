@@ -69,11 +69,24 @@ class Memory:
             raise Unavailable("no answer")
         return sorted(name for name in self.stored if name.startswith(f"{folder}/"))
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Does what `causal.shell.depot.Depot.sizes` does."""
+        return {name: len(self.stored[name]) for name in self.names(folder)}
+
     def remove(self, names: list[str]) -> None:
         """Does what `causal.shell.depot.Depot.remove` does."""
         for name in names:
             if not self._fails():
                 self.stored.pop(name, None)
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every request is answered."""
+        return not self._failing
+
+    def become_reliable(self) -> None:
+        """Answer every request from now on."""
+        self._failing = 0.0
 
     def arrive(self) -> None:
         """Let one of the requests arrive that were given up."""
@@ -109,6 +122,10 @@ class Seat:
     def names(self, folder: str) -> list[str]:
         """Does what `causal.shell.depot.Depot.names` does."""
         return self._turn(lambda: self._memory.names(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Does what `causal.shell.depot.Depot.sizes` does."""
+        return self._turn(lambda: self._memory.sizes(folder))
 
     def remove(self, names: list[str]) -> None:
         """Does what `causal.shell.depot.Depot.remove` does, one at a time."""

@@ -19,9 +19,9 @@ from benchmarks.harness.processes import kill
 from causal.config import JobConfig
 from causal.records.vectors import Vectors
 from causal.shell.processlog import parsed
-from operators.sources.ingest_log import IngestLog
+from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.source import SourceContext
-from operators.sources.spark_source import SparkSource, ingest_directory
+from operators.sources.spark_source import SparkSource
 from tests.members import campaign
 from tests.spark.conftest import StartDriver, eventually
 
@@ -114,7 +114,7 @@ def test_rows_arrive_once_while_everything_is_killed(
     """Spark is killed at its first segment, then so many batches later each, then its Python workers are."""
     expected = written_input(tmp_path / "input")
     job = written_job(tmp_path, FILES_PER_BATCH, tmp_path / "input")
-    log = IngestLog(ingest_directory(job, "lines"), 2)
+    log = DirectoryLog(job / "ingest" / "lines", 2)
     chance = random.Random(20261121)
 
     def published_beyond(batches: int) -> bool:

@@ -13,9 +13,10 @@ import pytest
 
 from causal.config import JobConfig
 from causal.records.vectors import Vectors
-from operators.sources.ingest_log import SEGMENT_BYTES_MIN, IngestLog
+from operators.sources.ingest_contract import SEGMENT_BYTES_MIN
+from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.source import SourceContext
-from operators.sources.spark_source import SparkSource, ingest_directory
+from operators.sources.spark_source import SparkSource
 from tests.members import members
 from tests.spark.conftest import StartDriver, eventually
 from tests.spark.test_driver import gate_of, written_input, written_job
@@ -36,7 +37,7 @@ def test_spark_waits_while_nothing_is_read_and_loses_nothing(
     config = JobConfig.load(job)
     replace(config, ingest_bytes_max=BYTES_MAX).save(job)
     gate_of(tmp_path).touch()
-    log = IngestLog(ingest_directory(job, "lines"), 2)
+    log = DirectoryLog(job / "ingest" / "lines", 2)
 
     def waits(after_ns: int = 0) -> bool:
         backlog = log.backlog()

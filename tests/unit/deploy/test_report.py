@@ -258,6 +258,17 @@ def test_a_source_that_waits_for_room_is_shown() -> None:
     assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_s"].samples] == [("read/0", 12.5)]
 
 
+def test_a_source_whose_store_does_not_answer_is_shown() -> None:
+    shown = view()
+    shown["ended"] = None
+    shown["tasks"][0]["figures"] |= {"ingest_store_waiting_s": 7.5}
+    line = "has waited for the ingest log for 7.5 s: the shared store does not answer"
+    assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
+    assert "the shared store does not answer read/0" in Progress(StringIO()).line(shown, 1.0)
+    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
+    assert [s.value for s in families["causal_ingest_store_waiting_s"].samples] == [7.5]
+
+
 def counted() -> dict[str, Any]:
     shown = view()
     shown["tasks"][0]["figures"]["counts"] = {"w": {"late": 3, "expired": 1}}

@@ -17,9 +17,9 @@ from benchmarks.peers.programs import inputs
 from causal.errors import OperatorFailed
 from causal.records.vectors import Vectors, join
 from operators.sources import SourceContext, SparkSource
-from operators.sources.ingest_log import IngestLog, Segment, segment_name
+from operators.sources.ingest_contract import Segment, segment_name
+from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.ingest_reader import IngestReader
-from operators.sources.spark_source import ingest_directory
 
 COLUMNS = {
     "n": pa.array(range(9)),
@@ -29,9 +29,9 @@ COLUMNS = {
 }
 
 
-def published(directory: Path, columns: dict[str, Any]) -> IngestLog:
+def published(directory: Path, columns: dict[str, Any]) -> DirectoryLog:
     """A log with these rows in one segment of several Arrow batches."""
-    log = IngestLog(directory, 1)
+    log = DirectoryLog(directory, 1)
     log.create()
     token, name, sink = log.take_over(), segment_name(0, 0, 1, 0, 0), pa.BufferOutputStream()
     table = pa.table(columns)
@@ -44,7 +44,7 @@ def published(directory: Path, columns: dict[str, Any]) -> IngestLog:
 
 
 def test_vectors_have_the_rows_of_the_log(tmp_path: Path) -> None:
-    log = published(ingest_directory(tmp_path, "in"), COLUMNS)
+    log = published(tmp_path / "ingest" / "in", COLUMNS)
     source = SparkSource(lambda spark: None, 1, vectors=True)
     assert source.vectors
     reader = source.open(0, SourceContext("in", tmp_path, 0))

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, PipelineError, Unavailable
 from operators.sources import ingest_reader
-from operators.sources.ingest_log import Backlog, IngestLog
+from operators.sources.ingest_contract import Backlog
+from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.ingest_reader import IngestReader
 from operators.sources.spark_errors import user_error
+from operators.sources.spark_failures import Failures
 from tests.unit.sources.test_ingest_reader import Publisher
 
 FILES = [
@@ -53,7 +55,7 @@ def written_log(directory: Path, ended: bool) -> Publisher:
 
 def rows_of(publisher: Publisher, channel: int) -> tuple[list[int], Exception | None]:
     """Returns the rows that can be read, and the error that then stops it; None at the end of what is published."""
-    reader = IngestReader(IngestLog(publisher.log.directory, 2), channel, "numbers")
+    reader = IngestReader(DirectoryLog(publisher.log.directory, 2), channel, "numbers")
     rows: list[int] = []
     try:
         while (read := reader.read(len(rows), 2)) is not None and not read.ended:
@@ -99,7 +101,7 @@ def test_a_damaged_file_is_one_line_or_no_loss(
         assert rows == expected or problem is not None or "manifests" in name or damage == "removed"
         problems.append(problem)
 
-    log = IngestLog(publisher.log.directory, 2)
+    log = DirectoryLog(publisher.log.directory, 2)
     for ask in (log.create, log.take_over, lambda: log.check_query("q"), lambda: log.unread_bytes(9), log.ended):
         try:
             ask()
@@ -170,12 +172,12 @@ def test_files_without_which_nothing_can_be_trusted_are_missed(tmp_path: Path) -
 
 
 def test_failures_are_counted_until_another_batch(tmp_path: Path) -> None:
-    log = written_log(tmp_path / "ingest", ended=False).log
-    assert [log.failed_again(3), log.failed_again(3), log.failed_again(4), log.failed_again(4)] == [1, 2, 1, 2]
-    log.forget_failures()
-    assert log.failed_again(4) == 1
-    (log.directory / "failures.json").write_bytes(b"torn")
-    assert log.failed_again(4) == 1
+    failures = Failures(tmp_path)
+    assert [failures.count(3), failures.count(3), failures.count(4), failures.count(4)] == [1, 2, 1, 2]
+    failures.forget()
+    assert failures.count(4) == 1
+    (tmp_path / "failures.json").write_bytes(b"torn")
+    assert failures.count(4) == 1
 
 
 TEXT = """[STREAM_FAILED] Query [id = 1] terminated with exception: Task 0 failed 4 times

@@ -9,20 +9,21 @@ from pathlib import Path
 import pytest
 
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable
-from operators.sources import ingest_log
-from operators.sources.ingest_log import IngestLog, Segment, segment_name
+from operators.sources import ingest_directory
+from operators.sources.ingest_contract import Segment, segment_name
+from operators.sources.ingest_directory import DirectoryLog
 
 QUERY = "6ba7b810"
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> IngestLog:
-    log = IngestLog(tmp_path / "ingest", channels=2)
+def log(tmp_path: Path) -> DirectoryLog:
+    log = DirectoryLog(tmp_path / "ingest", channels=2)
     log.create()
     return log
 
 
-def written(log: IngestLog, batch: int, token: int, rows: tuple[int, ...], attempt: int = 0) -> list[Segment]:
+def written(log: DirectoryLog, batch: int, token: int, rows: tuple[int, ...], attempt: int = 0) -> list[Segment]:
     """One segment for each Spark partition."""
     segments = []
     for partition, count in enumerate(rows):
@@ -32,11 +33,11 @@ def written(log: IngestLog, batch: int, token: int, rows: tuple[int, ...], attem
     return segments
 
 
-def files(log: IngestLog) -> list[str]:
+def files(log: DirectoryLog) -> list[str]:
     return sorted(path.name for path in log.segments.iterdir())
 
 
-def test_counts_per_channel_go_on_from_batch_to_batch(log: IngestLog) -> None:
+def test_counts_per_channel_go_on_from_batch_to_batch(log: DirectoryLog) -> None:
     token = log.take_over()
     for batch, rows in enumerate([(3, 5, 7), (), (1,)]):
         assert log.publish(QUERY, batch, token, written(log, batch, token, rows))
@@ -47,7 +48,7 @@ def test_counts_per_channel_go_on_from_batch_to_batch(log: IngestLog) -> None:
     assert [segment.partition for segment in manifests[0].of_channel(0)] == [0, 2]
 
 
-def test_a_batch_published_again_keeps_the_first_and_removes_the_second(log: IngestLog) -> None:
+def test_a_batch_published_again_keeps_the_first_and_removes_the_second(log: DirectoryLog) -> None:
     token = log.take_over()
     first = written(log, 0, token, (2, 2), attempt=0)
     assert log.publish(QUERY, 0, token, first, offsets="same")
@@ -58,7 +59,7 @@ def test_a_batch_published_again_keeps_the_first_and_removes_the_second(log: Ing
     assert files(log) == sorted(segment.file for segment in first)
 
 
-def test_a_driver_that_was_replaced_cannot_publish_or_end(log: IngestLog) -> None:
+def test_a_driver_that_was_replaced_cannot_publish_or_end(log: DirectoryLog) -> None:
     old = log.take_over()
     segments = written(log, 0, old, (1,))
     young = log.take_over()
@@ -70,7 +71,7 @@ def test_a_driver_that_was_replaced_cannot_publish_or_end(log: IngestLog) -> Non
     assert log.publish(QUERY, 0, young, written(log, 0, young, (1,)))
 
 
-def test_taking_over_removes_what_nobody_published_and_nothing_else(log: IngestLog) -> None:
+def test_taking_over_removes_what_nobody_published_and_nothing_else(log: DirectoryLog) -> None:
     token = log.take_over()
     kept = written(log, 0, token, (1, 1))
     log.publish(QUERY, 0, token, kept)
@@ -80,7 +81,7 @@ def test_taking_over_removes_what_nobody_published_and_nothing_else(log: IngestL
     assert files(log) == sorted(segment.file for segment in kept)
 
 
-def test_abort_after_a_commit_leaves_what_is_published(log: IngestLog) -> None:
+def test_abort_after_a_commit_leaves_what_is_published(log: DirectoryLog) -> None:
     token = log.take_over()
     segments = written(log, 0, token, (1,))
     log.publish(QUERY, 0, token, segments)
@@ -89,7 +90,7 @@ def test_abort_after_a_commit_leaves_what_is_published(log: IngestLog) -> None:
     assert files(log) == [segments[0].file]
 
 
-def test_another_query_is_refused(log: IngestLog) -> None:
+def test_another_query_is_refused(log: DirectoryLog) -> None:
     token = log.take_over()
     log.check_query("")
     log.publish(QUERY, 0, token, [])
@@ -101,14 +102,14 @@ def test_another_query_is_refused(log: IngestLog) -> None:
         log.publish("another", 1, token, [])
 
 
-def test_other_input_for_a_published_batch_is_refused(log: IngestLog) -> None:
+def test_other_input_for_a_published_batch_is_refused(log: DirectoryLog) -> None:
     token = log.take_over()
     log.publish(QUERY, 0, token, [], offsets="one")
     with pytest.raises(PipelineError, match="checkpoint was rolled back"):
         log.publish(QUERY, 0, token, [], offsets="two")
 
 
-def test_a_batch_out_of_turn_is_refused(log: IngestLog) -> None:
+def test_a_batch_out_of_turn_is_refused(log: DirectoryLog) -> None:
     token = log.take_over()
     with pytest.raises(PipelineError, match="commits batch 3, the last is none"):
         log.publish(QUERY, 3, token, [])
@@ -117,7 +118,7 @@ def test_a_batch_out_of_turn_is_refused(log: IngestLog) -> None:
         log.publish(QUERY, 2, token, [])
 
 
-def test_nothing_follows_the_end(log: IngestLog) -> None:
+def test_nothing_follows_the_end(log: DirectoryLog) -> None:
     token = log.take_over()
     log.publish(QUERY, 0, token, [])
     log.end(token)
@@ -128,7 +129,7 @@ def test_nothing_follows_the_end(log: IngestLog) -> None:
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
-def test_a_damaged_manifest_is_never_used(log: IngestLog, damage: str) -> None:
+def test_a_damaged_manifest_is_never_used(log: DirectoryLog, damage: str) -> None:
     token = log.take_over()
     log.publish(QUERY, 0, token, written(log, 0, token, (1,)))
     path = log.directory / "manifests" / "0000000000.json"
@@ -140,7 +141,7 @@ def test_a_damaged_manifest_is_never_used(log: IngestLog, damage: str) -> None:
         log.publish(QUERY, 1, token, [])
 
 
-def test_a_damaged_or_missing_segment_is_never_used(log: IngestLog) -> None:
+def test_a_damaged_or_missing_segment_is_never_used(log: DirectoryLog) -> None:
     token = log.take_over()
     (segment,) = written(log, 0, token, (1,))
     log.publish(QUERY, 0, token, [segment])
@@ -153,7 +154,7 @@ def test_a_damaged_or_missing_segment_is_never_used(log: IngestLog) -> None:
         log.read_segment(segment)
 
 
-def test_files_go_when_no_channel_needs_them(log: IngestLog) -> None:
+def test_files_go_when_no_channel_needs_them(log: DirectoryLog) -> None:
     token = log.take_over()
     for batch in range(4):
         log.publish(QUERY, batch, token, written(log, batch, token, (1, 1)))
@@ -165,7 +166,7 @@ def test_files_go_when_no_channel_needs_them(log: IngestLog) -> None:
     assert log.publish(QUERY, 4, token, [])
 
 
-def test_a_torn_low_water_mark_releases_nothing(log: IngestLog) -> None:
+def test_a_torn_low_water_mark_releases_nothing(log: DirectoryLog) -> None:
     token = log.take_over()
     for batch in range(3):
         log.publish(QUERY, batch, token, [])
@@ -175,14 +176,14 @@ def test_a_torn_low_water_mark_releases_nothing(log: IngestLog) -> None:
     assert log.batches() == [0, 1, 2]
 
 
-def test_another_number_of_channels_is_refused(log: IngestLog) -> None:
+def test_another_number_of_channels_is_refused(log: DirectoryLog) -> None:
     with pytest.raises(PipelineError, match="was written with partitions=2, the source says 3"):
-        IngestLog(log.directory, channels=3).create()
-    IngestLog(log.directory, channels=2).create()
+        DirectoryLog(log.directory, channels=3).create()
+    DirectoryLog(log.directory, channels=2).create()
 
 
-def test_a_lock_that_is_never_given_up_is_reported(log: IngestLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_log, "LOCK_WAIT_S", 0.01)
+def test_a_lock_that_is_never_given_up_is_reported(log: DirectoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest_directory, "LOCK_WAIT_S", 0.01)
     descriptor = os.open(log.directory / "lock", os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -192,17 +193,17 @@ def test_a_lock_that_is_never_given_up_is_reported(log: IngestLog, monkeypatch: 
         os.close(descriptor)
 
 
-def test_two_that_publish_the_same_batch_leave_one_manifest(log: IngestLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_publish_the_same_batch_leave_one_manifest(log: DirectoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is what orders them; without it (a file system that ignores it) the link still lets only one through."""
     token = log.take_over()
     path = log.directory / "manifests" / "0000000000.json"
-    before = IngestLog._before
+    before = DirectoryLog._before
 
-    def slow(self: IngestLog, batch: int) -> tuple[int, ...]:
+    def slow(self: DirectoryLog, batch: int) -> tuple[int, ...]:
         path.write_bytes(b"the other's")
         return before(self, batch)
 
-    monkeypatch.setattr(IngestLog, "_before", slow)
+    monkeypatch.setattr(DirectoryLog, "_before", slow)
     with pytest.raises(Fenced, match="published by another driver at the same time"):
         log.publish(QUERY, 0, token, [])
     assert path.read_bytes() == b"the other's"

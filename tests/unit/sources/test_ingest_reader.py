@@ -16,7 +16,8 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can dec
 import pyarrow as pa
 
 from causal.errors import CorruptData, DeterminantsLost
-from operators.sources.ingest_log import IngestLog, Segment, segment_name
+from operators.sources.ingest_contract import Segment, segment_name
+from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.ingest_reader import POLL_S, IngestReader
 
 Batches = list[list[list[int]]]
@@ -27,7 +28,7 @@ class Publisher:
     """Publishes batches of rows {"n": 0, 1, 2 …} and knows what each channel must read."""
 
     def __init__(self, directory: Path, channels: int) -> None:
-        self.log = IngestLog(directory, channels)
+        self.log = DirectoryLog(directory, channels)
         self.log.create()
         self.token = self.log.take_over()
         self.expected: list[list[int]] = [[] for _ in range(channels)]
@@ -42,7 +43,7 @@ class Publisher:
                 self._count += rows
                 self.expected[partition % self.log.channels] += numbers
                 name = segment_name(self.batch, partition, self.token, 0, part)
-                segments.append(Segment(name, partition, part, rows, self.log.write_segment(name, _arrow(numbers))))
+                segments.append(Segment(name, partition, part, rows, self.log.write_segment(name, encoded(numbers))))
         self.log.publish("q", self.batch, self.token, list(reversed(segments)))
         self.batch += 1
 
@@ -50,7 +51,7 @@ class Publisher:
         return IngestReader(self.log, channel, "numbers")
 
 
-def _arrow(numbers: list[int]) -> memoryview:
+def encoded(numbers: list[int]) -> memoryview:
     sink = pa.BufferOutputStream()
     batch = pa.record_batch({"n": pa.array(numbers, pa.int64())})
     with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -160,7 +161,7 @@ def test_a_query_that_ends_without_any_batch_ends_the_partition(publisher: Publi
 
 
 def test_a_reader_may_be_opened_before_the_log_exists(tmp_path: Path) -> None:
-    reader = IngestReader(IngestLog(tmp_path / "later", 1), 0, "numbers")
+    reader = IngestReader(DirectoryLog(tmp_path / "later", 1), 0, "numbers")
     assert reader.read(0, 5) is None
     publisher = Publisher(tmp_path / "later", channels=1)
     publisher.publish([[2]])
@@ -187,7 +188,7 @@ def test_a_flipped_bit_names_the_file(publisher: Publisher) -> None:
 
 def test_a_manifest_that_counts_wrong_is_noticed(publisher: Publisher) -> None:
     name = segment_name(0, 0, publisher.token, 0, 0)
-    digest = publisher.log.write_segment(name, _arrow([1, 2, 3]))
+    digest = publisher.log.write_segment(name, encoded([1, 2, 3]))
     publisher.log.publish("q", 0, publisher.token, [Segment(name, 0, 0, 5, digest)])
     with pytest.raises(CorruptData, match="holds 3 rows, its manifest says 5"):
         publisher.reader().read(0, 5)

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can decode segments")
 
 from causal.errors import Fenced, Unavailable
-from operators.sources import ingest_bound
 from operators.sources.ingest_bound import await_room, orphaned
-from operators.sources.ingest_log import SEGMENT_BYTES_MIN, Segment
+from operators.sources.ingest_contract import SEGMENT_BYTES_MIN, Segment
+from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.ingest_reader import IngestReader
 from tests.spark.conftest import eventually
 from tests.unit.sources.test_ingest_log import written
@@ -45,7 +45,7 @@ class Waiting:
             self.problem = problem
 
     def waits(self) -> bool:
-        self._thread.join(3 * ingest_bound.POLL_S)
+        self._thread.join(3 * DirectoryLog.look_s)
         return self._thread.is_alive()
 
     def goes_on(self) -> Exception | None:

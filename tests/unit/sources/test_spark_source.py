@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from causal.errors import PipelineError
+from causal.shell.interpreter import on_this_host
 from operators.sources import spark_source
 from operators.sources.source import SourceContext
 from operators.sources.spark_source import SparkSource
@@ -34,10 +35,10 @@ def test_a_partition_has_nothing_before_the_driver_has_run(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_driver_is_a_companion_that_can_import_these_packages(tmp_path: Path) -> None:
-    (companion,) = SparkSource(read).companions("docs", tmp_path)
-    assert list(companion.argv) == [sys.executable, "-P", "-m", "operators.runtime.spark_driver", str(tmp_path), "docs"]
-    assert companion.environment["PYTHONPATH"].split(":")[0] == str(Path(__file__).parents[3])
+def test_the_driver_is_a_companion_that_runs_with_the_python_and_in_the_job_of_its_host(tmp_path: Path) -> None:
+    (companion,) = SparkSource(read).companions("docs", Path("/on/the/supervisor"))
+    argv = on_this_host(companion.argv, tmp_path)
+    assert list(argv) == [sys.executable, "-P", "-m", "operators.runtime.spark_driver", str(tmp_path), "docs"]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,12 @@
-"""The ingest log: micro-batches on disk, each published once, by one query, in order.
+"""The ingest log in a directory of one machine.
 
-Spark's tasks write segments, the commit of a batch publishes one manifest that names them.  What is published
-never changes and cannot be published twice; what is not published does not exist for a reader.  Two drivers may
-run for a moment: the older one's commits are refused (`Fenced`).  Nothing here knows Spark or Arrow.
+Two drivers may run for a moment: the older one's commits are refused (`Fenced`).
 
     log.json                      format, number of channels, query id (bound by the first commit)
     fence.json                    token of the driver that may publish
     manifests/<batch>.json        a published batch
     segments/<batch>-<partition>-<token>-<attempt>-<part>.arrow
     low-water/<channel>.json      batches below `batch` are not needed by that channel, those below `done` are done with
-    failures.json                 how often the user's code has raised in the batch that is next
     backlog.json                  what was published and not done with, and since when a batch waits for room
     ended.json                    number of batches of a query that has ended by itself
     lock                          held while anything above but segments and low-water is written
@@ -20,91 +17,37 @@ Every JSON file is sealed: its first line is the digest of the second.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
 from causal.shell.forks import close, keep_from_children
+from operators.sources.ingest_contract import (
+    FORMAT,
+    RESTORE,
+    SEGMENT_BYTES_MIN,
+    Backlog,
+    Manifest,
+    Segment,
+    batch_of,
+    digest_of,
+    manifest_of,
+    seal,
+    unread,
+    unseal,
+)
 
-FORMAT = 1
-RESTORE = "restore it, or use a new --state-dir"
 _MANIFEST = re.compile(r"(\d{10})\.json")
-_SEGMENT = re.compile(r"(\d{10})-(\d{5})-")
-SEGMENT_BYTES_MIN = 1 << 16
-"""The least bytes that a segment counts as, where unread ones are bounded: many small files are a burden too."""
 LOCK_WAIT_S = 30.0
 """The longest wait for the lock, which is held for a few file operations; after that it is reported."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A file with rows of one Spark partition of one batch; `part` counts the files of that partition."""
-
-    file: str
-    partition: int
-    part: int
-    rows: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """The published bytes that readers are not done with, when a batch is about to follow.
-
-    `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room; 0 where it did not wait.
-    """
-
-    unread_bytes: int
-    bytes_max: int
-    batch: int
-    since_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """A published batch.
-
-    `before[c]` is the number of rows that channel c got from all earlier batches; `segments` are in the order of
-    (partition, part), which is the order of the rows; `offsets` is the digest of Spark's own record of what the
-    batch consists of ("" where that is not readable); `published_ns` is `time.monotonic_ns()` at the commit.
-    """
-
-    query: str
-    batch: int
-    token: int
-    offsets: str
-    published_ns: int
-    before: tuple[int, ...]
-    segments: tuple[Segment, ...]
-
-    def of_channel(self, channel: int) -> list[Segment]:
-        """The segments of one channel, in order: Spark partition i belongs to channel i modulo their number."""
-        return [segment for segment in self.segments if segment.partition % len(self.before) == channel]
-
-    def after(self) -> tuple[int, ...]:
-        """The number of rows of each channel up to and with this batch."""
-        return tuple(
-            rows + sum(segment.rows for segment in self.of_channel(channel)) for channel, rows in enumerate(self.before)
-        )
-
-
-def digest_of(data: bytes | memoryview) -> str:
-    """The digest that segments and sealed files carry."""
-    return xxhash.xxh3_128_hexdigest(data)
-
-
-def segment_name(batch: int, partition: int, token: int, attempt: int, part: int) -> str:
-    """The name of a segment, which no two task attempts of any run share."""
-    return f"{batch:010d}-{partition:05d}-{token}-{attempt}-{part}.arrow"
+OPEN_ATTEMPTS_MAX = 100
+"""The tries to open the lowest manifest, which may be removed between listing and opening it."""
 
 
 def _sync_directory(directory: Path) -> None:
@@ -123,23 +66,11 @@ def _write(path: Path, data: bytes | memoryview) -> None:
         os.fsync(file.fileno())
 
 
-def _seal(body: Mapping[str, Any]) -> bytes:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    return digest_of(text).encode() + b"\n" + text + b"\n"
-
-
 def _unseal(path: Path) -> dict[str, Any]:
-    digest, _, text = path.read_bytes().partition(b"\n")
-    text = text.removesuffix(b"\n")
-    if digest_of(text).encode() != digest:
-        raise CorruptData(f"{path} does not match its digest; {RESTORE}")
-    try:
-        return dict(json.loads(text))
-    except (RecursionError, TypeError, ValueError) as problem:
-        raise CorruptData(f"{path} has other fields ({problem}); {RESTORE}") from None
+    return unseal(path.read_bytes(), str(path))
 
 
-class IngestLog:
+class DirectoryLog:
     """The log in one directory; any number of processes may have it open.
 
     Args:
@@ -147,12 +78,27 @@ class IngestLog:
         channels: how many channels the batches are spread over; fixed for the life of the log.
     """
 
+    look_s = 0.05
+    segments_ahead = 0
+    caught_up = True
+    unavailable_s = None
+
     def __init__(self, directory: Path, channels: int) -> None:
         self.directory = directory
+        self.name = directory.name
         self.channels = channels
         self.segments = directory / "segments"
         self._manifests = directory / "manifests"
         self._low_water = directory / "low-water"
+
+    @property
+    def where(self) -> str:
+        """The directory, as errors name it."""
+        return str(self.directory)
+
+    def label(self, segment: Segment) -> str:
+        """The path of a segment, as errors name it."""
+        return str(self.segments / segment.file)
 
     def create(self) -> None:
         """Make the directory and its header unless they are there; the first process does.
@@ -228,7 +174,9 @@ class IngestLog:
         temporary.rename(self.segments / name)
         return digest_of(data)
 
-    def publish(self, query: str, batch: int, token: int, segments: Sequence[Segment], offsets: str = "") -> bool:
+    def publish(
+        self, query: str, batch: int, token: int, segments: Sequence[Segment], offsets: str = "", checkpoint: str = ""
+    ) -> bool:
         """Make a batch visible: atomically, durably and once.
 
         Publishing a batch again is what Spark does after a crash: the first publication stands, the new segments
@@ -255,25 +203,25 @@ class IngestLog:
                 raise PipelineError(f"{self.directory}: batch {batch} of a query that has ended; use a new --state-dir")
             _sync_directory(self.segments)
             ordered = tuple(sorted(segments, key=lambda segment: (segment.partition, segment.part)))
-            manifest = Manifest(query, batch, token, offsets, time.monotonic_ns(), self._before(batch), ordered)
+            published_ns = time.monotonic_ns()
+            manifest = Manifest(query, batch, token, offsets, published_ns, self._before(batch), ordered, checkpoint)
             for segment in ordered:
                 there = (self.segments / segment.file).exists()
                 invariant(there, "a segment is there when it is published", file=segment.file)
-            self._link(f"{batch:010d}.json", _seal(asdict(manifest)))
+            self._link(f"{batch:010d}.json", manifest.packed())
             return True
 
     def unread_bytes(self, before: int) -> int:
         """The bytes of segments, in published batches below `before`, that their channel is not done with."""
         done = [self._low(channel)["done"] for channel in range(self.channels)]
-        total = 0
+        return unread(self._sizes(), done, before)
+
+    def _sizes(self) -> Iterator[tuple[str, int]]:
         for path in self.segments.iterdir():
-            match = _SEGMENT.match(path.name)
-            if match is not None and done[int(match[2]) % self.channels] <= int(match[1]) < before:
-                try:
-                    total += max(path.stat().st_size, SEGMENT_BYTES_MIN)
-                except FileNotFoundError:  # let go a moment ago
-                    continue
-        return total
+            try:
+                yield path.name, path.stat().st_size
+            except FileNotFoundError:  # let go a moment ago
+                continue
 
     def size_of(self, segments: Sequence[Segment]) -> int:
         """The bytes that segments count as which are written and not published."""
@@ -282,7 +230,7 @@ class IngestLog:
     def note_backlog(self, backlog: Backlog) -> None:
         """Store the backlog for reports; not synced, and lost without harm."""
         temporary = self.directory / f".backlog.json.{os.getpid()}"
-        temporary.write_bytes(_seal(asdict(backlog)))
+        temporary.write_bytes(seal(asdict(backlog)))
         temporary.rename(self.directory / "backlog.json")
 
     def backlog(self) -> Backlog | None:
@@ -294,7 +242,7 @@ class IngestLog:
 
     def discard(self, segments: Sequence[Segment]) -> None:
         """Remove segments that will not be published; those of a published batch are left alone."""
-        published = self._published(sorted({int(segment.file[:10]) for segment in segments}))
+        published = self._published(sorted({batch_of(segment.file) for segment in segments}))
         for segment in segments:
             if segment.file not in published:
                 (self.segments / segment.file).unlink(missing_ok=True)
@@ -313,22 +261,6 @@ class IngestLog:
         """Raise `CorruptData` if the batch is not here although a later one is."""
         if max(self.batches(), default=-1) > batch and self.manifest(batch) is None:
             raise CorruptData(self._lost_manifest(batch))
-
-    # -- failures of the query --------------------------------------------------------------------------------
-
-    def failed_again(self, batch: int) -> int:
-        """Count a failure of the user's code in this batch; returns how many there were since a batch was published."""
-        try:
-            failures = _unseal(self.directory / "failures.json")
-            count = int(failures["count"]) + 1 if failures["batch"] == batch else 1
-        except (FileNotFoundError, CorruptData, KeyError, TypeError, ValueError):
-            count = 1
-        self._replace("failures.json", {"batch": batch, "count": count})
-        return count
-
-    def forget_failures(self) -> None:
-        """Reset the count: the code may have been corrected."""
-        (self.directory / "failures.json").unlink(missing_ok=True)
 
     def _published(self, batches: Sequence[int]) -> set[str]:
         """The files that the manifests of these batches name."""
@@ -391,7 +323,7 @@ class IngestLog:
 
     def _replace(self, name: str, body: Mapping[str, Any]) -> None:
         temporary = self.directory / f".{name}"
-        _write(temporary, _seal(body))
+        _write(temporary, seal(body))
         temporary.rename(self.directory / name)
         _sync_directory(self.directory)
 
@@ -410,15 +342,31 @@ class IngestLog:
         Raises:
             CorruptData: the file does not match its digest.
         """
+        path = self._manifests / f"{batch:010d}.json"
         try:
-            body = _unseal(self._manifests / f"{batch:010d}.json")
-            body["before"] = tuple(body["before"])
-            body["segments"] = tuple(Segment(**segment) for segment in body["segments"])
-            return Manifest(**body)
+            return manifest_of(path.read_bytes(), str(path))
         except FileNotFoundError:
             return None
-        except (KeyError, TypeError, ValueError) as problem:
-            raise CorruptData(f"the manifest of batch {batch} in {self.directory}: {problem}; {RESTORE}") from None
+
+    def first(self) -> Manifest | None:
+        """The lowest batch; None if nothing is published yet.
+
+        Raises:
+            CorruptData: its file does not match its digest.
+            Unavailable: it is removed again and again before it can be opened.
+        """
+        for _ in range(OPEN_ATTEMPTS_MAX):
+            batches = self.batches()
+            if not batches:
+                return None
+            manifest = self.manifest(batches[0])
+            if manifest is not None:
+                return manifest
+        raise Unavailable(f"{self.directory} is being truncated faster than it can be opened")
+
+    def supply(self, wanted: Sequence[Segment]) -> bytes:
+        """The bytes of the first of these segments; raises as `read_segment`."""
+        return self.read_segment(wanted[0])
 
     def read_segment(self, segment: Segment) -> bytes:
         """The bytes of a published segment.
@@ -460,7 +408,7 @@ class IngestLog:
         """
         temporary = self._low_water / f".{channel}.json.{os.getpid()}"
         low = {"batch": batch, "done": batch if done is None else done}
-        temporary.write_bytes(_seal(low))  # Not synced: what a power failure takes is written again.
+        temporary.write_bytes(seal(low))  # Not synced: what a power failure takes is written again.
         temporary.rename(self._low_water / f"{channel}.json")
         floor = min(self._low(other)["batch"] for other in range(self.channels))
         for number in self.batches():
@@ -479,6 +427,9 @@ class IngestLog:
         except (FileNotFoundError, CorruptData, KeyError, TypeError, ValueError):
             # Torn by a power failure: nothing is known to be released.
             return {"batch": 0, "done": 0}
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

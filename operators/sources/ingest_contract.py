@@ -1,0 +1,300 @@
+"""The ingest log: micro-batches that are published once each, by one query, in order; what all kinds of it share.
+
+Spark's tasks write segments, the commit of a batch publishes one manifest that names them.  What is published never
+changes and cannot be published twice; what is not published does not exist for a reader.  Nothing here knows Spark or
+Arrow.  A job on one machine has its log in a directory (`ingest_directory`), a job with a shared store has it there
+(`ingest_objects`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import xxhash
+
+from causal.errors import CorruptData
+
+FORMAT = 1
+RESTORE = "restore it, or use a new --state-dir"
+SEGMENT_BYTES_MIN = 1 << 16
+"""The least bytes that a segment counts as, where unread ones are bounded: many small files are a burden too."""
+_SEGMENT = re.compile(r"(\d{10})-(\d{5})-")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file with rows of one Spark partition of one batch; `part` counts the files of that partition."""
+
+    file: str
+    partition: int
+    part: int
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The published bytes that readers are not done with, when a batch is about to follow.
+
+    `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room; 0 where it did not wait.
+    """
+
+    unread_bytes: int
+    bytes_max: int
+    batch: int
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A published batch.
+
+    `before[c]` is the number of rows that channel c got from all earlier batches; `segments` are in the order of
+    (partition, part), which is the order of the rows; `offsets` is the digest of Spark's own record of what the
+    batch consists of ("" where that is not readable); `published_ns` is `time.monotonic_ns()` at the commit.
+
+    In a shared store `checkpoint` names the object with Spark's checkpoint as of this batch, and a manifest that has
+    `ended` is no batch: it says that the query has ended by itself with the one before.
+    """
+
+    query: str
+    batch: int
+    token: int
+    offsets: str
+    published_ns: int
+    before: tuple[int, ...]
+    segments: tuple[Segment, ...]
+    checkpoint: str = ""
+    ended: bool = False
+
+    def of_channel(self, channel: int) -> list[Segment]:
+        """The segments of one channel, in order: Spark partition i belongs to channel i modulo their number."""
+        return [segment for segment in self.segments if segment.partition % len(self.before) == channel]
+
+    def after(self) -> tuple[int, ...]:
+        """The number of rows of each channel up to and with this batch."""
+        return tuple(
+            rows + sum(segment.rows for segment in self.of_channel(channel)) for channel, rows in enumerate(self.before)
+        )
+
+    def packed(self) -> bytes:
+        """The content of its file; a log on one machine has neither of the last two fields."""
+        body = asdict(self)
+        return seal({name: value for name, value in body.items() if value or name not in ("checkpoint", "ended")})
+
+
+class ReadableLog(Protocol):
+    """The part of a log that a reader of one of its channels uses."""
+
+    channels: int
+    name: str
+    """The name of the source."""
+
+    segments_ahead: int
+    """The segments behind the one that is read which `supply` should hear of, to fetch them meanwhile."""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether what `first` and `manifest` return is all that is published."""
+        ...
+
+    @property
+    def unavailable_s(self) -> float | None:
+        """The time for which the log's store could not be reached; 0 where it can be, None for a log without one."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """The place of the log, as errors name it."""
+        ...
+
+    def label(self, segment: Segment) -> str:
+        """The place of a segment, as errors name it."""
+        ...
+
+    def first(self) -> Manifest | None:
+        """The lowest batch that some channel may need; None if nothing is published yet."""
+        ...
+
+    def manifest(self, batch: int) -> Manifest | None:
+        """A published batch; None if it is not published, or was removed.
+
+        Raises:
+            CorruptData: its file does not match its digest.
+        """
+        ...
+
+    def supply(self, wanted: Sequence[Segment]) -> bytes | None:
+        """The bytes of the first of these segments; None while they are under way.  The others may follow soon.
+
+        Raises:
+            CorruptData: they are missing, or do not match the digest in the manifest.
+        """
+        ...
+
+    def check_follows(self, batch: int) -> None:
+        """Raise `CorruptData` if the batch is not here although a later one is."""
+        ...
+
+    def ended(self) -> int | None:
+        """The number of batches of a query that has ended by itself, None while it may continue."""
+        ...
+
+    def release(self, channel: int, batch: int, done: int | None = None) -> None:
+        """Note that `channel` needs no batch below `batch`, and remove what no channel needs.
+
+        The last published batch is never released by a reader, so the counts continue from it.
+
+        Args:
+            done: the batches below it count as unread no more; `batch` by default.
+        """
+        ...
+
+    def backlog(self) -> Backlog | None:
+        """The backlog that the last publisher stored; None where there is none, or it is torn."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class IngestLog(ReadableLog, Protocol):
+    """A log, as Spark's driver and its tasks use it; any number of processes may have it open."""
+
+    look_s: float
+    """The time between two looks at a log that has no room."""
+
+    def create(self) -> None:
+        """Begin the log unless it has begun.
+
+        Raises:
+            PipelineError: it was begun for another number of channels.
+        """
+        ...
+
+    def take_over(self) -> int:
+        """Fence every earlier driver, and return the token to publish with."""
+        ...
+
+    def check_token(self, token: int) -> None:
+        """Raise `Fenced` unless `token` is the youngest; only a hint, as another may follow at once."""
+        ...
+
+    def check_query(self, query: str) -> None:
+        """Raise `PipelineError` unless the log belongs to this query, or to none yet ("": a query not yet begun)."""
+        ...
+
+    def check_committed(self, batch: int) -> None:
+        """Raise `CorruptData` unless the batch is here that Spark has on record as committed (-1: none yet)."""
+        ...
+
+    def batches(self) -> list[int]:
+        """The numbers of the batches that are here, ascending."""
+        ...
+
+    def write_segment(self, name: str, data: bytes | memoryview) -> str:
+        """Store a segment under its final name and return its digest; it counts for nothing until published."""
+        ...
+
+    def publish(
+        self, query: str, batch: int, token: int, segments: Sequence[Segment], offsets: str = "", checkpoint: str = ""
+    ) -> bool:
+        """Make a batch visible: atomically, durably and once.
+
+        Publishing a batch again is what Spark does after a crash: the first publication stands, the new segments
+        are removed.
+
+        Returns:
+            True if this call published it, False if it was there already.
+
+        Raises:
+            Fenced: a younger driver has taken over.
+            PipelineError: another query, a batch out of turn, other offsets than before, or the log has ended.
+            CorruptData: the log's own files do not match their digests.
+        """
+        ...
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Remove segments that will not be published; those of a published batch are left alone."""
+        ...
+
+    def end(self, token: int) -> None:
+        """Note that the query has ended by itself: what is published is all there will be."""
+        ...
+
+    def unread_bytes(self, before: int) -> int:
+        """The bytes of segments, in published batches below `before`, that their channel is not done with."""
+        ...
+
+    def size_of(self, segments: Sequence[Segment]) -> int:
+        """The bytes that segments count as which are written and not published."""
+        ...
+
+    def note_backlog(self, backlog: Backlog) -> None:
+        """Store the backlog for reports; lost without harm."""
+        ...
+
+
+def digest_of(data: bytes | memoryview) -> str:
+    """The digest that segments and sealed files carry."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def segment_name(batch: int, partition: int, token: int, attempt: int, part: int) -> str:
+    """The name of a segment, which no two task attempts of any run share."""
+    return f"{batch:010d}-{partition:05d}-{token}-{attempt}-{part}.arrow"
+
+
+def batch_of(segment: str) -> int:
+    """The batch of a segment with that name."""
+    return int(segment[:10])
+
+
+def unread(sizes: Iterable[tuple[str, int]], done: Sequence[int], before: int) -> int:
+    """The bytes that segments (name, size) of batches below `before` count as which their channel is not done with."""
+    total = 0
+    for name, size in sizes:
+        match = _SEGMENT.match(name)
+        if match is not None and done[int(match[2]) % len(done)] <= int(match[1]) < before:
+            total += max(size, SEGMENT_BYTES_MIN)
+    return total
+
+
+def seal(body: Mapping[str, Any]) -> bytes:
+    """JSON whose first line is the digest of the second."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return digest_of(text).encode() + b"\n" + text + b"\n"
+
+
+def unseal(data: bytes, where: str) -> dict[str, Any]:
+    """The content of sealed JSON.
+
+    Raises:
+        CorruptData: it does not match its digest; names it as `where`.
+    """
+    digest, _, text = data.partition(b"\n")
+    text = text.removesuffix(b"\n")
+    if digest_of(text).encode() != digest:
+        raise CorruptData(f"{where} does not match its digest; {RESTORE}")
+    try:
+        return dict(json.loads(text))
+    except (RecursionError, TypeError, ValueError) as problem:
+        raise CorruptData(f"{where} has other fields ({problem}); {RESTORE}") from None
+
+
+def manifest_of(data: bytes, where: str) -> Manifest:
+    """The manifest in the content of its file.
+
+    Raises:
+        CorruptData: it is damaged; names it as `where`.
+    """
+    body = unseal(data, where)
+    try:
+        body["before"] = tuple(body["before"])
+        body["segments"] = tuple(Segment(**segment) for segment in body["segments"])
+        return Manifest(**body)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise CorruptData(f"{where}: {problem}; {RESTORE}") from None
