@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from operators import Context, Operator, Pipeline
+from operators import Pipeline
 from operators.sinks import RedisSink, Sink, SqliteSink
 from operators.sources import GeneratedSource
 from tests.faults.pipelines.held_source import Held
-
-KEYS = 50
-
-
-class Count(Operator):
-    """Counts the records of each key; the random number would differ if a record were performed again otherwise."""
-
-    def process(self, record: Any, ctx: Context) -> Iterator[Any]:
-        n = ctx.state.get("n", 0) + 1
-        ctx.state["n"] = n
-        yield {"key": ctx.key, "n": n, "v": record["v"], "partition": record["p"], "dice": ctx.random.random()}
+from tests.hosts.pipelines.counting import Count, key_of
 
 
 def make(partition: int, index: int) -> dict[str, int]:
-    return {"k": (partition * 31 + index * 7) % KEYS, "v": index, "p": partition}
+    return {"k": key_of(partition, index), "v": index, "p": partition}
 
 
 pipeline = Pipeline("counts")
