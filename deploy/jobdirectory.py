@@ -37,7 +37,7 @@ from standby.host.log_sender import SENT
 from standby.host.processes import kill_marked
 from standby.journal import FILE as JOURNAL
 from standby.journal import LOCK as SUPERVISOR_LOCK
-from standby.journal import Journal
+from standby.journal import Journal, journaled
 from standby.manifests import DIRECTORY as MANIFESTS
 from standby.manifests import epoch_of, manifests_from, newest_manifest
 from standby.supervision.savepoints import finished, stopped_at
@@ -190,15 +190,11 @@ class JobDirectory:
         """Compares the journal with the other files, because SQLite reads an empty file as a new database and ignores a
         damaged log beside it.
         """
-        journal = Journal(self.path)
-        try:
-            records = journal.records()
-        finally:
-            journal.close()
-        journaled = max((record["epoch"] for record in records if record["kind"] == "checkpoint"), default=0)
+        records = journaled(self.path)
+        decided = max((record["epoch"] for record in records if record["kind"] == "checkpoint"), default=0)
         newest = newest_manifest(self.path)
         complete = newest[0] if newest is not None else 0  # it is written before it is journaled
-        if complete > journaled + 1 or (not records and (self.path / BEGAN).exists()):
+        if complete > decided + 1 or (not records and (self.path / BEGAN).exists()):
             raise CorruptData(
                 f"{self.path / JOURNAL} lacks decisions of this job; restore it from a copy, or start afresh, "
                 "without --resume"
@@ -258,19 +254,11 @@ class JobDirectory:
 
     def finished(self) -> bool:
         """Whether the job finished, and did not stop at a savepoint, so that there is nothing to resume."""
-        journal = Journal(self.path)
-        try:
-            return finished(journal.records())
-        finally:
-            journal.close()
+        return finished(journaled(self.path))
 
     def stopped(self) -> bool:
         """Whether the job ended at a savepoint, and has not been resumed since."""
-        journal = Journal(self.path)
-        try:
-            return stopped_at(journal.records()) is not None
-        finally:
-            journal.close()
+        return stopped_at(journaled(self.path)) is not None
 
     def begun(self) -> bool:
         """Whether there is the state of an earlier job, which may still be resumed or queried; ends its processes."""

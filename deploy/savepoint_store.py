@@ -26,7 +26,7 @@ from deploy.jobdirectory import BEGAN, SAVEPOINTS
 from deploy.stored_checkpoints import fetch
 from operators.frozen.archive import path_of
 from standby.blueprint import Blueprint
-from standby.journal import Journal
+from standby.journal import journaled
 from standby.manifests import write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.savepoints import stopped_at
@@ -96,11 +96,7 @@ def keep(job: Path) -> Savepoint | None:
         PipelineError: too many are kept.
     """
     topology = Blueprint.load(job).topology
-    journal = Journal(job)
-    try:
-        records = journal.records()
-    finally:
-        journal.close()
+    records = journaled(job)
     stopped = stopped_at(records)
     if stopped is None:
         return None

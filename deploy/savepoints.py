@@ -19,8 +19,8 @@ from deploy import savepoint_store
 from deploy.hints import check_led_here, not_running, resume_command
 from deploy.jobdirectory import JobDirectory, find_job, running
 from deploy.stored_checkpoints import fetch
-from deploy.succession import fetch_decisions
-from deploy.upgrading import upgrade_of
+from deploy.succession import fetch_decisions, read_decisions
+from deploy.upgrading import upgrade_in
 from standby.blueprint import Blueprint
 from standby.control import ask
 from standby.manifests import DIRECTORY, newest_manifest
@@ -109,7 +109,7 @@ def _needed(job: Path) -> str | None:
     """Name of the savepoint to which the job can still be rolled back; None if that is unknown or there is none."""
     if running(job):  # the journal is its supervisor's
         return None
-    upgrade = upgrade_of(job)
+    upgrade = upgrade_in(read_decisions(job), Blueprint.load(job).topology)
     return upgrade.savepoint if upgrade is not None and not upgrade.complete else None
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shutil
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,19 @@ from causal.shell.files import replace_text
 from deploy import hosts
 from deploy.hints import led_by
 from deploy.host_agent import fetch_code, say
-from deploy.jobdirectory import ROOT, JobDirectory, holds_job
+from deploy.jobdirectory import CHANGE, ROOT, JobDirectory, holds_job
 from deploy.local import LocalDeployment, Server, supervisor
 from standby.election import FILE as IDENTITY
-from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, save_settings, settings_of
+from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, restore, save_settings, settings_of
 from standby.gate import address_of
-from standby.journal import Journal
+from standby.journal import Journal, journaled
 from standby.leadership.candidacy import LOOK_NS, SILENCE_NS
-from standby.leadership.term_journal import Sighting, brought, looked
-from standby.leadership.terms import ENDED, STOPPED, Term
+from standby.leadership.term_journal import Sighting, brought, decided, looked
+from standby.leadership.terms import ENDED, STOPPED, TERMS, Term
+from standby.manifests import manifests_from, write_manifest
 from standby.store_journal import perform
+from standby.supervision.checkpoints import as_files
+from standby.supervision.effects import Record
 
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
 
@@ -142,12 +146,12 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
         directory.clear()
         Identity(secrets.token_hex(8), successor=True).save(path)
     (path / "status.json").unlink(missing_ok=True)
-    config = replace(settings_of(term), **own)
+    config = replace(settings_of(term.job), **own)
     if config.on:
         raise PipelineError(
             f"job {config.name} runs --on {config.on}: its agents end with `causal run`, and cannot be taken over"
         )
-    save_settings(path, config, term)
+    save_settings(path, config, term.graph)
     fetch_code(path, config)
     directory.open_runtime()
 
@@ -162,7 +166,7 @@ def enrol(config: JobConfig, job: Path) -> None:
 
 
 def refuse_if_led(config: JobConfig, job: Path) -> None:
-    """Refuses a new run of a job whose run before is led by a supervisor elsewhere.
+    """Refuses a new run of a job whose run before is led by a supervisor elsewhere, or whose place is taken.
 
     Raises:
         PipelineError: it is; the line says by whom.
@@ -170,6 +174,11 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
     """
     if not config.listen:
         return
+    if Depot(config.store, config.place_in_store).names(TERMS):
+        raise PipelineError(
+            f"run {config.run} of job {config.name}, in whose sinks --keep-sinks continues, is in {config.store} "
+            "itself; resume it with --resume in its directory, or give another --store"
+        )
     runs = [run for run in Depot(config.store, config.name).folders() if run < config.run]
     depot = Depot(config.store, f"{config.name}/{runs[-1]}") if runs else None
     leader = _leader(depot, _holder(job)) if depot is not None else None
@@ -204,6 +213,9 @@ def bring(directory: JobDirectory) -> bool:
 def fetch_decisions(job: Path) -> None:
     """Brings the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
 
+    Settings, graph and the manifest of the last checkpoint become those that the decisions are about: what an upgrade
+    has left here counts only if it is in the store.  A job that no supervisor has begun is what its directory says.
+
     Raises:
         Unavailable: the store does not answer.
     """
@@ -213,13 +225,39 @@ def fetch_decisions(job: Path) -> None:
     taken = perform(brought(), Depot(config.store, config.place_in_store))
     if taken is None:
         return
-    decided, sighting = taken
-    begun(job)
+    before, sighting = taken
+    if before.term:
+        begun(job)
+        shutil.rmtree(job / CHANGE, ignore_errors=True)
+        restore(job, config, before.job, before.graph)
+        _restore_manifest(job, before.records)
     journal = Journal(job)
-    journal.append(decided.records)
+    journal.append(before.records)
     journal.close()
-    base = {"seen": [sighting.term.number, sighting.place], "base": [decided.term, decided.place]}
+    base = {"seen": [sighting.term.number, sighting.place], "base": [before.term, before.place]}
     replace_text(job / RESUMPTION, json.dumps(base))
+
+
+def read_decisions(job: Path) -> Sequence[Record]:
+    """The decisions of a job that does not run here; of several hosts those in the store, which stays as it is.
+
+    Raises:
+        Unavailable: the store does not answer.
+        Fenced: it runs elsewhere, and has removed what was to be read.
+    """
+    config = JobConfig.load(job)
+    if not config.listen:
+        return journaled(job)
+    return perform(decided(), Depot(config.store, config.place_in_store)).records
+
+
+def _restore_manifest(job: Path, records: Sequence[Record]) -> None:
+    """Makes the manifest of the last complete checkpoint the newest one in a job's directory."""
+    last = next((record for record in reversed(records) if record["kind"] == "checkpoint"), None)
+    for path in manifests_from(job, last["epoch"] if last is not None else 0):
+        path.unlink()
+    if last is not None:
+        write_manifest(job, last["epoch"], as_files(last["files"]), sync=False)
 
 
 def _holder(job: Path) -> str:

@@ -1,14 +1,16 @@
 """Begins a job with a savepoint: as another version of itself, as the version before, or as a new job.
 
 This is done offline: first snapshots of its tasks, a manifest and a journal that begins with them.  They are prepared
-beside the old ones and put in their place at once, so an interrupted change has happened or has not.  Until its first
+beside the old ones and put in their place at once, so an interrupted change has happened or has not.  Of a job of
+several hosts the snapshots are in the shared store by then, and the change has happened once the supervisor has begun
+its term with that journal; before, the store has the old version, and the next resume takes that.  Until its first
 checkpoint is complete an upgrade can be rolled back: each store has a mark where the new version began to write.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,19 +21,19 @@ from causal.cut import Cut
 from causal.errors import CorruptData, Fenced, PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint
-from causal.shell.disk import SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts, write_parts
-from causal.topology import Task
+from causal.topology import Task, Topology
 from deploy import letters, savepoint_store
 from deploy.jobdirectory import BEGAN, CHANGE, JobDirectory
 from deploy.savepoint_store import Savepoint
+from deploy.stored_checkpoints import check_unbound, first_name, upload
 from operators.builder.loading import load_archived
 from operators.engine.plan import Plan, plan
 from operators.frozen.archive import Archive
 from operators.runtime.rescaling import Rescaling, Saved
 from standby.blueprint import Blueprint
-from standby.journal import Journal
-from standby.manifests import DIRECTORY, newest_manifest, write_manifest
+from standby.journal import Journal, journaled
+from standby.manifests import newest_manifest, write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.effects import Record
 from standby.supervision.savepoints import finished
@@ -108,18 +110,19 @@ def change(
         return False
     if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):
         return False
-    begins = _beginning(savepoint.where, savepoint, planned, config.key_groups, allow_dropped)
+    begins = _beginning(savepoint.where, savepoint, planned, config, allow_dropped)
     _begin(directory, config, planned, blueprint, begins)
     return True
 
 
-def _beginning(where: Path, savepoint: Savepoint, planned: Plan, key_groups: int, allow_dropped: bool) -> Beginning:
+def _beginning(where: Path, savepoint: Savepoint, planned: Plan, config: JobConfig, allow_dropped: bool) -> Beginning:
+    check_unbound(config, planned)
     before = Blueprint.load(where).topology
     manifest = newest_manifest(where)
     if manifest is None or manifest[0] != savepoint.epoch:
         raise CorruptData(f"{where} lacks the manifest of checkpoint {savepoint.epoch}; restore it from a copy")
     saved = [_read(where, task, manifest[1][task.name]) for task in before.tasks]
-    rescaling = Rescaling(before, saved, planned, key_groups, allow_dropped)
+    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped)
     return Beginning(
         where, savepoint.epoch, savepoint.incarnation, rescaling, rescaling.chains(), savepoint.stores, savepoint.name
     )
@@ -130,21 +133,27 @@ def _beginning(where: Path, savepoint: Savepoint, planned: Plan, key_groups: int
 
 def upgrade_of(job: Path) -> Upgrade | None:
     """The upgrade that the present version of a job began with; None where it began without one."""
-    journal = Journal(job)
-    try:
-        records = journal.records()
-    finally:
-        journal.close()
+    return upgrade_in(journaled(job), Blueprint.load(job).topology)
+
+
+def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
+    """The same, for the decisions about a job with that graph."""
     first = records[0] if records else None
     if first is None or first["kind"] != "changed" or not first.get("savepoint"):
         return None
     stores = {task: (rows, digest) for task, (rows, digest) in first["stores"].items()}
-    roster = Assignments(Blueprint.load(job).topology)
+    roster = Assignments(topology)
     for record in records:
         roster.apply(record)
     incarnation = 1 + max(seat.incarnation for seat in roster.seats.values())
     complete = finished(records) or any(record["kind"] == "checkpoint" and record["count"] for record in records)
     return Upgrade(first["savepoint"], incarnation, stores, complete)
+
+
+def first_incarnation(job: Path) -> int:
+    """The lowest incarnation of the present version of the job; 0 where it began without a savepoint."""
+    records = journaled(job)
+    return int(records[0]["incarnation"]) if records and records[0]["kind"] == "changed" else 0
 
 
 def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
@@ -192,7 +201,8 @@ def roll_back(
     """
     job = directory.path
     upgrade, savepoint = to_roll_back(job)
-    begins = _beginning(savepoint.where, savepoint, planned, config.key_groups, allow_dropped)
+    check_unbound(config, written)
+    begins = _beginning(savepoint.where, savepoint, planned, config, allow_dropped)
     incarnation = max(upgrade.incarnation, savepoint.incarnation)
     withdrawn = _withdraw(job, JobConfig.load(job), written, upgrade, savepoint.epoch, incarnation)
     _begin(directory, config, planned, blueprint, replace(begins, incarnation=incarnation))
@@ -261,7 +271,7 @@ def beginning(
             f"a source of {config.name} reads a log in the directory of its job; end that job with "
             "`causal savepoint --stop` and then use --resume"
         )
-    begins = _beginning(where, savepoint, planned, config.key_groups, allow_dropped)
+    begins = _beginning(where, savepoint, planned, config, allow_dropped)
     if keep_sinks:
         return replace(begins, name="")
     return replace(begins, name="", incarnation=1, stores={})
@@ -295,9 +305,10 @@ def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint:
     cuts = begins.rescaling.cuts(stores)
     fresh: dict[str, Files] = {}
     for task, parts in begins.chains.items():
-        path = f"{DIRECTORY}/{task}/e{epoch:08d}-i{incarnation}{SNAPSHOT_SUFFIX}"
+        path = first_name(task, epoch, incarnation, bool(config.store))
         size, digest = write_parts(job / path, [cuts[task].pack(), *parts], durable=True)
         fresh[task] = ((path, size, digest),)
+    upload(job, config, fresh.values())
     _prepare(job, config, blueprint, begins, fresh, stores)
     directory.change()
 
@@ -363,6 +374,7 @@ def _prepare(
     config.save(prepared)
     blueprint.save(prepared)
     write_manifest(prepared, begins.epoch, files, sync=True)
+    hosts = {record["host"]: record for record in journaled(job) if record["kind"] == "host_joined"}
     journal = Journal(prepared)
     file_lists = {task: [list(file) for file in each] for task, each in files.items()}
     change_record: Record = {
@@ -376,6 +388,7 @@ def _prepare(
             change_record,
             {"kind": "savepoint", "epoch": begins.epoch, "final": True},
             {"kind": "checkpoint", "count": 0, "epoch": begins.epoch, "files": file_lists, "took_ms": 0.0},
+            *hosts.values(),  # their incarnations rise from version to version
         ]
     )
     journal.close()

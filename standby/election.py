@@ -26,7 +26,7 @@ from causal.shell.roster import load_key
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.journal import FILE as JOURNAL
-from standby.journal import Journal, lock_of
+from standby.journal import journaled, lock_of
 from standby.leadership.campaign import campaign
 from standby.leadership.candidacy import Candidacy
 from standby.leadership.ledger import Ledger
@@ -43,6 +43,9 @@ RESUMPTION = "resumption.json"
 
 `seen` is the (term, place) of the last entry, which may be a seal, and `base` that of the last decision.
 """
+
+UNBEGUN = (0, -1)
+"""The (term, place) of the decisions of a job that no supervisor has begun."""
 
 STATUS_NEWER = 76
 """Exit status of a candidate whose job was stopped, when a newer run of it has begun."""
@@ -149,11 +152,7 @@ class Election:
         self._wake = wake
         self._identity = Identity.load(job)
         self._base, seen = _resumption(job)
-        self._brought: tuple[Record, ...] = ()
-        if self._base is not None:
-            journal = Journal(job)
-            self._brought = journal.records()
-            journal.close()
+        self._brought = journaled(job)
         self._lock = lock_of(job)
         self._depot = Depot(config.store, config.place_in_store)
         self._candidacy = Candidacy(self._identity.holder, not self._identity.successor, seen)
@@ -192,17 +191,34 @@ class Election:
 
     def _described(self, number: int, seen: Sighting | None) -> Term:
         name = load_key(Path(self._own.key)).name if self._own.key else ""
-        job, graph = ((self._job / file).read_text() for file in ("job.json", GRAPH))
-        self._term = Term(number, self._identity.holder, name, self._own.listen, job, graph)
+        self._term = Term(number, self._identity.holder, name, self._own.listen, *self._described_here())
         return self._term
+
+    def _described_here(self) -> tuple[str, str]:
+        """The settings and the graph of the job as they are in this directory."""
+        job, graph = ((self._job / file).read_text() for file in ("job.json", GRAPH))
+        return job, graph
+
+    def _adopt(self, ledger: Ledger) -> None:
+        """Takes the settings and the graph that the inherited decisions are about.
+
+        Raises:
+            PipelineError: the job was to be resumed as something else, from decisions that are not the last ones.
+        """
+        before = JobConfig.load(self._job), Blueprint.load(self._job)
+        restore(self._job, self._own, ledger.job, ledger.graph)
+        if self._base is not None and before != (JobConfig.load(self._job), Blueprint.load(self._job)):
+            raise PipelineError("another supervisor has led this job since it was looked at; resume it once more")
 
     def _report(self, problem: str) -> None:
         if problem:
             _log.warning("%s", problem)
 
     def _led(self, ledger: Ledger) -> Led:
-        if self._base is not None and self._base == (ledger.inherited.term, ledger.inherited.place):
-            ledger.replace(self._brought)
+        if (self._base or UNBEGUN) == (ledger.inherited.term, ledger.inherited.place):
+            ledger.replace(self._brought, *self._described_here())
+        else:
+            self._adopt(ledger)
         identity, seen = self._identity, self._candidacy.seen
         own = seen is None or (seen.term.holder == identity.holder and identity.boot == boot())
         proven_ns = self._candidacy.offset_ns_min
@@ -218,7 +234,7 @@ class Election:
         if seen is None or seen.term.number == self._followed or seen.term.holder == self._identity.holder:
             return
         try:
-            self._take(seen.term)
+            restore(self._job, self._own, seen.term.job, seen.term.graph)
             inherited = perform(read_back(seen.term.number, seen.place), self._depot) if seen.place >= 0 else None
             self._show(inherited.records if inherited is not None else (), seen.term)
             self._depot.create(f"{CANDIDATES}/{self._identity.holder}", self._own.listen.encode())
@@ -230,17 +246,13 @@ class Election:
             _log.info("%s leads %s now", seen.term.leader, self._own.name)
         self._followed = seen.term.number
 
-    def _take(self, term: Term) -> None:
-        own = self._own
-        config = replace(settings_of(term), listen=own.listen, key=own.key, hosts=own.hosts, store=own.store)
-        save_settings(self._job, config, term)
-
     def _conclude(self) -> None:
         """Shows the end of a job that another supervisor has led to it."""
         seen = self._candidacy.seen
         if seen is not None:
-            self._take(seen.term)
-            self._show(perform(read_back(seen.term.number, seen.place), self._depot).records, seen.term)
+            decided = perform(read_back(seen.term.number, seen.place), self._depot)
+            restore(self._job, self._own, decided.job, decided.graph)
+            self._show(decided.records, seen.term)
 
     def _show(self, records: tuple[Record, ...], term: Term) -> None:
         """Writes a view of the decisions: no process is heard here."""
@@ -249,22 +261,32 @@ class Election:
         write_status(self._job, {**supervision.view(), "leader": leader_shown(term, here=False)})
 
 
-def settings_of(term: Term) -> JobConfig:
-    """Returns the settings of the job in a term.
+def settings_of(text: str) -> JobConfig:
+    """Returns the settings of a job that the shared store has.
 
     Raises:
         CorruptData: they are damaged.
     """
     try:
-        return JobConfig.from_mapping(unseal(term.job), "the settings in the shared store")
+        return JobConfig.from_mapping(unseal(text), "the settings in the shared store")
     except ValueError as problem:
-        raise CorruptData(f"the settings of term {term.number} in the shared store are damaged: {problem}") from None
+        raise CorruptData(f"the settings of the job in the shared store are damaged: {problem}") from None
 
 
-def save_settings(directory: Path, config: JobConfig, term: Term) -> None:
-    """Writes the settings of a candidate, and the graph of the term that it follows, to its directory."""
+def save_settings(directory: Path, config: JobConfig, graph: str) -> None:
+    """Writes settings and a graph from the shared store to a directory."""
     config.save(directory)
-    replace_text(directory / GRAPH, term.graph)
+    replace_text(directory / GRAPH, graph)
+
+
+def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
+    """Does so with those that some supervisor has, but for what belongs to this machine: it is taken from `own`.
+
+    Raises:
+        CorruptData: the settings are damaged.
+    """
+    config = replace(settings_of(settings), listen=own.listen, key=own.key, hosts=own.hosts, store=own.store)
+    save_settings(directory, config, graph)
 
 
 def leader_shown(term: Term, here: bool) -> dict[str, Any]:

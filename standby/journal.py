@@ -121,6 +121,20 @@ class Journal:
         close_lock(self._lock)
 
 
+def journaled(directory: Path) -> tuple[Record, ...]:
+    """The decisions in the journal of a directory, which nothing writes at the moment; none where there is none.
+
+    Raises: as `Journal`.
+    """
+    if not (directory / FILE).exists():
+        return ()
+    journal = Journal(directory)
+    try:
+        return journal.records()
+    finally:
+        journal.close()
+
+
 def lock_of(directory: Path) -> int:
     """Takes the lock of a job's only supervisor on this machine and returns its descriptor.
 

@@ -48,8 +48,10 @@ def campaign(
                 candidacy.step("win" if won else "lose")
             else:
                 ledger = Ledger(candidacy.term, (yield from inherited(candidacy.term)))
-                candidacy.step("begin")
-                return ledger
+                if ledger.inherited.term or candidacy.founds:
+                    candidacy.step("begin")
+                    return ledger
+                candidacy.unbegun()
             if failed:
                 failed = False
                 report("")

@@ -67,10 +67,12 @@ class Candidacy:
         self.term = 0
         """The term for which it stands, or which it has won."""
         self.seen: Sighting | None = None
+        self.founds = founds
         self.offset_ns_min: int | None = None
         """The job's time is at least so far ahead of this machine's clock; None before an entry was seen."""
         self._holder = holder
-        self._founds = founds
+        self._unbegun = False
+        """Whether no supervisor has decided anything about the job yet."""
         self._resumes = resumes
         self._looked_ns: int | None = None
         self._silent_ns = 0
@@ -78,6 +80,14 @@ class Candidacy:
     def step(self, trigger: str) -> None:
         """Takes the transition, which must be in the table."""
         self.standing = following(STANDING_TABLE, self.standing, trigger, self._holder)
+
+    def unbegun(self) -> None:
+        """Goes back to watching after an election in vain: no supervisor has begun the job.
+
+        The one that founds it may be to begin with a savepoint, which only that one knows.
+        """
+        self._unbegun = True
+        self.step("fence")
 
     def saw(self, sighting: Sighting | None, now_ns: int) -> None:
         """Takes what a look has found, and decides what to do about it."""
@@ -88,6 +98,7 @@ class Candidacy:
             self._silent_ns += min(now_ns - self._looked_ns, COUNTED_NS_MAX)
         self._looked_ns, self.seen = now_ns, sighting
         if sighting is not None and sighting.entry is not None:
+            self._unbegun = False
             self.offset_ns_min = _later(self.offset_ns_min, sighting.entry.at_ns - now_ns)
         if sighting is not None and sighting.entry is not None and sighting.entry.closing == ENDED:
             self.step("end")
@@ -96,8 +107,8 @@ class Candidacy:
             self.step("stand")
 
     def _may_stand(self, sighting: Sighting | None) -> bool:
-        if sighting is None:
-            return self._founds
+        if sighting is None or self._unbegun:
+            return self.founds
         if self._resumes == _place(sighting):
             return True
         closing = sighting.entry.closing if sighting.entry is not None else ""

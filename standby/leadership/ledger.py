@@ -29,6 +29,7 @@ class Ledger:
         self.inherited = inherited
         self.place = 0
         """The place of the next entry."""
+        self.job, self.graph = inherited.job, inherited.graph
         self._records = list(inherited.records)
 
     @property
@@ -36,9 +37,12 @@ class Ledger:
         """All decisions that still matter, oldest first."""
         return tuple(self._records)
 
-    def replace(self, records: Sequence[Record]) -> None:
-        """Begins the term with other decisions than those inherited: the job was changed while it was stopped."""
-        self._records = list(records)
+    def replace(self, records: Sequence[Record], job: str, graph: str) -> None:
+        """Begins the term with other decisions than those inherited: the job was changed while it was stopped.
+
+        The first entry has all of it, so the change has happened as a whole or not at all.
+        """
+        self._records, self.job, self.graph = list(records), job, graph
 
     def append(self, records: Sequence[Record], at_ns: int, closing: str = "") -> Procedure[tuple[str, ...]]:
         """Creates the next entry; when this returns the decisions are those of the job.
@@ -52,7 +56,9 @@ class Ledger:
         """
         after = necessary([*self._records, *records])
         whole = self.place % WHOLE_EVERY == 0
-        entry = Entry(tuple(after if whole else records), at_ns, whole, closing=closing)
+        entry = Entry(tuple(records), at_ns, closing=closing)
+        if whole:
+            entry = Entry(tuple(after), at_ns, True, closing=closing, job=self.job, graph=self.graph)
         name = entry_name(self.term, self.place)
         yield from appended(self.term, self.place, entry.data(name))
         first, self.place, self._records = self.place - WHOLE_EVERY, self.place + 1, after

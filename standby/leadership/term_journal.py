@@ -73,11 +73,17 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """The decisions of a sealed term, and where they ended; term 0 for a job that has just begun."""
+    """The decisions of a sealed term, and where they ended; term 0 for a job that has just begun.
+
+    Attributes:
+        job, graph: the settings and the graph that the decisions are about; empty with term 0.
+    """
 
     records: tuple[Record, ...] = ()
     term: int = 0
     place: int = -1
+    job: str = ""
+    graph: str = ""
 
 
 def looked(known: Sighting | None) -> Procedure[Sighting | None]:
@@ -196,7 +202,26 @@ def read_back(term: int, last: int) -> Procedure[Inherited]:
         if entries[-1].whole:
             break
     records = tuple(record for entry in reversed(entries) for record in entry.records)
-    return Inherited(records, term, last)
+    return Inherited(records, term, last, entries[-1].job, entries[-1].graph)
+
+
+def decided() -> Procedure[Inherited]:
+    """Reads the decisions of the newest term that has any, and stops no leader: there may be more at once.
+
+    Raises:
+        Fenced: its leader has removed what was to be read.
+    """
+    terms = yield Names(TERMS)
+    for term in range(number_of(terms[-1]) if terms else 0, 0, -1):
+        entries = yield Names(journal_folder(term))
+        data = (yield Read(entries[-1])) if entries else None
+        if data is None:
+            continue
+        place = number_of(entries[-1])
+        last = place - 1 if Entry.read(entries[-1], data).sealed_by else place
+        if last >= 0:
+            return (yield from read_back(term, last))
+    return Inherited()
 
 
 def appended(term: int, place: int, data: bytes) -> Procedure[None]:

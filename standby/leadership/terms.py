@@ -73,6 +73,8 @@ class Entry:
         records: decisions, in their order; none where the entry only shows that the leader lives.
         at_ns: the job's time at which it was written.
         whole: its records are all decisions of the job up to here that still matter.
+        job, graph: what these decisions are about, as a term has them; empty where the entry is not whole.  A change
+            of them is a decision, so a supervisor that inherits decisions takes them from here, not from a term.
         sealed_by: the term whose supervisor created it in the leader's place; 0 for an entry of the leader's own.
         closing: why this is the leader's last entry; empty for an ordinary one.
     """
@@ -82,6 +84,8 @@ class Entry:
     whole: bool = False
     sealed_by: int = 0
     closing: str = ""
+    job: str = ""
+    graph: str = ""
 
     def data(self, name: str) -> bytes:
         """Returns the content of the object of that name."""
