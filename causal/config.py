@@ -83,6 +83,8 @@ class JobConfig:
     """The absolute path of the pipeline file, as it was when its code was archived."""
     code: str = ""
     """The digest of the archive of the code, in `code/` of the job's directory: what every process of the job loads."""
+    first_incarnation: int = 0
+    """The lowest incarnation of this version of the job: what lower ones have logged is an earlier version's."""
     format: int = STATE_FORMAT
     """The format of the state on disk."""
     settings: Mapping[str, str] = field(default_factory=dict)

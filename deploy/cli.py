@@ -37,7 +37,7 @@ from deploy.savepoints import savepoint
 from deploy.spark import options
 from deploy.status import latest, status
 from deploy.ui import dashboard
-from deploy.upgrading import begin_from, beginning, change, present, roll_back, to_roll_back
+from deploy.upgrading import begin_from, beginning, change, first_incarnation, present, roll_back, to_roll_back
 from operators.builder.advice import advice
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
@@ -322,6 +322,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 _begin(directory, config, planned, blueprint, version, arguments)
             _advise(version.pipeline)
             directory.open_runtime()
+            config = replace(config, first_incarnation=first_incarnation(directory.path))
             config = options.prepared(config, directory.path)
             config.save(directory.path)
             versions.sweep(directory.path, config.code)
@@ -387,11 +388,6 @@ def _resume(
         rows = roll_back(directory, config, planned, blueprint, written, dropped)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")
         return True
-    if config.listen and version.changed:
-        raise PipelineError(
-            f"{versions.listed(version.changed)} changed, and a job of several hosts cannot be upgraded yet; resume it "
-            "with --code kept"
-        )
     upgraded = change(directory, config, planned, blueprint, dropped, bool(version.changed))
     if upgraded:
         what = f"{versions.listed(version.changed)} changed" if version.changed else "settings or plan changed"

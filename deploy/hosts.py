@@ -134,8 +134,6 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
     for what, wanted in (
         ("--guarantee epoch", config.guarantee == "epoch"),
         ("--verify-replay", config.verify_replay),
-        ("--from", arguments.from_ is not None),
-        ("--rollback", arguments.rollback),
     ):
         if wanted:
             raise PipelineError(f"{what} keeps or reads files of one machine; it cannot be used with --listen yet")

@@ -16,13 +16,13 @@ from causal.cut import Cut
 from causal.errors import invariant
 from causal.ids import OUTSIDE
 from causal.ports import StagingStore
-from causal.shell.disk import SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task
+from deploy.stored_checkpoints import check_unbound, fetch, first_name, upload
 from operators.engine.plan import Plan
 from operators.runtime.rescaling import whole
 from standby.journal import Journal
-from standby.manifests import DIRECTORY, newest_manifest, write_manifest
+from standby.manifests import newest_manifest, write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 
@@ -41,6 +41,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
     invariant(task is not None, "the plan has dead letters", job=config.name)
     if task is None:
         return
+    check_unbound(config, planned, task.name)
     journal = Journal(job, config.durability == "os")
     try:
         roster = Assignments(planned.topology)
@@ -55,10 +56,12 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         if not epoch:
             return  # every task begins without state
         incarnation = roster.seats[task.name].incarnation
+        fetch(job, files.values())
         cut = _cut(job, planned, task, epoch, files, _store_position(job, config, planned, task, epoch, incarnation))
-        path = f"{DIRECTORY}/{task.name}/e{epoch:08d}-i{incarnation}{SNAPSHOT_SUFFIX}"
+        path = first_name(task.name, epoch, incarnation, bool(config.store))
         durable = config.durability == "os"
         file = (path, *write_parts(job / path, [cut.pack(), *whole(planned.chain(task.index))], durable))
+        upload(job, config, [(file,)])
         write_manifest(job, epoch, {**files, task.name: (file,)}, durable)
         if epoch == coordinator.complete:  # else the supervisor takes it from the manifest
             journal.append([{"kind": "added", "task": task.name, "files": [list(file)]}])

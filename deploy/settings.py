@@ -23,7 +23,7 @@ from causal.topology import FULL_DEPTH
 from deploy.report import beside
 from operators.builder.pipeline_settings import Settings
 
-OURS = frozenset(("run", "name", "pipeline", "code", "format"))
+OURS = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))
 """The fields that `causal run` sets itself."""
 
 LASTING = ("guarantee", "sharing_depth", "determinant_flush", "key_groups")

@@ -7,31 +7,38 @@ prepared there for the job's next start is uploaded before it.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
 from causal.commands import Files
 from causal.config import JobConfig
-from causal.errors import CorruptData, Unavailable
+from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.shell.depot import Depot
+from causal.shell.disk import SNAPSHOT_SUFFIX
+from operators.engine.plan import Plan
+from operators.frozen.archive import path_of
 from standby.manifests import DIRECTORY
 
 
 def fetch(job: Path, files: Iterable[Files]) -> None:
-    """Brings the files of a checkpoint into the job's directory, if the job keeps them in a shared store.
+    """Brings the files of a checkpoint, and the job's code, into its directory, if a shared store has them.
 
     Raises:
         CorruptData: one is not in the store: a later checkpoint has taken its place.
         Unavailable: the store does not answer, or the directory cannot be written.
     """
     config = JobConfig.load(job)
-    lacking = [(path, size) for each in files for path, size, _ in each if not (job / path).exists()]
+    wanted: list[tuple[str, int | None]] = [(path, size) for each in files for path, size, _ in each]
+    if config.code:
+        wanted.append((str(path_of(Path(), config.code)), None))
+    lacking = [(path, size) for path, size in wanted if not (job / path).exists()]
     if not config.store or not lacking:
         return
     depot = Depot(config.store, config.place_in_store)
     for path, size in lacking:
         data = depot.read(path)
-        if len(data) != size:
+        if size is not None and len(data) != size:
             raise CorruptData(f"{config.store}: {path} has {len(data)} bytes and not {size}; restore it from a copy")
         fresh = (job / path).with_name(f"{(job / path).name}.{os.getpid()}.new")
         try:
@@ -43,14 +50,43 @@ def fetch(job: Path, files: Iterable[Files]) -> None:
             raise Unavailable(f"{fresh.parent}: a checkpoint cannot be fetched: {problem.strerror}") from None
 
 
-def upload(job: Path, depot: Depot, files: Iterable[Files]) -> None:
-    """Puts the files of a checkpoint into the shared store, but for those that are there.
+def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
+    """Refuses a change of a job of several hosts whose plan has stores that this machine cannot open.
+
+    Args:
+        only: the task whose store is opened; all of them where none is named.
 
     Raises:
-        CorruptData: one of that name and another content is there.
+        PipelineError: a task keeps what would be opened on its own machine.
+    """
+    for task, reason in planned.bound() if config.listen else ():
+        if only in ("", task):
+            raise PipelineError(
+                f"{task}: {reason}, and a job of several hosts is changed from the supervisor's; use PostgresSink, "
+                "RedisSink, or JsonLinesSink or ParquetSink with the URL of a store, or resume it as it was"
+            )
+
+
+def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
+    """Returns the name of the first snapshot of a task in a version that begins with a savepoint.
+
+    Args:
+        shared: it goes into the shared store, where names are used once: each attempt to begin has names of its own.
+    """
+    attempt = f"-{secrets.token_hex(4)}" if shared else ""
+    return f"{DIRECTORY}/{task}/e{epoch:08d}-i{incarnation}{attempt}{SNAPSHOT_SUFFIX}"
+
+
+def upload(job: Path, config: JobConfig, files: Iterable[Files]) -> None:
+    """Puts the first snapshots of a version into the shared store, if the job has one.
+
+    They count from the moment at which the journal names them.
+
+    Raises:
         Unavailable: the store does not answer.
     """
-    stored = set(depot.names(DIRECTORY))
+    if not config.store:
+        return
+    depot = Depot(config.store, config.place_in_store)
     for path in (path for each in files for path, _, _ in each):
-        if path not in stored:
-            depot.create_own(path, (job / path).read_bytes())
+        depot.create_own(path, (job / path).read_bytes())

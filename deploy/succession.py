@@ -26,6 +26,7 @@ from deploy.hints import led_by
 from deploy.host_agent import fetch_code, say
 from deploy.jobdirectory import CHANGE, ROOT, JobDirectory, holds_job
 from deploy.local import LocalDeployment, Server, supervisor
+from deploy.stored_checkpoints import fetch
 from standby.election import FILE as IDENTITY
 from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, restore, save_settings, settings_of
 from standby.gate import address_of
@@ -231,6 +232,7 @@ def fetch_decisions(job: Path) -> None:
         shutil.rmtree(job / CHANGE, ignore_errors=True)
         restore(job, config, before.job, before.graph)
         _restore_manifest(job, before.records)
+        fetch(job, ())
     journal = Journal(job)
     journal.append(before.records)
     journal.close()

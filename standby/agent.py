@@ -117,7 +117,6 @@ class Agent:
         self._job = job
         self._parent = os.getppid()
         config = JobConfig.load(job)
-        self._run = config.run
         self._beat_s = config.heartbeat_ms / 1000
         self._host_beat_s = host_beat_s(config)
         self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
@@ -129,6 +128,7 @@ class Agent:
         (job / "logs").mkdir(exist_ok=True)
         adopt_orphans()  # a forked worker is one
         blueprint = Blueprint.load(job)
+        self._mark = blueprint.mark(config)
         self._worker = blueprint.worker
         self._companions = {f"companion:{call.name}": call for call in blueprint.companions}
         if not config.verify_replay:  # forked workers share addresses, and a check is to find who depends on them
@@ -291,7 +291,7 @@ class Agent:
         self._hello_due = time.monotonic() + HELLO_AGAIN_S
         facts = {"slots": host.slots, "zone": host.zone, "machine": host.machine, "labels": host.labels}
         facts["version"] = host.version
-        self._uplink.send("host_hello", run=self._run, session=host.session, clock_ns=time.monotonic_ns(), **facts)
+        self._uplink.send("host_hello", mark=self._mark, session=host.session, clock_ns=time.monotonic_ns(), **facts)
 
     def _shifted(self, at_ns: int) -> int:
         """A moment of this host's clock as one of the supervisor's."""

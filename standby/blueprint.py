@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from causal.config import JobConfig
 from causal.errors import InvariantViolation, PipelineError
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.sealed import seal, unseal
@@ -56,6 +57,11 @@ class Blueprint:
 
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     """Task → where its processes may be, for those that may not be anywhere."""
+
+    def mark(self, config: JobConfig) -> str:
+        """Returns the mark of the job as these settings and this graph describe it to hosts, kills left out."""
+        version = (config.code, config.first_incarnation, sorted(config.settings.items()), self.topology)
+        return f"{config.fingerprint(version):016x}"
 
     def save(self, directory: Path) -> None:
         """Replaces the file atomically."""

@@ -21,6 +21,8 @@ DIRECTORY = "checkpoints"
 
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
+_FIRST = re.compile(r"e(\d+)-i\d+-[0-9a-f]+\.snap.*")
+"""The file name of a first snapshot of a version, in the shared store: it is of the epoch of the savepoint before."""
 _RECORDING = re.compile(r"e(\d+)-i\d+\.rec.*")
 """The file name of a recording of one epoch, which standbys read after its checkpoint is complete."""
 
@@ -129,10 +131,12 @@ def unnecessary(names: Iterable[str], order: RemoveFiles) -> list[str]:
 
 def _is_over(name: str, through_epoch: int) -> bool:
     """Whether a file that no manifest names is of a checkpoint that is over."""
-    snapshot, recording = _SNAPSHOT.fullmatch(name), _RECORDING.fullmatch(name)
+    snapshot = _SNAPSHOT.fullmatch(name)
     if snapshot:
         return int(snapshot[1]) <= through_epoch
-    return recording is not None and int(recording[1]) < through_epoch
+    # A supervisor of the version before, which knows that epoch as its last, must not remove what it does not know.
+    other = _FIRST.fullmatch(name) or _RECORDING.fullmatch(name)
+    return other is not None and int(other[1]) < through_epoch
 
 
 def _names(folder: Path) -> list[str]:

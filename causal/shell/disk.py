@@ -72,6 +72,7 @@ class Disk:
         spill_directory: the directory of in-flight segments; made on first use, removed by `close`.
         sync: whether snapshots and determinants survive a loss of power: they are synced before they are answered.
         depot: the shared store, of a job of several hosts: a snapshot is answered when it is there.
+        first_incarnation: the lowest incarnation of this version of the job.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Disk:
         spill_directory: Path,
         sync: bool = False,
         depot: Depot | None = None,
+        first_incarnation: int = 0,
     ) -> None:
         self._job_directory = job_directory
         self._task = task
@@ -90,7 +92,7 @@ class Disk:
         self._sync = sync
         self._stable: StableStorage = StableLogs(job_directory, task, incarnation, sync)
         if depot is not None:
-            self._stable = StoredLogs(depot, task, incarnation)
+            self._stable = StoredLogs(depot, task, incarnation, first_incarnation)
         self._requests: queue.SimpleQueue[Effect | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.wake, self._waker = os.pipe()
@@ -201,6 +203,8 @@ class Disk:
             write_parts(self._job_directory / name, effect.parts, durable=False)
         except Unavailable:
             return  # the standby reports that it finds none
+        if self.uploads is not None:
+            self.uploads.put(name, self._job_directory / name, None)
 
     def _segment(self, number: int) -> Path:
         return self._spill_directory / f"{number:08d}.seg"

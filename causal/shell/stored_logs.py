@@ -24,12 +24,18 @@ _NAME = re.compile(r"i(\d+)/(\d+)")
 
 
 class StoredLogs:
-    """The objects of one incarnation of one task; used by one thread."""
+    """The objects of one incarnation of one task; used by one thread.
 
-    def __init__(self, depot: Depot, task: str, incarnation: int) -> None:
+    Args:
+        first: the lowest incarnation of this version of the job.  What an earlier version has left is never read, and
+            is removed by the first `begin`: it may be needed until it is decided that this version is the job's.
+    """
+
+    def __init__(self, depot: Depot, task: str, incarnation: int, first: int = 0) -> None:
         self._depot = depot
         self._folder = f"{DIRECTORY}/{task}"
         self._incarnation = incarnation
+        self._first = first
         self._next = 0
         """The place of the next object."""
         self._pending: tuple[bytes, dict[int, int]] | None = None
@@ -47,7 +53,7 @@ class StoredLogs:
         """
         for _ in range(READ_TRIES_MAX):
             places = self._places()
-            begun = [incarnation for incarnation, place in places if place == 0 and incarnation <= self._incarnation]
+            begun = [i for i, place in places if place == 0 and self._first <= i <= self._incarnation]
             if not begun:
                 return []
             try:

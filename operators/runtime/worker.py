@@ -177,8 +177,7 @@ class Worker:
         self.asking = RequestPool({})
         self.retained = NO_KNOWLEDGE
         """The knowledge of determinants of the incarnation before, while the next one is loaded."""
-        self.load_began_ns = 0
-        self.root_check_due_ns = self.bounds_look_due_ns = 0
+        self.load_began_ns = self.root_check_due_ns = self.bounds_look_due_ns = 0
         self.wanted_epoch = 0
         """The checkpoint that the last look at the bounds wanted."""
         self.root_missing = 0
@@ -413,7 +412,8 @@ class Worker:
                 shutil.rmtree(old, ignore_errors=True)  # of a process that was killed; no process reads it any more
         if self.disk is not None:
             self.poller.unregister(self.disk.wake)
-        self.disk = Disk(self.directory, name, act.incarnation, spill, self.config.durability == "os", self.depot)
+        durable, first = self.config.durability == "os", self.config.first_incarnation
+        self.disk = Disk(self.directory, name, act.incarnation, spill, durable, self.depot, first)
         self.poller.register(self.disk.wake, zmq.POLLIN)
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)

@@ -200,8 +200,8 @@ class HostHello:
     zone: str = ""
     machine: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    run: str = ""
-    """The run of the job whose description the agent has."""
+    mark: Annotated[str, Meta(max_length=64)] = ""
+    """The mark of the job's description that the agent has."""
     version: Annotated[str, Meta(max_length=64)] = ""
     """The version of the package on the host."""
     clock_ns: int | None = None

@@ -61,6 +61,7 @@ class Supervision:
 
     def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
         self._config = config
+        self._mark = blueprint.mark(config)
         self.roster = Assignments(blueprint.topology)
         self.timeline = Timeline()
         self.figures = TaskCounters()
@@ -376,9 +377,9 @@ class Supervision:
         return slot if slot is not None and slot.host == host else None
 
     def _host_hello(self, event: events.HostHello) -> None:
-        if event.run not in ("", self._config.run):
+        if event.mark not in ("", self._mark):
             self._outbox.add(SendHost(event.host, orders.Ended(again=True).message()))
-            return  # an agent of a run before this one: it asks for the description again
+            return  # an agent of a run or a version before this one: it asks for the description again
         host = self.hosts.get(event.host)
         if host is not None and event.session in host.replaced:
             self._outbox.add(SendHost(event.host, orders.Refused(REPLACED, event.session).message()))

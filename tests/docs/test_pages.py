@@ -51,7 +51,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     section = re.search(r"<!-- settings -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
     assert section is not None
     documented = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]*)`? \|", section[1], re.MULTILINE))
-    ours = ("run", "name", "pipeline", "code", "format", "settings")
+    ours = ("run", "name", "pipeline", "code", "first_incarnation", "format", "settings")
     defaults = {f.name: "" if f.default is MISSING else f.default for f in fields(JobConfig) if f.name not in ours}
     assert documented.keys() == defaults.keys()
     for name, default in defaults.items():

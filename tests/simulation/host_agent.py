@@ -48,8 +48,8 @@ class HostAgent(Agent):
             layout = self.world.layout
             place = layout.hosts.index(self.machine.name)
             facts = {"slots": layout.slots[place], "zone": layout.zones[place], "machine": self.machine.name}
-            run = self.world.config.run
-            self._send("host_hello", run=run, session=self.machine.session, clock_ns=self._own_ns(), **facts)
+            mark = self.world.blueprint.mark(self.world.config)
+            self._send("host_hello", mark=mark, session=self.machine.session, clock_ns=self._own_ns(), **facts)
         self.world.clock.after(self.world.config.heartbeat_ms * 1_000_000, self._beat)
 
     def _beat_now(self) -> None:

@@ -114,7 +114,7 @@ class Seat:
             return
         resumed: list[Record] = []
         if self._base == (ledger.inherited.term, ledger.inherited.place):
-            ledger.replace(self._brought)
+            ledger.replace(self._brought, "{}", "{}")
             resumed = self._brought[-1:]
         self.world.terms.intends(ledger, resumed)
 

@@ -92,6 +92,18 @@ def test_a_zombie_writes_where_no_task_reads(tmp_path: Path) -> None:
     assert StoredLogs(depot, "count/1", 3).read() == []
 
 
+def test_what_an_earlier_version_has_logged_is_not_read_and_goes(tmp_path: Path) -> None:
+    depot = Depot(tmp_path.as_uri(), "job/run")
+    before = StoredLogs(depot, "count/0", 3)
+    before.begin([LogDelta(TASK, 0, 0, b"before")])
+    after = StoredLogs(depot, "count/0", 5, first=4)
+    assert after.read() == []
+    assert StoredLogs(depot, "count/0", 5).read() == [LogDelta(-1, 0, 0, b"before")], "until it is known to be over"
+    after.begin([LogDelta(TASK, 0, 0, b"after")])
+    before.append([LogDelta(TASK, 0, 6, b" and more")])
+    assert StoredLogs(depot, "count/0", 6, first=4).read() == [LogDelta(-1, 0, 0, b"after")]
+
+
 def test_the_beginning_of_a_decision_that_was_never_journaled_is_replaced(tmp_path: Path) -> None:
     depot = Depot(tmp_path.as_uri(), "job/run")
     before = StoredLogs(depot, "count/0", 1)

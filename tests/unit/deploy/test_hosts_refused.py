@@ -34,7 +34,6 @@ SEVERAL = ["run", "p.py", *LISTEN, *STORE, *KEYS]
 WRONG = {
     "--guarantee epoch keeps or reads files of one machine": [*SEVERAL, "--guarantee", "epoch"],
     "--verify-replay keeps or reads files of one machine": [*SEVERAL, "--verify-replay"],
-    "--from keeps or reads files of one machine": [*SEVERAL, "--from", "saved"],
     "--rollback returns to an earlier version of a job; give --resume": [*SEVERAL, "--rollback"],
     "--listen needs --store URL": ["run", "p.py", *LISTEN],
     "--hosts is for a job of several hosts": ["run", "p.py", *STORE, "--hosts", "keys/hosts.toml"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,6 +230,24 @@ def test_only_snapshots_that_no_manifest_names_are_removed_from_the_store() -> N
     names = [f"checkpoints/count/0/e0000000{epoch}-i1.snap" for epoch in range(1, 6)]
     order = fx.RemoveFiles(frozenset({names[1]}), through_epoch=3, manifests_from=3)
     assert unnecessary([*names, "checkpoints/manifest-1.json", "code/x.zip"], order) == [names[0], names[2]]
+
+
+def test_the_supervisor_of_an_earlier_version_leaves_the_first_snapshots_of_the_next() -> None:
+    last, first = "checkpoints/count/0/e00000003-i1.snap", "checkpoints/count/0/e00000003-i2-0123abcd.snap"
+    assert unnecessary([last, first], fx.RemoveFiles(frozenset(), through_epoch=3, manifests_from=3)) == [last]
+    assert unnecessary([first], fx.RemoveFiles(frozenset({first}), through_epoch=4, manifests_from=4)) == []
+    assert unnecessary([first], fx.RemoveFiles(frozenset(), through_epoch=4, manifests_from=4)) == [first]
+
+
+def test_a_host_with_the_description_of_an_earlier_version_asks_for_it_again() -> None:
+    scene = settled()
+    here = scene.supervision.hosts["b"].incarnation
+    present, earlier = (scene.blueprint.mark(replace(scene.config, code=code)) for code in (scene.config.code, "other"))
+    [heard] = of(scene.step(events.HostHello("b", "old", slots=8, mark=earlier)), fx.SendHost)
+    assert (heard.message["kind"], heard.message["again"]) == ("ended", True)
+    assert scene.supervision.hosts["b"].incarnation == here, "it is no loss of the host that has joined"
+    heard = of(scene.step(events.HostHello("b", scene.hosts["b"].session, slots=8, mark=present)), fx.SendHost)[0]
+    assert heard.message["kind"] == "welcome"
 
 
 ACTIONS = st.one_of(
