@@ -1,0 +1,234 @@
+"""The dashboard in a real browser, on a real job that the browser breaks: its rows stay exactly-once.
+
+With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.harness.processes import AGENT, SUPERVISOR, server
+from tests.faults.conftest import HeldChain
+from tests.faults.dashboard import Dashboard
+from tests.faults.job import wait_for
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selenium (extra `dev`)")
+from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+PICTURES = os.environ.get("CAUSAL_SCREENSHOTS", "")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None,
+    reason="there is no Chromium with its driver (Debian: apt install chromium chromium-driver)",
+)
+
+SHOWN_S = 60.0
+"""What the page shows within moments is there by then, also on a machine that is ten times too busy."""
+
+StartChain = Callable[..., HeldChain]
+
+
+class Page:
+    """A tab with the dashboard in it."""
+
+    def __init__(self, browser: Any, url: str) -> None:
+        self.browser = browser
+        browser.get(url)
+
+    def text(self, selector: str = "main") -> str:
+        """What a user reads there; empty where there is no such element."""
+        try:
+            return "\n".join(each.text for each in self.browser.find_elements(By.CSS_SELECTOR, selector))
+        except StaleElementReferenceException:
+            return ""
+
+    def until(self, text: str, selector: str = "main") -> None:
+        """Waits until the text is there."""
+        try:
+            wait_for(f"the page shows {text!r}", lambda: text in self.text(selector), SHOWN_S)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}\n{self.text('body')}") from None
+
+    def open(self, view: str) -> None:
+        """Follows the link to a view."""
+        self.browser.find_element(By.LINK_TEXT, view).click()
+        wait_for(f"{view} is open", lambda: self.text("nav a[aria-current]") == view)
+
+    def press(self, button: str) -> None:
+        """Presses a button as soon as it is there; the page may replace it at any moment."""
+
+        def pressed() -> bool:
+            for each in self.browser.find_elements(By.CSS_SELECTOR, "button"):
+                try:
+                    if each.text.startswith(button):
+                        each.click()
+                        return True
+                except StaleElementReferenceException:
+                    return False
+            return False
+
+        wait_for(f"{button!r} is pressed", pressed)
+
+    def problems(self) -> list[Any]:
+        """The lines of the browser's console."""
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+    def wide(self) -> bool:
+        """Whether the page as a whole must be scrolled sideways."""
+        return bool(
+            self.browser.execute_script("return document.documentElement.scrollWidth > document.body.clientWidth + 1")
+        )
+
+    def picture(self, name: str) -> None:
+        """Keeps a picture for the docs, if they are wanted."""
+        if PICTURES:
+            self.browser.save_screenshot(str(Path(PICTURES) / f"dashboard-{name}.png"))
+
+
+@contextmanager
+def browsing(directory: Path) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in (
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1300,900",
+        "--disable-background-networking", f"--user-data-dir={directory / 'profile'}",
+    ):  # fmt: skip
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+def colour(page: Page) -> str:
+    return str(page.browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+
+
+def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: Path) -> None:
+    chain = start_chain()
+    chain.job.until_warm()
+    with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
+        page = Page(browser, dashboard.url)
+        page.until("running", "#state")
+        page.until("score/0")
+        assert dashboard.token not in browser.current_url
+        assert {each.text for each in browser.find_elements(By.CSS_SELECTOR, "svg .strong")} == {
+            "shop", "web", "score", "totals", "ledger", "out"
+        }  # fmt: skip
+
+        page.open("Break it")
+        page.press("Kill score/0")
+        page.until("killed task score/0", "#done")
+        page.until("score/0: live again after")
+        page.picture("break")
+        page.press("Kill w1")  # a standby, such as w12
+        page.until("killed standby", "#done")
+
+        supervisor = chain.job.server(SUPERVISOR)
+        page.press("Kill the supervisor")
+        page.until("killed the supervisor", "#done")
+        wait_for("there is another", lambda: server(chain.job.root, SUPERVISOR) not in (None, supervisor))
+        chain.until_checkpoint(chain.until_checkpoint(0))
+        page.until("as of 0 s ago", "#age")
+        page.until("running", "#state")
+
+        agent = chain.job.server(AGENT)
+        page.press("Kill the agent")
+        page.until("killed the agent", "#done")
+        wait_for("there is another", lambda: server(chain.job.root, AGENT) not in (None, agent))
+        chain.job.until_warm()
+
+        page.open("Recoveries")
+        page.until("(standby): killed on request, by a command or by this page.")
+        page.until("elements replayed")
+        page.picture("recoveries")
+        page.open("Graph")
+        page.until("records/s")
+        page.picture("graph")
+        page.browser.find_element(By.LINK_TEXT, "score/0").click()
+        page.until("state at checkpoint")
+        for view, text in (
+            ("Checkpoints", "By task, the slowest first"),
+            ("State", "key, as JSON"),
+            ("Dead letters", "No dead letters."),
+            ("Settings", "checkpoint_interval_s"),
+            ("Hosts", "on this machine alone"),
+        ):
+            page.open(view)
+            page.until(text)
+
+        page.open("State")
+        browser.find_element(By.NAME, "operator").send_keys("score")
+        browser.find_element(By.NAME, "key").send_keys("7", Keys.ENTER)
+        page.until("as of checkpoint")
+        page.until('"hash"')
+        assert browser.find_element(By.NAME, "key").get_attribute("value") == "7"
+
+        assert chain.finish_exactly()["recoveries"]
+        page.open("Graph")
+        page.until("finished", "#state")
+        page.open("Break it")
+        page.until("there is nothing to break")
+        assert page.problems() == []
+
+        view = chain.job.state / "status.json"
+        written = view.read_text()
+        view.write_text("{")
+        page.until("status.json is damaged", "#problem")
+        view.write_text(written)
+        wait_for("the line is gone", lambda: not page.text("#problem"))
+
+
+def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
+    start_chain: StartChain, tmp_path: Path
+) -> None:
+    chain = start_chain()
+    chain.job.until_warm()
+    with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
+        page = Page(browser, dashboard.url)
+        page.until("score/0")
+
+        def focused() -> Any:
+            return browser.switch_to.active_element
+
+        keys = browser.find_element(By.TAG_NAME, "body")
+        keys.send_keys(Keys.TAB, Keys.ENTER)  # to the content
+        assert focused().get_attribute("id") == "main"
+        for _ in range(12):
+            if focused().text == "Recoveries":
+                break
+            focused().send_keys(Keys.SHIFT, Keys.TAB)
+        focused().send_keys(Keys.ENTER)
+        page.until("No process of a task has died.")
+        page.until("Recoveries", "nav a[aria-current]")
+        assert focused().text == "Recoveries", "the focus stays where it was while the page is drawn again"
+
+        light = colour(page)
+        browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        )
+        assert colour(page) != light
+        page.open("Graph")
+        page.until("records/s")
+        page.picture("dark")
+
+        browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False},
+        )
+        for view in ("Graph", "Recoveries", "Checkpoints", "State", "Dead letters", "Settings", "Hosts", "Break it"):
+            page.open(view)
+            assert not page.wide(), view
+        page.picture("narrow")
+    assert chain.finish_exactly()["recoveries"] == [], "watching a job does nothing to it"
