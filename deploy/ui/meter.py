@@ -15,6 +15,7 @@ View = Mapping[str, Any]
 WINDOW_NS = 2_000_000_000
 HISTORY_MAX = 600
 """The number of points of the chart: five minutes."""
+AT_WORK = ("running", "finished")
 COUNTED = ("records_in", "records_out", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s")
 TIMES = ("busy_s", "blocked_s", "idle_s")
 
@@ -27,16 +28,27 @@ class Meter:
     def __init__(self) -> None:
         self._samples: deque[tuple[int, Totals]] = deque()
         self._run = ""
+        self._supervisor: object = None
+        self._partial = False
         self.history: deque[tuple[float, float, float]] = deque(maxlen=HISTORY_MAX)
         """(seconds of the job's clock, records/s in, rows/s out)."""
 
     def take(self, view: View) -> None:
-        """Takes a view, unless it is the one before; views of another run begin afresh."""
+        """Takes a view, unless it is the one before; views of another run begin afresh.
+
+        A supervisor that has just begun does not know the totals of tasks from which it has not heard.
+        """
         at_ns = view["at_ns"]
         if view["run"] != self._run or (self._samples and at_ns < self._samples[-1][0]):
             self._run = view["run"]
             self._samples.clear()
             self.history.clear()
+        if view.get("supervisor_pid") != self._supervisor:
+            self._supervisor, self._partial = view.get("supervisor_pid"), bool(self.history)
+            self._samples.clear()
+        if self._partial and not all(task["state"] in AT_WORK for task in view["tasks"]):
+            return
+        self._partial = False
         if self._samples and at_ns == self._samples[-1][0]:
             return
         self._samples.append((at_ns, {task["task"]: _totals(task["figures"]) for task in view["tasks"]}))

@@ -45,7 +45,7 @@ class Dashboard:
     def __enter__(self) -> Dashboard:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *ending: object) -> None:
         """Ends it as Ctrl-C would; what it printed on standard error is a mistake."""
         self._process.terminate()
         try:

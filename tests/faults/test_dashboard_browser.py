@@ -182,11 +182,11 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: P
         page.until("there is nothing to break")
         assert page.problems() == []
 
-        view = chain.job.state / "status.json"
-        written = view.read_text()
-        view.write_text("{")
+        status = chain.job.state / "status.json"
+        written = status.read_text()
+        status.write_text("{")
         page.until("status.json is damaged", "#problem")
-        view.write_text(written)
+        status.write_text(written)
         wait_for("the line is gone", lambda: not page.text("#problem"))
 
 

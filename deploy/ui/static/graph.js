@@ -13,7 +13,7 @@ function share(task) {
 }
 
 function bar(task, y) {
-  const [left, width] = [PAD + 18, 78];
+  const [left, width] = [PAD + 18, 70];
   const { busy = 0, blocked = 0 } = task.shares ?? {};
   const down = !["running", "finished"].includes(task.state);
   const facts = [down ? task.state : null, task.incarnation > 1 ? `#${task.incarnation}` : null, task.standbys.length ? "standby" : null].filter(Boolean);

@@ -120,6 +120,18 @@ def test_a_task_that_went_back_has_no_negative_rate_and_another_run_begins_afres
     assert meter.rates("read/0") == {} and not meter.history
 
 
+def test_a_new_supervisor_that_has_heard_of_no_task_yet_makes_no_dip() -> None:
+    meter = Meter()
+    for turn, (pid, state, count) in enumerate(
+        [(1, "running", 100), (1, "running", 150), (2, "served", 0), (2, "served", 120), (2, "running", 250),
+         (2, "recovering", 300)]
+    ):  # fmt: skip
+        shown = viewed(10 + turn / 2, supervisor_pid=pid)
+        shown["tasks"][0] |= {"state": state, "figures": {"records_in": count}}
+        meter.take(shown)
+    assert [entered for _, entered, _ in meter.history] == [100.0, 100.0]
+
+
 def test_the_chart_is_bounded() -> None:
     meter = Meter()
     for turn in range(2 * HISTORY_MAX):
