@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SHOWN_S = 60.0
-"""What the page shows within moments is there by then, also on a machine that is ten times too busy."""
+"""The time for what the page shows within moments, also on a machine that is ten times too busy."""
 
 StartChain = Callable[..., HeldChain]
 
@@ -45,7 +45,7 @@ class Page:
         browser.get(url)
 
     def text(self, selector: str = "main") -> str:
-        """What a user reads there; empty where there is no such element."""
+        """The text that a user reads there; empty where there is no such element."""
         try:
             return "\n".join(each.text for each in self.browser.find_elements(By.CSS_SELECTOR, selector))
         except StaleElementReferenceException:
