@@ -1,7 +1,8 @@
 """The hot paths that `benchmarks guard` counts, with batches of two sizes: what grows between them is per record.
 
-Two sorts: single functions, called on made-up batches; and the steps of all tasks of a running keyed count (source,
-count, sink; production core and chains, see `scale_data`), distinguished by task, event and what came of it.
+Three sorts: single functions, called on made-up batches; the steps of all tasks of a running keyed count (source,
+count, sink; production core and chains, see `scale_data`), distinguished by task, event and what came of it; and what a
+batch with a watermark makes the operators of one task of the workloads of `ordinary` do.
 
 `python -m benchmarks.costs.guard_paths` prints the counts as JSON; `guard` starts it with a fixed hash seed.
 """
@@ -12,20 +13,36 @@ import gc
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median_low
 from typing import Any
 
 from benchmarks.costs.guard_count import Counter
-from benchmarks.scale.scale_data import DataPlane, Shape, row_of
+from benchmarks.peers.programs.ordinary import pipelines, user_code
+from benchmarks.scale.scale_data import CountedSink, DataPlane, Shape, row_of
 from causal.channels.wire import DATA, Header, read_header
+from causal.config import JobConfig
 from causal.determinants import Clock, DeterminantCodec, Order
 from causal.effects import Effect
 from causal.events import Event, FrameReceived, Turn
 from causal.logs.deltas import DeltaReader, DeltaWriter, pack_deltas, unpack_deltas
 from causal.logs.log import DeterminantLog, LogDelta
-from causal.records.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.records.batch import (
+    LISTED,
+    RECORDS,
+    Chunk,
+    decode_records,
+    encode_records,
+    pack_chunks,
+    unpack_chunks,
+    watermark,
+)
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.topology import FULL_DEPTH
+from operators import Pipeline
+from operators.engine.plan import plan
+from operators.records.seconds import ns_of_seconds
+from operators.stage.calls import CLOSED
 from operators.testing.cluster import Process
 
 SIZES = (64, 1024)
@@ -33,6 +50,16 @@ WARM_BATCHES = 4
 BATCHES = 12
 SAMPLES_MIN = 4
 """A step that is seen less often is no hot path."""
+LEAST = 20
+"""Records that a pipeline of `ordinary` is built for; its sources are not asked for any."""
+KEYED = {
+    "windows": "sums/0",
+    "sliding": "means/0",
+    "sessions": "visits/0",
+    "join": "paid/0",
+    "words": "words/0",
+}
+"""Workload → the task whose operators are counted."""
 
 
 def counted(counter: Counter) -> dict[str, dict[str, int]]:
@@ -41,7 +68,7 @@ def counted(counter: Counter) -> dict[str, dict[str, int]]:
     for size in SIZES:
         for name, act in functions(size).items():
             counts[f"{name}, {size}"] = _typical([_counts(counter, act) for _ in range(SAMPLES_MIN)])
-        for name, samples in steps(counter, size).items():
+        for name, samples in (steps(counter, size) | chains(counter, size)).items():
             if len(samples) >= SAMPLES_MIN:
                 counts[f"{name}, {size} records"] = _typical(samples)
     return counts
@@ -141,6 +168,36 @@ def steps(counter: Counter, records: int) -> dict[str, list[dict[str, int]]]:
     plane = CountedPlane(counter, records)
     plane.run()
     return plane.samples
+
+
+def chains(counter: Counter, size: int) -> dict[str, list[dict[str, int]]]:
+    """Returns what batches made one task of each workload do: the keyed one, of words the one before it."""
+    samples: dict[str, list[dict[str, int]]] = {}
+    for workload, task in KEYED.items():
+        pipeline = Pipeline("guard")
+        pipelines.built(pipeline, workload, LEAST).sink("out", CountedSink())
+        planned = plan(pipeline, JobConfig(run="r", name="guard", pipeline="/p.py"))
+        index = next(each.index for each in planned.topology.tasks if each.name == task)
+        chain = planned.chain(index)
+        makers = [maker for maker, _ in user_code.WORKLOADS[workload].inputs.values()]
+        for batch in range(WARM_BATCHES + BATCHES):
+            for input, maker in enumerate(makers):
+                chunks = _batch(maker, batch * size // len(makers), size // len(makers))
+                act = partial(chain.deliver, input, chunks, 0, CLOSED)
+                if batch < WARM_BATCHES:
+                    act()
+                else:
+                    samples.setdefault(f"{workload}: {task} delivers", []).append(_counts(counter, act))
+    return samples
+
+
+def _batch(maker: user_code.Maker, first: int, count: int) -> list[Chunk]:
+    """Records as they come to a task, and the watermark behind them where they have a time."""
+    records = [maker(0, i) for i in range(first, first + count)]
+    if not isinstance(records[0], dict):
+        return [Chunk(LISTED, count, records)]
+    mark_s = max(map(user_code.time_of, records)) - user_code.OUT_OF_ORDER_S
+    return [Chunk(RECORDS, count, encode_records(records)), watermark(ns_of_seconds(mark_s))]
 
 
 def main() -> int:

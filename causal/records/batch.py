@@ -92,9 +92,9 @@ def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
     """
     if isinstance(records, Vectors):
         return records.encode()
-    if isinstance(records, Counted):
-        return _COUNTED + encode_loosely([records.keys, records.counts])
-    if isinstance(records, Rows):
+    if isinstance(records, (Rows, Counted)):
+        if isinstance(records, Counted):
+            return _COUNTED + encode_loosely([records.keys, records.counts])
         if not records:
             return _NOTHING
         try:

@@ -57,6 +57,9 @@ class Counted:
     def __len__(self) -> int:
         return len(self.keys)
 
+    __iter__ = None
+    """Keys are no records."""
+
     def __getitem__(self, part: slice) -> Counted:
         return Counted(self.keys[part], self.counts[part])
 
