@@ -1,7 +1,11 @@
-"""Sources of records.  `SparkSource` is imported only when it is named, so that nothing else needs PySpark."""
+"""Sources of records.  Those with a process beside the job are imported only when they are named.
+
+So nothing else needs PySpark, and no worker loads a web server.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from operators.sources.files.files_source import FilesSource
@@ -9,6 +13,8 @@ from operators.sources.generated import ArrowSource, GeneratedSource, SequenceSo
 from operators.sources.source import Companion, PartitionReader, Read, Source, SourceContext
 
 if TYPE_CHECKING:
+    from operators.sources.lines.http_source import HttpSource
+    from operators.sources.lines.stdin_source import StdinSource
     from operators.sources.spark_source import SparkSource
 
 __all__ = [
@@ -16,18 +22,25 @@ __all__ = [
     "Companion",
     "FilesSource",
     "GeneratedSource",
+    "HttpSource",
     "PartitionReader",
     "Read",
     "SequenceSource",
     "Source",
     "SourceContext",
     "SparkSource",
+    "StdinSource",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "SparkSource":
-        from operators.sources.spark_source import SparkSource
+_MODULES = {
+    "HttpSource": "operators.sources.lines.http_source",
+    "SparkSource": "operators.sources.spark_source",
+    "StdinSource": "operators.sources.lines.stdin_source",
+}
 
-        return SparkSource
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ class IngestReader:
         invariant(0 <= channel < log.channels, "a reader reads a channel of its log", channel=channel)
         self._log = log
         self._channel = channel
-        self._rows_of = self._vectors_of if vectors else rows_of
+        self._rows_of: Callable[[Any, int, int], Any] = self._vectors_of if vectors else rows_of
         self._place = f"source {source!r}, partition {channel}"
         self._begun = False
         self._next_batch = 0

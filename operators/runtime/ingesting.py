@@ -1,0 +1,47 @@
+"""The process beside a job that writes the lines of a source into its ingest log.
+
+    python -m operators.runtime.ingesting JOB_DIRECTORY SOURCE ROOT_PID
+
+Exit status 0: the input has ended.  2: another start would fail again, the last line of standard error says why.
+Anything else: restart it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import CausalError, CorruptData, PipelineError
+from causal.shell import processlog
+from operators.builder.loading import load_of_job
+from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
+
+
+def main(argv: Sequence[str]) -> int:
+    """Find the source in the job's pipeline and let it write."""
+    job_directory, name, root_pid = Path(argv[0]).resolve(), argv[1], int(argv[2])
+    processlog.begin(job_directory / "logs" / f"companion-{name}.log", lambda: name)
+    try:
+        config = JobConfig.load(job_directory)
+        source = load_of_job(job_directory, config, lasting=True).sources.get(name)
+        if not isinstance(source, LineSource):
+            raise PipelineError(f"{config.pipeline} has no source of lines of that name")
+        writer = LineWriter(log_of(job_directory, name), config.ingest_bytes_max)
+        if not writer.ended:
+            source.ingest(writer, name, job_directory, root_pid)
+    except (PipelineError, CorruptData) as problem:
+        return _report(2, name, problem)
+    except (CausalError, OSError) as problem:
+        return _report(1, name, problem)
+    return 0
+
+
+def _report(status: int, name: str, problem: Exception) -> int:
+    print(f"source {name!r}: {' '.join(str(problem).split())}", file=sys.stderr, flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,336 @@
+"""Lines over HTTP as a source: a listener that others post to, or a page that is fetched again and again.
+
+The listener answers 200 when the lines of a request are in the job's ingest log, on disk: from then on each counts
+exactly once.  Requests that wait at the same moment share a batch.  A request is taken as a whole or not at all.
+
+    200  the lines are the job's                      413  the body is too large
+    400  a line is no JSON, or too long; it says which  429  too many lines per second, or too many requests at once
+    401  the token is missing or another              503  not written; send it again
+    404  another path                                 411  the length of the body is not known
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import queue
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import xxhash
+
+from causal.errors import PipelineError
+from operators.sources.lines.lines_log import LineSource, LineWriter, cutter_of
+from operators.sources.unreadable import Unreadable
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CLIENT_TIMEOUT_S = 10.0
+"""The longest pause in a request, and the longest wait for an answer to ours."""
+WRITTEN_WITHIN_S = 30.0
+"""The longest time that a request waits for the disk, or for the job to make room."""
+BATCH_REQUESTS = 256
+TRIES_PAUSE_MAX_S = 30.0
+
+
+class HttpSource(LineSource):
+    """A source of lines that come by HTTP: either `listen` or `poll` is given.  It never ends.
+
+    Args:
+        listen: "HOST:PORT" to listen at.  POST the lines there; another host than this one needs a token.
+        poll: a URL whose lines are records, each time that its content is another.
+        every_s: the pause between two polls.
+        path: the path that is posted to.
+        format: "json": records are what each line holds; "text": str.
+        token: `Authorization: Bearer TOKEN` that requests must have, and that polls are sent with.
+        body_bytes_max: a larger body is refused; a polled one is reported and not taken.
+        rows_per_s: more lines are refused with 429; None: no limit.
+        requests_max: how many requests may be under way at the same moment.
+    """
+
+    place = "HTTP"
+
+    def __init__(
+        self,
+        listen: str | None = None,
+        *,
+        poll: str | None = None,
+        every_s: float = 10.0,
+        path: str = "/",
+        format: str = "json",
+        token: str | None = None,
+        body_bytes_max: int = 1 << 20,
+        rows_per_s: float | None = None,
+        requests_max: int = 64,
+    ) -> None:
+        super().__init__(format, body_bytes_max)
+        where = self._where
+        if (listen is None) == (poll is None):
+            raise PipelineError(f"{where}: give listen='127.0.0.1:8080' or poll='https://…', and not both")
+        self.address = None if listen is None else _address(where, listen)
+        self.url = poll
+        self.every_s = every_s
+        self.path = path
+        self.token = token
+        self.rows_per_s = rows_per_s
+        self.requests_max = requests_max
+        if self.address is not None and self.address[0] not in LOOPBACK and not token:
+            raise PipelineError(f"{where} listens at {listen}, which others reach; give a token")
+        if poll is not None and urllib.parse.urlsplit(poll).scheme not in ("http", "https"):
+            raise PipelineError(f"{where} polls {poll!r}; give a URL that begins with http:// or https://")
+        for name, value in (("every_s", every_s), ("rows_per_s", rows_per_s)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+                raise PipelineError(f"{where} has {name} {value!r}; give a number above 0")
+        if type(requests_max) is not int or not 1 <= requests_max <= 4096:
+            raise PipelineError(f"{where} has requests_max {requests_max!r}; give 1 to 4096")
+
+    def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
+        """Write what is posted, or fetched, into the log; it returns only by an exception."""
+        if self.address is not None:
+            _Listener(self, writer, self.address).serve()
+        else:
+            _poll(self, writer, name)
+
+    def lines_of(self, body: bytes) -> list[bytes]:
+        """The lines of a body.
+
+        Raises:
+            ValueError: one of them is no record; it says which.
+        """
+        lines = [line.removesuffix(b"\r") for line in body.split(b"\n")]
+        if not lines[-1]:
+            lines.pop()
+        cutter = cutter_of("line", self.format, self.row_bytes_max)
+        if self.format == "json":
+            lines = [line for line in lines if line.strip()]
+        for row in cutter.cut(b"".join(line + b"\n" for line in lines), 1, True).rows:
+            if type(row) is Unreadable:
+                raise ValueError(f"{row.where}: {row.why}")
+        return lines
+
+
+def _address(where: str, listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise PipelineError(f"{where} listens at {listen!r}; give HOST:PORT, for example 127.0.0.1:8080")
+    return host, int(port)
+
+
+@dataclass(eq=False)
+class _Posted:
+    """The lines of one request, and what became of them."""
+
+    lines: list[bytes]
+    done: threading.Event = field(default_factory=threading.Event)
+    written: bool = False
+    withdrawn: bool = False
+
+
+class _Listener:
+    """Takes requests in threads, and writes what they bring in the one that serves."""
+
+    def __init__(self, source: HttpSource, writer: LineWriter, address: tuple[str, int]) -> None:
+        self.source = source
+        self._writer = writer
+        self._address = address
+        self._posted: queue.SimpleQueue[_Posted] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._credit, self._credited_s = source.rows_per_s or 0.0, time.monotonic()
+
+    def serve(self) -> None:
+        listener = self
+
+        class Handler(_Handler):
+            """Handles requests of this listener."""
+
+            owner = listener
+
+        try:
+            server = _Server(self._address, Handler, self.source.requests_max)
+        except OSError as problem:
+            where = f"{self._address[0]}:{self._address[1]}"
+            raise PipelineError(
+                f"cannot listen at {where}: {problem.strerror or problem}; choose another port"
+            ) from None
+        with server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            while True:
+                self._write_next()
+
+    def _write_next(self) -> None:
+        posted = [self._posted.get()]
+        while not self._posted.empty() and len(posted) < BATCH_REQUESTS:
+            posted.append(self._posted.get())
+        with self._lock:
+            taken = [each for each in posted if not each.withdrawn]
+        lines = [line for each in taken for line in each.lines]
+        if lines:
+            self._writer.publish(lines, "")
+        with self._lock:
+            for each in taken:
+                each.written = True
+        for each in taken:
+            each.done.set()
+
+    def post(self, lines: list[bytes]) -> bool:
+        """Returns whether the lines are written; if not, they never will be, unless the disk takes too long."""
+        posted = _Posted(lines)
+        self._posted.put(posted)
+        posted.done.wait(WRITTEN_WITHIN_S)
+        with self._lock:
+            posted.withdrawn = not posted.written
+            return posted.written
+
+    def admits(self, rows: int) -> bool:
+        """Returns whether so many more lines are within the rate."""
+        rate = self.source.rows_per_s
+        if rate is None:
+            return True
+        with self._lock:
+            now_s = time.monotonic()
+            self._credit = min(max(rate, 1.0), self._credit + (now_s - self._credited_s) * rate)
+            self._credited_s = now_s
+            if self._credit <= 0:
+                return False
+            self._credit -= rows  # a large request is paid for afterwards
+            return True
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that refuses connections above a number."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[_Handler], requests_max: int) -> None:
+        self._room = threading.Semaphore(requests_max)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            request.sendall(
+                b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        print(f"a request of {client_address[0]} ended with {sys.exc_info()[1]!r}", file=sys.stderr)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    owner: _Listener
+    timeout = CLIENT_TIMEOUT_S
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        source = self.owner.source
+        if self.path != source.path:
+            return self._answer(404, f"post to {source.path}")
+        bearer = f"Bearer {source.token}".encode()
+        if source.token and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), bearer):
+            return self._answer(401, "the token is missing or another")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            return self._answer(411, "say how long the body is")
+        if int(length) > source.row_bytes_max:
+            return self._answer(413, f"at most {source.row_bytes_max:,} bytes")
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            self.close_connection = True
+            return None
+        try:
+            lines = source.lines_of(body)
+        except ValueError as problem:
+            return self._answer(400, str(problem), read=True)
+        if not self.owner.admits(len(lines)):
+            return self._answer(429, "too many lines per second", read=True)
+        if lines and not self.owner.post(lines):
+            return self._answer(503, "not written; send it again", read=True)
+        return self._answer(200, "", read=True, rows=len(lines))
+
+    def _answer(self, status: int, error: str, read: bool = False, **more: Any) -> None:
+        body = json.dumps({"error": error, **more} if error else more).encode() + b"\n"
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if status in (429, 503):
+            self.send_header("Retry-After", "1")
+        if not read:  # what is left of the request would be taken for the next one
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Log nothing: a line per request would fill the disk."""
+
+
+def _poll(source: HttpSource, writer: LineWriter, name: str) -> None:
+    """Fetch again and again; what the server calls by the same ETag, or is the same to the byte, is taken once."""
+    failures = 0
+    while True:
+        try:
+            fetched = _fetch(source, writer.note)
+            failures = 0
+        except (OSError, ValueError) as problem:  # urllib's errors are OSErrors
+            failures += 1
+            line = " ".join(str(problem).split())[:300]
+            print(f"source {name!r}: {source.url}: {line}; it is tried again", file=sys.stderr, flush=True)
+            fetched = None
+        if fetched is not None:
+            writer.publish(*fetched)
+        pause_s = min(TRIES_PAUSE_MAX_S, 0.5 * 2 ** min(failures, 10)) if failures else 0.0
+        time.sleep(max(source.every_s, pause_s))
+
+
+def _fetch(source: HttpSource, note: str) -> tuple[list[bytes], str] | None:
+    """The lines of a content that is new, and its note; None if nothing has changed since the note."""
+    before = json.loads(note) if note else {}
+    request = urllib.request.Request(str(source.url))
+    if before.get("etag"):
+        request.add_header("If-None-Match", before["etag"])
+    if source.token:
+        request.add_header("Authorization", f"Bearer {source.token}")
+    try:
+        with urllib.request.urlopen(request, timeout=CLIENT_TIMEOUT_S) as response:
+            body = response.read(source.row_bytes_max + 1)
+            etag = response.headers.get("ETag", "")
+    except urllib.error.HTTPError as problem:
+        if problem.code == 304:
+            return None
+        raise
+    if len(body) > source.row_bytes_max:
+        raise ValueError(f"more than {source.row_bytes_max:,} bytes (body_bytes_max)")
+    digest = xxhash.xxh3_128_hexdigest(body)
+    if digest == before.get("digest"):
+        return None
+    return source.lines_of(_as_lines(body) if source.format == "json" else body), json.dumps(
+        {"etag": etag, "digest": digest}
+    )
+
+
+def _as_lines(body: bytes) -> bytes:
+    """A page that is one JSON value as lines: the items of an array, or the value; any other as it is."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return body
+    return b"\n".join(map(msgspec.json.encode, value if type(value) is list else [value]))

@@ -1,0 +1,160 @@
+"""Lines in the ingest log: segments of bytes, each line with a line feed, read back as text or as the values of JSON.
+
+A line is the job's when the batch that it is in is published: on disk, once, at a position that it keeps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from causal.errors import CorruptData, PipelineError, invariant
+from causal.shell.interpreter import JOB, PYTHON, module_command
+from operators.graph import caller
+from operators.sources.files.cutting_rows import RAW_BYTES_MAX, LineCutter, json_of
+from operators.sources.ingest_bound import await_room, orphaned
+from operators.sources.ingest_contract import RESTORE, Segment, segment_name
+from operators.sources.ingest_directory import DirectoryLog
+from operators.sources.ingest_place import IngestPlace
+from operators.sources.ingest_reader import IngestReader
+from operators.sources.source import Companion, PartitionReader, Source, SourceContext
+from operators.sources.unreadable import Unreadable
+
+SEGMENT_BYTES = 1 << 22
+FORMATS = ("text", "json")
+
+
+def cutter_of(where: str, format: str, row_bytes_max: int) -> LineCutter:
+    """Returns the cutter that makes a record of every line."""
+    return LineCutter(where, "utf-8", row_bytes_max, json_of if format == "json" else None, whole=True)
+
+
+class LineWriter:
+    """The one process that writes a log of lines.
+
+    Attributes:
+        note: what the last batch was published with; "" before the first.
+        token: 1 for the first process that wrote this log, more for those that took over.
+    """
+
+    def __init__(self, log: DirectoryLog, bytes_max: int) -> None:
+        log.create()
+        self._log = log
+        self._bytes_max = bytes_max
+        self._orphaned = orphaned()
+        self.ended = log.ended() is not None
+        self.token = log.take_over()
+        batches = log.batches()
+        self._batch = batches[-1] + 1 if batches else 0
+        last = log.manifest(batches[-1]) if batches else None
+        self.note = last.offsets if last is not None else ""
+
+    def publish(self, lines: Sequence[bytes], note: str) -> None:
+        """Make lines the job's; they are on disk when this returns.  It waits while too many are unread.
+
+        Raises:
+            Fenced: another process has taken over.
+            Unavailable: the job has ended.
+        """
+        segments: list[Segment] = []
+        begin = 0
+        while begin < len(lines) or not segments:
+            stop, size = begin, 0
+            while stop < len(lines) and (stop == begin or size + len(lines[stop]) < SEGMENT_BYTES):
+                size += len(lines[stop]) + 1
+                stop += 1
+            data = b"".join(line + b"\n" for line in lines[begin:stop])
+            name = segment_name(self._batch, 0, self.token, 0, len(segments))
+            digest = self._log.write_segment(name, data)
+            segments.append(Segment(name, 0, len(segments), stop - begin, digest))
+            begin = max(stop, begin + 1)
+        await_room(self._log, self._batch, self.token, segments, self._bytes_max, self._orphaned)
+        self._log.publish("lines", self._batch, self.token, segments, note)
+        self._batch += 1
+        self.note = note
+
+    def end(self) -> None:
+        """Note that no more lines will come."""
+        self._log.end(self.token)
+
+
+class LinesReader(IngestReader):
+    """Reads lines of the log as records."""
+
+    def __init__(self, log: DirectoryLog, context: SourceContext, where: str, format: str, row_bytes_max: int) -> None:
+        super().__init__(log, 0, context.name, checkpoints=context.checkpoints)
+        self._where = where
+        self._row_bytes_max = row_bytes_max
+        self._cutter = cutter_of(where, format, row_bytes_max)
+        self._rows_of = _slice
+
+    def _decode(self, segment: Segment, data: bytes) -> Any:
+        index = next(index for index, (piece, _) in enumerate(self._pieces) if piece is segment)
+        first = self._starts[index]
+        rows: list[Any] = []
+        while data:
+            cut = self._cutter.cut(data, first + len(rows) + 1, True)
+            rows += cut.rows
+            data = data[cut.bytes_used :]
+            if data:
+                why = f"a line of more than {self._row_bytes_max:,} bytes"
+                begin = data[: min(self._row_bytes_max, RAW_BYTES_MAX)]
+                rows.append(Unreadable(f"{self._where}:{first + len(rows) + 1}", why, begin))
+                data = data[data.find(b"\n") + 1 :]
+        if len(rows) != segment.rows:
+            raise CorruptData(
+                f"{self._log.label(segment)} holds {len(rows)} lines, its manifest says {segment.rows}; {RESTORE}"
+            )
+        return rows
+
+
+def _slice(rows: list[Any], start: int, count: int) -> list[Any]:
+    return rows[start : start + count]
+
+
+class LineSource(Source[Any]):
+    """The base of sources whose lines a process beside the job writes down before a task reads them.
+
+    Args:
+        format: "text": records are str; "json": what each line holds.
+        row_bytes_max: a longer line is a bad row.
+    """
+
+    place = ""
+    """The name of the input, in messages about a line of it."""
+
+    partitions = 1
+    may_be_unreadable = True
+    everywhere = False
+    """The log that it ingests into is on one host."""
+
+    def __init__(self, format: str, row_bytes_max: int) -> None:
+        self._where = f"{caller()}: {type(self).__name__}"
+        self.format = format
+        self.row_bytes_max = row_bytes_max
+        if format not in FORMATS:
+            raise PipelineError(f"{self._where} has format {format!r}; give 'text' or 'json'")
+        if type(row_bytes_max) is not int or not 16 <= row_bytes_max <= 1 << 30:
+            raise PipelineError(f"{self._where} has row_bytes_max {row_bytes_max!r}; give 16 to {1 << 30:,}")
+
+    def open(self, partition: int, context: SourceContext) -> PartitionReader:
+        """A reader of the log, which need not exist yet."""
+        invariant(partition == 0, "a source of lines has one partition", partition=partition)
+        log = log_of(context.job_directory, context.name)
+        return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
+
+    def companions(self, name: str, job_directory: Path) -> list[Companion]:
+        """The process that writes the log; it is given the process id of `causal run`, which has the terminal."""
+        _, *arguments = module_command("operators.runtime.ingesting", JOB, name, str(os.getpid()))
+        return [Companion(f"{name}-lines", [PYTHON, *arguments])]
+
+    def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
+        """Write what comes into the log until it ends."""
+        raise NotImplementedError
+
+
+def log_of(job_directory: Path, name: str) -> DirectoryLog:
+    """The ingest log of the source called `name`."""
+    return DirectoryLog(IngestPlace(job_directory, name, 1).directory, 1)

@@ -1,0 +1,128 @@
+"""The lines that come in at the standard input of `causal run`, as a source.
+
+A pipe gives each byte once.  So the process that reads it notes that it is about to take some before it does, and
+removes the note when they are in the log: a successor that finds the note ends the job with a line instead of
+continuing without them.  A file that was redirected is read from where the log ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from pathlib import Path
+
+from causal.errors import PipelineError
+from operators.sources.lines.lines_log import LineSource, LineWriter
+
+READ_BYTES = 1 << 16
+BATCH_BYTES = 1 << 22
+GATHER_S = 0.02
+"""The time for which more lines are waited for, once some are there: a batch costs a few writes that reach the disk."""
+
+
+class StdinSource(LineSource):
+    """A source of the lines of the standard input of `causal run`; it ends where they end.
+
+    Args:
+        format: "text": records are str; "json": what each line holds.
+        row_bytes_max: a longer line is not kept in memory, and is a bad row.
+    """
+
+    place = "standard input"
+
+    def __init__(self, format: str = "text", row_bytes_max: int = 1 << 20) -> None:
+        super().__init__(format, row_bytes_max)
+
+    def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
+        """Write lines into the log until the input ends."""
+        note = job_directory / "ingest" / name / "taking"
+        try:
+            descriptor = os.open(f"/proc/{root_pid}/fd/0", os.O_RDONLY)
+        except OSError as problem:
+            raise PipelineError(f"the standard input of `causal run` cannot be read: {problem.strerror}") from None
+        try:
+            again = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            if again:
+                os.lseek(descriptor, int(writer.note or "0"), os.SEEK_SET)
+            else:
+                _check_note(note, root_pid)
+            self._copy(writer, descriptor, None if again else note, root_pid)
+        finally:
+            os.close(descriptor)
+
+    def _copy(self, writer: LineWriter, descriptor: int, note: Path | None, root_pid: int) -> None:
+        taken = int(writer.note or "0")
+        lines = Lines(self.row_bytes_max, self.format == "json")
+        ended = False
+        while not ended:
+            select.select([descriptor], [], [])
+            if note is not None:
+                note.write_text(str(root_pid))
+            size = 0
+            while size < BATCH_BYTES and not ended:
+                data = os.read(descriptor, READ_BYTES)
+                ended = not data
+                size += len(data)
+                lines.add(data)
+                if not select.select([descriptor], [], [], GATHER_S)[0]:
+                    break
+            taken += size
+            ready = lines.take(ended)
+            if ready:
+                writer.publish(ready, str(taken - lines.bytes_left))
+            if note is not None and not lines.bytes_left:
+                note.unlink(missing_ok=True)
+        writer.end()
+
+
+def _check_note(note: Path, root_pid: int) -> None:
+    try:
+        before = note.read_text()
+    except FileNotFoundError:
+        return
+    note.unlink(missing_ok=True)
+    if before == str(root_pid):
+        raise PipelineError(
+            f"the process that reads standard input was killed between reading some lines and writing them down: up to "
+            f"{BATCH_BYTES:,} bytes are lost; --resume continues with what comes next"
+        )
+
+
+class Lines:
+    """Bytes on their way to whole lines, of which never more than a line's bound is kept.
+
+    Attributes:
+        bytes_left: how many of the bytes added belong to a line that is not complete.
+    """
+
+    def __init__(self, row_bytes_max: int, skips_empty: bool) -> None:
+        self._row_bytes_max = row_bytes_max
+        self._skips_empty = skips_empty
+        self._rest = b""
+        self._ready: list[bytes] = []
+        self.bytes_left = 0
+
+    def add(self, data: bytes) -> None:
+        """Take more bytes."""
+        *whole, rest = data.split(b"\n")
+        for line in whole:
+            self._complete(line)
+        self._keep(rest)
+
+    def take(self, ended: bool) -> list[bytes]:
+        """Return the lines that are complete; all, if no more bytes will come."""
+        if ended and self.bytes_left:
+            self._complete(b"")
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _keep(self, rest: bytes) -> None:
+        self.bytes_left += len(rest)
+        self._rest = (self._rest + rest)[: self._row_bytes_max + 1]
+
+    def _complete(self, line: bytes) -> None:
+        self._keep(line)
+        if not self._skips_empty or self._rest.strip():
+            self._ready.append(self._rest)
+        self._rest, self.bytes_left = b"", 0

@@ -1,0 +1,189 @@
+"""Lines on their way into the ingest log: whole whatever the reads, bounded, and refused before they are taken."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.errors import CorruptData, PipelineError
+from operators.sources import HttpSource, StdinSource
+from operators.sources.lines import http_source
+from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
+from operators.sources.lines.stdin_source import Lines
+from operators.sources.source import SourceContext
+from operators.sources.unreadable import Unreadable
+from tests.properties.test_files import MAX, plain, read_from, rows_of_text, text_bytes
+
+
+@given(text_bytes, st.integers(1, 9), st.integers(1, 30), st.lists(st.integers(0, 50), max_size=5))
+def test_lines_come_out_as_those_of_the_whole_input(
+    tmp_path_factory: Any, content: bytes, size: int, batch: int, resumes: list[int]
+) -> None:
+    """Any division into reads and batches, and any position at which another reader begins."""
+    directory = tmp_path_factory.mktemp("lines")
+    content = b"a" + content  # a byte order mark is one of a file
+    writer = LineWriter(log_of(directory, "s"), 1 << 30)
+    lines = Lines(MAX, skips_empty=False)
+    for begin in range(0, len(content), size):
+        lines.add(content[begin : begin + size])
+        assert len(lines._rest) <= MAX + 1
+        if begin // size % batch == 0 and (ready := lines.take(False)):
+            writer.publish(ready, "")
+    if ready := lines.take(True):
+        writer.publish(ready, "")
+    writer.end()
+    source, context = StdinSource(row_bytes_max=MAX), SourceContext("s", directory, 0)
+    rows = read_from(source.open(0, context), 0)
+    assert plain(rows) == rows_of_text(content)
+    for position in resumes:
+        position %= len(rows) + 1
+        reader = source.open(0, context)
+        assert read_from(reader, position) == rows[position:]
+
+
+def test_a_bad_line_says_which_it_is(tmp_path: Path) -> None:
+    writer = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    writer.publish([b"1", b"{"], "")
+    writer.publish([b"x" * 20], "")
+    writer.end()
+    reader = StdinSource("json", row_bytes_max=16).open(0, SourceContext("s", tmp_path, 0))
+    one, brace, long = read_from(reader, 0)
+    assert one == 1 and type(brace) is Unreadable and type(long) is Unreadable
+    assert brace.where == "standard input:2" and brace.why.startswith("no JSON: ")
+    assert (long.where, long.why) == ("standard input:3", "a line of more than 16 bytes")
+
+
+def test_a_damaged_segment_is_never_believed(tmp_path: Path) -> None:
+    writer = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    writer.publish([b"1"], "")
+    [segment] = (tmp_path / "ingest" / "s" / "segments").iterdir()
+    segment.write_bytes(b"2\n")
+    with pytest.raises(CorruptData, match="does not match its digest"):
+        StdinSource().open(0, SourceContext("s", tmp_path, 0)).read(0, 1)
+
+
+def test_a_pipe_of_which_something_may_be_lost_ends_the_job_with_a_line(tmp_path: Path) -> None:
+    writer = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    (tmp_path / "ingest" / "s" / "taking").write_text(str(os.getpid()))
+    reading, writing = os.pipe()
+    standard_input = os.dup(0)
+    try:
+        os.dup2(reading, 0)
+        with pytest.raises(PipelineError, match="was killed between reading some lines and writing them down"):
+            StdinSource().ingest(writer, "s", tmp_path, os.getpid())
+        os.write(writing, b"a\nb")
+        os.close(writing)
+        StdinSource().ingest(writer, "s", tmp_path, os.getpid())  # `--resume`: what comes next
+    finally:
+        os.dup2(standard_input, 0)
+        os.close(standard_input)
+        os.close(reading)
+    assert read_from(StdinSource().open(0, SourceContext("s", tmp_path, 0)), 0) == ["a", "b"]
+
+
+class Site:
+    """A listener in this process."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.source = HttpSource("127.0.0.1:1", **options)
+        self.directory = directory
+        self.writer = LineWriter(log_of(directory, "s"), 1 << 30)
+        self.listener = http_source._Listener(self.source, self.writer, ("127.0.0.1", 0))
+
+        class Handler(http_source._Handler):
+            """Handles requests of this site."""
+
+            owner = self.listener
+
+        self.server = http_source._Server(("127.0.0.1", 0), Handler, self.source.requests_max)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._write, daemon=True).start()
+
+    def _write(self) -> None:
+        while True:
+            self.listener._write_next()
+
+    def ask(self, body: bytes | None, method: str = "POST", path: str = "/", **headers: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=30)
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        try:
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def rows(self) -> list[Any]:
+        return read_from(self.source.open(0, SourceContext("s", self.directory, 0)), 0)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path, body_bytes_max=100, token="secret", path="/in")
+    bearer = {"Authorization": "Bearer secret"}
+    try:
+        assert site.ask(b"1", path="/other", **bearer)[0] == 404
+        assert site.ask(b"1", path="/in")[0] == 401
+        assert site.ask(b"1", path="/in", Authorization="Bearer secres")[0] == 401
+        assert site.ask(b"1" * 101, path="/in", **bearer)[0] == 413
+        assert site.ask(None, path="/in", Transfer_Encoding="chunked", **bearer)[0] == 411
+        assert site.ask(b"1", "PUT", path="/in", **bearer)[0] == 501
+        status, body = site.ask(b'1\n{"a":\n3', path="/in", **bearer)
+        assert status == 400 and b"line:2: no JSON" in body
+        assert site.ask(b"\xff", path="/in", **bearer)[0] == 400
+        assert site.rows() == []
+        assert site.ask(b'{"a": 1}\n\n[2]\r\n', path="/in", **bearer) == (200, b'{"rows": 2}\n')
+        assert site.rows() == [{"a": 1}, [2]]
+    finally:
+        site.close()
+
+
+def test_more_lines_than_the_rate_are_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path, rows_per_s=0.001)
+    try:
+        site.listener._credit = 1.0
+        assert [site.ask(b"1\n2\n3")[0] for _ in range(2)] == [200, 429]
+        assert site.rows() == [1, 2, 3]
+    finally:
+        site.close()
+
+
+def test_more_requests_than_there_is_room_for_are_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path, requests_max=1)
+    silent = http.client.HTTPConnection("127.0.0.1", site.server.server_port, timeout=30)
+    try:
+        silent.putrequest("POST", "/")
+        silent.putheader("Content-Length", "1")
+        silent.endheaders()
+        assert site.ask(b"1")[0] == 429
+        silent.send(b"1")
+        assert silent.getresponse().status == 200
+    finally:
+        silent.close()
+        site.close()
+
+
+def test_wrong_options_are_one_line() -> None:
+    cases: list[tuple[type[LineSource], dict[str, Any], str]] = [
+        (StdinSource, {"format": "csv"}, "format 'csv'"),
+        (StdinSource, {"row_bytes_max": 0}, "row_bytes_max 0"),
+        (HttpSource, {}, "listen=.* and not both"),
+        (HttpSource, {"listen": "a:1", "poll": "http://b"}, "and not both"),
+        (HttpSource, {"listen": "8080"}, "give HOST:PORT"),
+        (HttpSource, {"listen": "0.0.0.0:8080"}, "give a token"),
+        (HttpSource, {"poll": "file:///etc/passwd"}, "begins with http"),
+        (HttpSource, {"poll": "http://a", "every_s": 0}, "every_s 0"),
+        (HttpSource, {"listen": "127.0.0.1:1", "requests_max": 0}, "requests_max 0"),
+    ]
+    for kind, options, why in cases:
+        with pytest.raises(PipelineError, match=rf"test_lines\.py:\d+: {kind.__name__}.*{why}"):
+            kind(**options)
