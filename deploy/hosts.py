@@ -131,12 +131,10 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
             )
         if host and config.hosts and host not in names:
             raise PipelineError(f"{task} is placed on {host}, which {config.hosts} does not have")
-    for what, wanted in (
-        ("--guarantee epoch", config.guarantee == "epoch"),
-        ("--verify-replay", config.verify_replay),
-    ):
-        if wanted:
-            raise PipelineError(f"{what} keeps or reads files of one machine; it cannot be used with --listen yet")
+    if config.guarantee == "epoch":
+        raise PipelineError(
+            "--guarantee epoch stages rows in files of one machine; it cannot be used with --listen yet"
+        )
     _check_port(config.listen)
 
 

@@ -3,10 +3,14 @@
 For `causal run --verify-replay`.  Each time a fork of the standby performs it, in which no operator has run before:
 what the task keeps in attributes, globals and closures is not there, as it would not be in a recovery.  What differs,
 or cannot be repeated, is nondeterminism that no recovery has met yet (D7).
+
+On several hosts snapshots and recordings are in the shared store.  They are brought into a directory of this process
+before the fork, as the store's client has threads, and removed when no check needs them any more.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,15 +43,27 @@ class Rehearsals:
     """The checks of one standby.
 
     State: `checked` epochs were the same a second time; `problem` says what was not, and stays.
+
+    Args:
+        fetch: brings a file from the shared store, in a job of several hosts.
     """
 
-    def __init__(self, plan: Plan, config: JobConfig, job_directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        config: JobConfig,
+        job_directory: Path,
+        say: Callable[[str], None],
+        fetch: Callable[[str], bytes] | None = None,
+    ) -> None:
         self.checked = 0
         self.problem = ""
         self._plan = plan
         self._config = config
-        self._directory = job_directory
+        self._directory = job_directory if fetch is None else job_directory / "spill" / f"checks-{os.getpid()}"
         self._say = say
+        self._fetch = fetch
+        self._fetched: set[str] = set()
 
     def follow(self, image: Image, files: Sequence[SnapshotFile]) -> None:
         """Perform what lies between `image` and `files`, with which it will be loaded, if that is the next epoch.
@@ -56,15 +72,19 @@ class Rehearsals:
         """
         if not files or self.problem:
             return
-        reached = Cut.unpack(read_parts(self._directory / files[-1][0], files[-1][2])[0])
-        if image.cut.epoch != reached.epoch - 1:
-            return
         name = self._plan.topology.tasks[image.task].name
+        recording = files[-1][0].removesuffix(SNAPSHOT_SUFFIX) + RECORDING_SUFFIX
+        wanted = [path for path, _, _ in (*image.files, *files)]
         try:
-            recorded = read_recording(read_parts(self._recording(files[-1][0])))
+            self._bring(wanted)
+            reached = Cut.unpack(read_parts(self._directory / files[-1][0], files[-1][2])[0])
+            if image.cut.epoch != reached.epoch - 1:
+                return
+            self._bring([*wanted, recording])
+            recorded = read_recording(read_parts(self._directory / recording))
             if recorded.unfit:
                 raise CorruptData(recorded.unfit)
-        except CorruptData as problem:
+        except (CorruptData, Unavailable) as problem:
             self._say(f"{name}, epoch {image.cut.epoch} is not checked: {problem}")
             return
         try:
@@ -78,6 +98,27 @@ class Rehearsals:
             self.problem = difference.decode()
         else:
             self.checked += 1
+
+    def _bring(self, paths: Sequence[str]) -> None:
+        """Brings these files from the shared store, and removes those that were brought for an earlier check alone.
+
+        Raises:
+            CorruptData: one is not in the store.
+            Unavailable: the process ends, or the directory cannot be written.
+        """
+        if self._fetch is None:
+            return
+        try:
+            for path in sorted(self._fetched.difference(paths)):
+                (self._directory / path).unlink(missing_ok=True)
+                self._fetched.remove(path)
+            for path in dict.fromkeys(paths):
+                if path not in self._fetched:
+                    (self._directory / path).parent.mkdir(parents=True, exist_ok=True)
+                    (self._directory / path).write_bytes(self._fetch(path))
+                    self._fetched.add(path)
+        except OSError as problem:
+            raise Unavailable(f"{self._directory}: cannot be written: {problem.strerror}") from None
 
     def _rehearsed(
         self, name: str, image: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
@@ -141,9 +182,6 @@ class Rehearsals:
         again = self._plan.chain(task)
         again.restore(_whole(chain))
         return [_ordered(part) for part in _whole(again)]
-
-    def _recording(self, snapshot: str) -> Path:
-        return self._directory / (snapshot.removesuffix(SNAPSHOT_SUFFIX) + RECORDING_SUFFIX)
 
 
 def _explained(problem: ReplayDivergence | OperatorFailed, places: list[Place]) -> str:

@@ -172,7 +172,9 @@ class Worker:
         self.following: Image | None = None
         self.loading: _Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)
-        self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say)
+        self.stopping = False
+        self.fetch = partial(fetch_from, self.depot, lambda: not self.stopping, say) if self.depot is not None else None
+        self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say, self.fetch)
         self.disk: Disk | None = None
         self.asking = RequestPool({})
         self.retained = NO_KNOWLEDGE
@@ -181,11 +183,9 @@ class Worker:
         self.wanted_epoch = 0
         """The checkpoint that the last look at the bounds wanted."""
         self.root_missing = 0
-        self.stopping = False
 
     def _image(self, task: int) -> Image:
-        fetch = None if self.depot is None else partial(fetch_from, self.depot, lambda: not self.stopping, say)
-        return Image(self.plan, task, self.directory, fetch)
+        return Image(self.plan, task, self.directory, self.fetch)
 
     @property
     def label(self) -> str:

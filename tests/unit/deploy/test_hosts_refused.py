@@ -32,8 +32,7 @@ KEYS = ["--key", "keys/supervisor.key", "--hosts", "keys/hosts.toml"]
 SEVERAL = ["run", "p.py", *LISTEN, *STORE, *KEYS]
 
 WRONG = {
-    "--guarantee epoch keeps or reads files of one machine": [*SEVERAL, "--guarantee", "epoch"],
-    "--verify-replay keeps or reads files of one machine": [*SEVERAL, "--verify-replay"],
+    "--guarantee epoch stages rows in files of one machine": [*SEVERAL, "--guarantee", "epoch"],
     "--rollback returns to an earlier version of a job; give --resume": [*SEVERAL, "--rollback"],
     "--listen needs --store URL": ["run", "p.py", *LISTEN],
     "--hosts is for a job of several hosts": ["run", "p.py", *STORE, "--hosts", "keys/hosts.toml"],
