@@ -15,7 +15,7 @@ There is no lock.  What makes it exact when drivers, tasks and readers die, slee
   it learns of that when it creates the same manifest: it begins again behind it.  A batch that a driver finds
   published was published before it began, by its own token, or it is fenced.
 * *Only what is decided is removed.*  A segment of a batch without a manifest may still be published by a process that
-  sleeps, so it stays until there is one that does not name it.
+  sleeps, so it stays until there is one that does not name it, or until the batch is released.
 * *What comes back is below the marks.*  A name that is gone can be created again by a process that slept, but only
   batches below the lowest mark are ever removed, and no reader begins there.
 * *Marks only grow*, and are right from any process: a checkpoint that is complete covers what they release.
@@ -48,9 +48,8 @@ from operators.sources.ingest_contract import (
 
 TRIES_MAX = 100
 """The tries for what others may change meanwhile: the next token, the lowest manifest."""
-COLLECT_EVERY = 64
-"""The batches after which segments that nothing names are looked for; there are few, of tasks that were repeated."""
 _NUMBER = re.compile(r"(\d{10})")
+_SEGMENT = re.compile(r"\d{10}-\d{5}-")
 _MARK = re.compile(r"(\d{5})-(\d{10})-(\d{10})")
 _BACKLOG = re.compile(r"(\d{10})-([01])")
 
@@ -127,7 +126,6 @@ class StoredLog:
         for _ in range(TRIES_MAX):
             token = self._token() + 1
             if self._objects.create(f"{self._folder}/tokens/{token:010d}", b""):
-                self._collect()
                 return token
         raise Unavailable(f"{self.where}: other drivers take over all the time")
 
@@ -177,8 +175,6 @@ class StoredLog:
             before = self._before(batch)
             manifest = Manifest(query, batch, token, offsets, monotonic_ns(), before, ordered, checkpoint)
             if self._objects.create(self._manifest_name(batch), manifest.packed()):
-                if batch % COLLECT_EVERY == 0:
-                    self._collect()
                 return True
             earlier = self.manifest(batch)
         self._check_same(earlier, batch, token, query, offsets)
@@ -245,21 +241,6 @@ class StoredLog:
             there = self.manifest(batch)
             if there is None or not there.ended:
                 raise Fenced(f"{self.where}: another driver has published batch {batch}, which this one never saw")
-
-    def _collect(self) -> None:
-        """Remove the segments that are of a batch that is decided, and that its manifest does not name."""
-        by_batch: dict[int, list[str]] = {}
-        for name in self._listed("segments"):
-            if _NUMBER.match(name):
-                by_batch.setdefault(batch_of(name), []).append(name)
-        floor, last = self._floor(), max(self.batches(), default=-1)
-        for batch, files in sorted(by_batch.items()):
-            if batch > last:
-                break
-            manifest = None if batch < floor else self.manifest(batch)
-            if manifest is not None or batch < floor:
-                named = {segment.file for segment in manifest.segments} if manifest is not None else set()
-                self._remove_segments([file for file in files if file not in named])
 
     # -- room --------------------------------------------------------------------------------------------------
 
@@ -385,14 +366,12 @@ class StoredLog:
             and int(match[3]) <= done
         ]
         self._objects.remove([f"{self._folder}/low-water/{name}" for name in lower])
-        floor, batches = self._floor(), self.batches()
-        for number in batches[:-1]:
-            if number >= floor:
-                break
-            manifest = self.manifest(number)
-            if manifest is not None:
-                self._remove_segments([segment.file for segment in manifest.segments])
-            self._objects.remove([self._manifest_name(number)])
+        batches = self.batches()
+        floor = min(self._floor(), batches[-1] if batches else 0)
+        if batches and batches[0] < floor:  # also what attempts have left there that did not count
+            segments = [name for name in self._listed("segments") if _SEGMENT.match(name) and batch_of(name) < floor]
+            self._remove_segments(segments)
+            self._objects.remove([self._manifest_name(number) for number in batches if number < floor])
 
     def _floor(self) -> int:
         return min(batch for batch, _ in self._marks())

@@ -35,11 +35,16 @@ def main() -> None:
     if digest:
         job, store = Path(os.environ[JOB]), os.environ.get(STORE, "")
         local = not store or path_of(job, digest).exists()
-        install(ArchiveFinder(Archive.load(job, digest) if local else _fetched(store, digest)))
+        install(ArchiveFinder(Archive.load(job, digest) if local else fetched(store, digest)))
     manager()
 
 
-def _fetched(store: str, digest: str) -> Archive:
+def fetched(store: str, digest: str) -> Archive:
+    """The archive of that digest, as another process has read it from the store.
+
+    Raises:
+        CorruptData: it cannot be read, or is damaged.
+    """
     command = module_command(__spec__.name, store, os.environ[PLACE], digest)
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=FETCH_S)
     if done.returncode:

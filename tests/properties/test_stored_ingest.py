@@ -245,7 +245,6 @@ def test_little_is_left_when_everything_was_read() -> None:
             while reader.read(position, 1) is None:
                 continue
             reader.completed(position)
-        log._collect()
         manifests = log.batches()
         assert len(manifests) <= 2
         named = {s.file for batch in manifests if (m := log.manifest(batch)) is not None for s in m.segments}
@@ -256,11 +255,14 @@ def test_little_is_left_when_everything_was_read() -> None:
 def _sweeping_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that takes over removes every segment that no manifest names."""
 
-    def collect(self: StoredLog) -> None:
+    take_over = StoredLog.take_over
+
+    def sweeping(self: StoredLog) -> int:
         named = {s.file for batch in self.batches() if (m := self.manifest(batch)) is not None for s in m.segments}
         self._remove_segments([name for name in self._listed("segments") if name not in named])
+        return take_over(self)
 
-    monkeypatch.setattr(StoredLog, "_collect", collect)
+    monkeypatch.setattr(StoredLog, "take_over", sweeping)
 
 
 def _discarding_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,10 +298,33 @@ def _forgetting_other_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StoredLog, "_floor", floor)
 
 
-@pytest.mark.parametrize(
-    "sabotage",
-    [_sweeping_all, _discarding_what_is_open, _believing_any_manifest, _beginning_anywhere, _forgetting_other_channels],
+def _reading_what_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader begins with the lowest manifest that there is."""
+
+    def first(self: StoredLog) -> Any:
+        batches = self.batches()
+        return self.manifest(batches[0]) if batches else None
+
+    monkeypatch.setattr(StoredLog, "first", first)
+
+
+def _passing_over_what_was_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader whose next batch was released continues its index with the lowest."""
+    monkeypatch.setattr(IngestReader, "_forget", lambda self: None)
+
+
+SABOTAGES = (
+    _sweeping_all,
+    _discarding_what_is_open,
+    _believing_any_manifest,
+    _beginning_anywhere,
+    _forgetting_other_channels,
+    _reading_what_comes_back,
+    _passing_over_what_was_released,
 )
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES)
 def test_the_property_finds_a_log_without_one_of_its_rules(
     sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from causal.errors import PipelineError
+from causal.errors import CorruptData, PipelineError
+from causal.shell.depot import Depot
 from causal.shell.interpreter import on_this_host
-from operators.sources import spark_source
+from operators.frozen.archive import Archive, Module
+from operators.sources import spark_daemon, spark_source
 from operators.sources.source import SourceContext
 from operators.sources.spark_source import SparkSource
 
@@ -59,6 +61,21 @@ def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any], 
 def test_something_else_than_a_function_is_refused() -> None:
     with pytest.raises(PipelineError, match="takes a function read"):
         SparkSource("/data")  # type: ignore[arg-type]
+
+
+def test_an_executor_without_the_job_has_its_modules_from_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
+    archive = Archive(
+        (Module("", "/home/me/job.py", False, b"import plus"), Module("plus", "/p.py", False, b"ONE = 1"))
+    )
+    url = f"file://{tmp_path}/store"
+    Depot(url, "job/run").create(f"code/{archive.digest}.zip", archive.packed())
+    monkeypatch.setenv(spark_daemon.PLACE, "job/run")
+    assert spark_daemon.fetched(url, archive.digest).modules == archive.modules
+    with pytest.raises(CorruptData, match="the code of the run cannot be read"):
+        spark_daemon.fetched(url, "0" * 32)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
