@@ -35,6 +35,11 @@ def not_running(job: Path) -> str:
     return f"the job in {job} is not running; resume it with: {resume_command(job)}"
 
 
+def candidate_shown(candidate: Mapping[str, Any]) -> str:
+    """A candidate in a view, as messages name it."""
+    return f"{candidate['name'] or 'a supervisor'} at {candidate['listen']}"
+
+
 def led_by(leader: Mapping[str, Any]) -> str:
     """The leader in a view, as messages name it."""
     return f"{leader['name'] or 'the supervisor'} at {leader['listen']} (term {leader['term']})"

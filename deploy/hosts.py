@@ -16,7 +16,7 @@ from causal.errors import PipelineError, Unavailable
 from causal.shell.curve import new_key
 from causal.shell.depot import Depot
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
-from deploy.hints import check_led_here, not_running
+from deploy.hints import candidate_shown, check_led_here, led_by, not_running
 from deploy.jobdirectory import ROOT, find_job, running
 from deploy.spark import options
 from deploy.status import latest
@@ -169,7 +169,14 @@ def _hosts(arguments: argparse.Namespace) -> int:
     if view is None:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
     if arguments.json:
-        print(json.dumps({"hosts": view["hosts"], "losses": view["host_losses"], "alive": running(job)}, indent=1))
+        answer = {
+            "hosts": view["hosts"],
+            "losses": view["host_losses"],
+            "alive": running(job),
+            "leader": view.get("leader"),
+            "candidates": view.get("candidates", []),
+        }
+        print(json.dumps(answer, indent=1))
         return 0
     if not JobConfig.load(job).listen:
         print(f"{view['job']} is on this machine alone; give `causal run` --listen for several hosts")
@@ -193,6 +200,10 @@ def shown(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'':<{width}}  tasks: {tasks}; standbys of: {standbys}; {host['slots']} slots"
     if not view["hosts"]:
         yield "no host has joined yet"
+    if view.get("leader"):
+        yield f"led by {led_by(view['leader'])}"
+    for each in view.get("candidates", []):
+        yield f"candidate: {candidate_shown(each)}, heard {each['heard_ms'] / 1000:.0f} s ago"
     for loss in view["host_losses"][-5:]:
         live = (
             "not all live again" if loss["recovered_ms"] is None else f"live again after {loss['recovered_ms']:.0f} ms"

@@ -15,7 +15,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.task.activity import sentence
-from deploy.hints import led_by, resume_command
+from deploy.hints import candidate_shown, led_by, resume_command
 from deploy.jobdirectory import find_job, running
 from deploy.report import report, summary
 from deploy.versions import changed_since, listed
@@ -85,6 +85,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
     leader = view.get("leader")
     if leader is not None and present:
         yield f"led by {led_by(leader)}{'' if leader['here'] else '; what follows is as of its journal'}"
+    if present and view.get("candidates"):
+        yield f"candidates: {', '.join(map(candidate_shown, view['candidates']))}"
     checkpoint = view["checkpoint"]
     counted = f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}"
     yield f"{_counted(tasks)}; {counted}" if present else counted

@@ -32,9 +32,10 @@ from causal.task.activity import PULSE_SUFFIX
 from standby import orders
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
+from standby.candidate_watch import CandidateWatch
 from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
 from standby.decisions import Decisions
-from standby.election import STATUS_NEWER, Election, JobClock, Led, begun, has_successor, leader_shown, write_status
+from standby.election import STATUS_NEWER, Election, JobClock, Led, begun, leader_shown, write_status
 from standby.gate import Gate, rosters_of
 from standby.host.parentage import die_with_parent
 from standby.host_logs import HostLogs
@@ -111,6 +112,9 @@ class Daemon:
         self._socket = self._context.socket(zmq.ROUTER)
         self._open_socket((job / "runtime").read_text().strip())
         self._gate = self._opened_gate(led) if led is not None else None
+        self._candidates = CandidateWatch(led.depot, led.identity.holder) if led is not None else None
+        if self._candidates is not None:
+            self._candidates.start()
         self._sweeper: StoreSweeper | None = None
         if self._config.store:
             self._sweeper = StoreSweeper(Depot(self._config.store, self._config.place_in_store))
@@ -191,7 +195,7 @@ class Daemon:
         led = self._led
         if self._ended or led is None or not isinstance(self._journal, StoreJournal):
             return False
-        closing = RESIGNED if led.identity.successor or has_successor(led, self._wake) else STOPPED
+        closing = RESIGNED if led.identity.successor or self._has_successor() else STOPPED
         if not self._journal.leave(closing):
             _log.warning("the store does not answer: candidates take over in a while, and do not know why")
         _log.info("%s as the leader of term %d", closing, led.term.number)
@@ -199,6 +203,13 @@ class Daemon:
             self._led_here = False
             self._write_status()
         return closing == RESIGNED
+
+    def _has_successor(self) -> bool:
+        """Whether another supervisor is to take over where this one ends by a signal: Ctrl-C ends the job itself."""
+        if self._candidates is None or signal.SIGINT in self._wake.recv(4096):
+            return False
+        self._candidates.look()
+        return bool(self._candidates.shown())
 
     def _dismiss(self, gate: Gate) -> None:
         """Ends every host, and waits a moment until each has confirmed it: no later order would reach it."""
@@ -246,6 +257,8 @@ class Daemon:
         self._socket.close()
         if self._gate is not None:
             self._gate.close()
+        if self._candidates is not None:
+            self._candidates.close()
         self._context.term()  # bounded by the socket's linger
         self._journal.close()
 
@@ -356,6 +369,7 @@ class Daemon:
         content = {**self._supervision.view(), "supervisor_pid": os.getpid(), "dropped_messages": self._inbox.dropped}
         if self._led is not None:
             content["leader"] = leader_shown(self._led.term, self._led_here)
+            content["candidates"] = self._candidates.shown() if self._candidates is not None else []
             if self._journal.problem:
                 content["decisions_wait"] = self._journal.problem
         if self._sweeper is not None and self._sweeper.problem:

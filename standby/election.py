@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import select
-import signal
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from standby.journal import FILE as JOURNAL
 from standby.journal import journaled, lock_of
 from standby.leadership.campaign import campaign
 from standby.leadership.candidacy import Candidacy
+from standby.leadership.candidates import RENEW_NS, Candidate, Presence
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Sighting, read_back
-from standby.leadership.terms import CANDIDATES, Term
+from standby.leadership.terms import Term
 from standby.store_journal import perform
 from standby.supervision import events
 from standby.supervision.effects import Record
@@ -85,16 +86,6 @@ class Identity:
             return cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as problem:
             raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
-
-
-def has_successor(led: Led, wake: socket.socket) -> bool:
-    """Whether another supervisor is to take over where this one ends by that signal: on Ctrl-C the job itself ends."""
-    if signal.SIGINT in wake.recv(4096):
-        return False
-    try:
-        return any(name.rpartition("/")[2] != led.identity.holder for name in led.depot.names(CANDIDATES))
-    except Unavailable:
-        return False
 
 
 def begun(directory: Path) -> None:
@@ -157,28 +148,34 @@ class Election:
         self._depot = Depot(config.store, config.place_in_store)
         self._candidacy = Candidacy(self._identity.holder, not self._identity.successor, seen)
         self._followed: int | None = None
+        listens = Candidate(_name_of(config), config.listen)
+        self._presence = Presence(self._identity.holder, listens)
+        self._present_ns: int | None = None
+        """The time at which it last showed in the store that it waits; None before it has."""
         self._term: Term | None = None
         self.newer = False
         """Whether it ends because the job was stopped, and another run of it has begun."""
 
     def run(self) -> Led | None:
         """Returns the term once it is won; None when the job has ended or this process is to."""
-        mark = f"{CANDIDATES}/{self._identity.holder}"
         try:
             ledger = perform(campaign(self._candidacy, self._described, self._report), self._depot, self._pause)
         except _Left:
-            self._depot.remove([mark])
-            return None
-        if ledger is None:
-            self._conclude()
-            self._depot.remove([mark])
-            return None
-        return self._led(ledger)
+            ledger = None
+        else:
+            if ledger is None:
+                self._conclude()
+        if self._present_ns is not None:
+            with suppress(Unavailable):  # the leader removes it when it is old
+                perform(self._presence.withdraw(), self._depot)
+        return None if ledger is None else self._led(ledger)
 
     def _pause(self, span_ns: int) -> int:
         """Waits, shows what is followed meanwhile, and returns the time."""
         if span_ns:
             self._follow()
+            if self._followed is not None:
+                self._show_presence()
             self.newer = self._candidacy.stopped and self._identity.successor and self._has_newer()
         if self.newer:
             raise _Left
@@ -190,8 +187,7 @@ class Election:
         return Depot(self._own.store, self._own.name).folders()[-1:] > [self._own.run]
 
     def _described(self, number: int, seen: Sighting | None) -> Term:
-        name = load_key(Path(self._own.key)).name if self._own.key else ""
-        self._term = Term(number, self._identity.holder, name, self._own.listen, *self._described_here())
+        self._term = Term(number, self._identity.holder, _name_of(self._own), self._own.listen, *self._described_here())
         return self._term
 
     def _described_here(self) -> tuple[str, str]:
@@ -237,7 +233,7 @@ class Election:
             restore(self._job, self._own, seen.term.job, seen.term.graph)
             inherited = perform(read_back(seen.term.number, seen.place), self._depot) if seen.place >= 0 else None
             self._show(inherited.records if inherited is not None else (), seen.term)
-            self._depot.create(f"{CANDIDATES}/{self._identity.holder}", self._own.listen.encode())
+            self._show_presence()
         except Fenced:
             return  # a newer entry has all of these: the next look finds it
         if self._followed is None:
@@ -245,6 +241,13 @@ class Election:
         else:
             _log.info("%s leads %s now", seen.term.leader, self._own.name)
         self._followed = seen.term.number
+
+    def _show_presence(self) -> None:
+        """Shows in the store that it waits, where that is not shown or old."""
+        now_ns = time.monotonic_ns()
+        if self._present_ns is None or now_ns - self._present_ns >= RENEW_NS:
+            perform(self._presence.renew(), self._depot)
+            self._present_ns = now_ns
 
     def _conclude(self) -> None:
         """Shows the end of a job that another supervisor has led to it."""
@@ -259,6 +262,11 @@ class Election:
         supervision = Supervision(JobConfig.load(self._job), Blueprint.load(self._job))
         supervision.handle(events.Restored(records), max(1, time.monotonic_ns()))
         write_status(self._job, {**supervision.view(), "leader": leader_shown(term, here=False)})
+
+
+def _name_of(config: JobConfig) -> str:
+    """The name of this supervisor's key; empty without keys."""
+    return load_key(Path(config.key)).name if config.key else ""
 
 
 def settings_of(text: str) -> JobConfig:

@@ -62,9 +62,9 @@ def arguments_of(site: Site | ClusterJob, elements: int = COUNT, /, **config: ob
     return [*(part for name, value in values.items() for part in ("--set", f"{name}={value}")), "--config", str(file)]
 
 
-def began(site: Site, host_timeout_ms: int = 15_000, count: int = COUNT) -> None:
+def began(site: Site, host_timeout_ms: int = 15_000, count: int = COUNT, **config: object) -> None:
     """Starts a job whose sources are held; without a cut no host is silent for so long, however busy the machine is."""
-    site.run(PIPELINE, *arguments_of(site, count, host_timeout_ms=host_timeout_ms))
+    site.run(PIPELINE, *arguments_of(site, count, host_timeout_ms=host_timeout_ms, **config))
     for name in site.names:
         site.join(name)
     site.await_running(500)
@@ -84,7 +84,7 @@ def other_host(site: Site) -> tuple[str, list[str]]:
 
 
 def incarnations(site: Site) -> dict[str, int]:
-    return {task["task"]: task["incarnation"] for task in (site.view() or {})["tasks"]}
+    return {task["task"]: task["incarnation"] for task in (site.view() or {}).get("tasks", ())}
 
 
 def rows_out(site: Site) -> int:

@@ -187,13 +187,18 @@ class Site:
                 continue
         return below
 
-    def ask_to_end(self, name: str) -> None:
-        """SIGTERM to the root process of a host, as systemd and Kubernetes send it."""
-        os.kill(self._children(self._processes[name].pid)[1], signal.SIGTERM)  # below `unshare`, which ignores it
+    def ask_to_end(self, name: str, ctrl_c: bool = False) -> None:
+        """A signal to the root process of a host: SIGTERM as systemd and Kubernetes send it, or Ctrl-C."""
+        number = signal.SIGINT if ctrl_c else signal.SIGTERM
+        os.kill(self._children(self._processes[name].pid)[1], number)  # below `unshare`, which ignores it
 
     def await_end(self, within_s: float = WAIT_S) -> int:
         """Waits for `causal run`, or the command of another leader; returns its exit status."""
         return self._processes[self.leader].wait(within_s)
+
+    def end_of(self, name: str) -> int:
+        """Waits for the root process of a host, which may have much to do before; returns its exit status."""
+        return self._processes[name].wait(WAIT_S)
 
     def status_of(self, name: str) -> int:
         """Waits for a host's `causal agent` and returns its exit status."""

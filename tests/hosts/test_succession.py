@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from tests.faults.job import wait_for
-from tests.hosts.counted import SILENCE_MS, MakeSite, began, check_rows, ended, incarnations, other_host, rows_out
+from tests.hosts.counted import (
+    PIPELINE,
+    SILENCE_MS,
+    MakeSite,
+    arguments_of,
+    began,
+    check_rows,
+    ended,
+    incarnations,
+    other_host,
+    rows_out,
+)
 from tests.hosts.site import SUPERVISOR, Site
 from tests.servers.process import NoServer
 from tests.servers.s3 import BUCKET, s3_server
@@ -33,6 +47,18 @@ def candidate(site: Site, name: str) -> None:
     wait_for(f"{name} is a candidate", lambda: "a candidate:" in site.log_of(name, "supervisor"))
 
 
+@contextmanager
+def in_store(site: Site) -> Iterator[None]:
+    """Has the job keep what hosts share in an S3 server on a machine of its own, which a supervisor can be cut from."""
+    try:
+        server = s3_server(site.network.address("store"), S3_PORT, lambda argv: site.network.command("store", argv))
+        with server as s3:
+            site.store, site.environment = f"s3://{BUCKET}/here", {**site.environment, **s3.environment}
+            yield
+    except NoServer as problem:
+        pytest.skip(str(problem))
+
+
 def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a_host(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND)
     began(here)
@@ -55,26 +81,21 @@ def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a
 
 def test_a_supervisor_that_was_cut_off_ends_when_it_learns_of_its_successor(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND, "store")
-    try:
-        server = s3_server(here.network.address("store"), S3_PORT, lambda argv: here.network.command("store", argv))
-        with server as s3:
-            here.store, here.environment = f"s3://{BUCKET}/here", {**here.environment, **s3.environment}
-            began(here, SILENCE_MS, OUTLASTING)
-            candidate(here, SECOND)
-            here.network.cut(SUPERVISOR)
-            wait_for("the candidate leads", lambda: leads(here, SECOND))
-            lost, moved = other_host(here)
-            here.kill_host(lost)
-            wait_for("the host is replaced", lambda: all(incarnations(here)[task] >= 2 for task in moved))
-            here.network.heal(SUPERVISOR)
-            wait_for("the zombie ends", lambda: "term 1 is over: term 2 leads" in here.log_of(SUPERVISOR, "supervisor"))
-            wait_for("it follows", lambda: f"followed: led by {SECOND}" in here.log(SUPERVISOR))
-            ended(here, OUTLASTING)
-            here.leader = SUPERVISOR
-            assert here.await_end() == 0, here.log(SUPERVISOR)
-            assert here.report()["records_out"] == 2 * OUTLASTING
-    except NoServer as problem:
-        pytest.skip(str(problem))
+    with in_store(here):
+        began(here, SILENCE_MS, OUTLASTING)
+        candidate(here, SECOND)
+        here.network.cut(SUPERVISOR)
+        wait_for("the candidate leads", lambda: leads(here, SECOND))
+        lost, moved = other_host(here)
+        here.kill_host(lost)
+        wait_for("the host is replaced", lambda: all(incarnations(here)[task] >= 2 for task in moved))
+        here.network.heal(SUPERVISOR)
+        wait_for("the zombie ends", lambda: "term 1 is over: term 2 leads" in here.log_of(SUPERVISOR, "supervisor"))
+        wait_for("it follows", lambda: f"followed: led by {SECOND}" in here.log(SUPERVISOR))
+        ended(here, OUTLASTING)
+        here.leader = SUPERVISOR
+        assert here.await_end() == 0, here.log(SUPERVISOR)
+        assert here.report()["records_out"] == 2 * OUTLASTING
 
 
 def test_two_candidates_are_no_two_leaders(site: MakeSite) -> None:
@@ -111,3 +132,73 @@ def test_causal_run_may_end_and_come_back_while_the_job_lives_on(site: MakeSite)
     assert here.await_end() == 0, here.log(SUPERVISOR)
     check_rows(here)
     assert incarnations(here) == {**before, "count/0": 2}
+
+
+def test_a_job_that_no_supervisor_leads_is_resumed_where_it_stood(site: MakeSite) -> None:
+    here = site(["a", "b"])
+    began(here)
+    before = incarnations(here)
+    here.kill_host(SUPERVISOR)
+    rows = rows_out(here)
+    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 500)
+    here.run_again()
+    wait_for("it leads again", lambda: leads(here, SUPERVISOR))
+    after = {task: incarnation + 1 for task, incarnation in before.items()}
+    wait_for("every task began again from its checkpoint", lambda: incarnations(here) == after)
+    here.await_running()
+    ended(here)
+    assert [here.status_of(name) for name in here.names] == [0, 0]
+
+
+def test_ctrl_c_ends_the_job_although_a_candidate_waits_and_a_resumption_continues_it(site: MakeSite) -> None:
+    here = site(["a", "b"], SECOND)
+    began(here)
+    candidate(here, SECOND)
+    here.ask_to_end(SUPERVISOR, ctrl_c=True)
+    assert here.await_end() == 130, here.log(SUPERVISOR)
+    assert "resume it with: causal run" in here.log(SUPERVISOR)
+    for name in here.names:
+        wait_for("its host waits", lambda name=name: "waiting for it to be resumed" in here.log(name))  # type: ignore[misc]
+    here.run_again()
+    wait_for("it leads again", lambda: leads(here, SUPERVISOR))
+    here.await_running()
+    ended(here)
+    assert [here.status_of(name) for name in (*here.names, SECOND)] == [0, 0, 0]
+    assert "leads job counts (term" not in here.log(SECOND), "a stopped job is left alone"
+
+
+def test_a_new_run_of_a_job_that_is_led_elsewhere_is_refused_and_follows_with_resume(site: MakeSite) -> None:
+    here = site(["a", "b"], SECOND)
+    began(here)
+    candidate(here, SECOND)
+    before = incarnations(here)
+    here.kill_host(SUPERVISOR)
+    wait_for("the candidate leads", lambda: leads(here, SECOND))
+    here.run(PIPELINE, *arguments_of(here))
+    assert here.end_of(SUPERVISOR) == 2, here.log(SUPERVISOR)
+    said = here.log(SUPERVISOR).splitlines()[-1]
+    assert f"job counts is led by {SECOND} at {here.listen_of(SECOND)} (term 2): follow it with --resume" in said
+    here.run_again()
+    wait_for("it follows", lambda: f"followed: led by {SECOND}" in here.log(SUPERVISOR))
+    ended(here)
+    assert here.end_of(SUPERVISOR) == 0, here.log(SUPERVISOR)
+    assert incarnations(here) == before
+
+
+def test_candidates_are_shown_until_they_are_lost(site: MakeSite) -> None:
+    here = site(["a", "b"], SECOND, THIRD)
+    began(here)
+    candidate(here, SECOND)
+    candidate(here, THIRD)
+
+    def shown() -> list[str]:
+        return [each["name"] for each in (here.view() or {})["candidates"]]
+
+    wait_for("both are shown", lambda: shown() == [SECOND, THIRD])
+    assert f"candidate: {SECOND} at {here.listen_of(SECOND)}, heard" in here.command("hosts").stdout
+    assert f"candidates: {SECOND} at {here.listen_of(SECOND)}, {THIRD} at" in here.command("status").stdout
+    here.kill_host(SECOND)
+    wait_for("a lost one is not shown", lambda: shown() == [THIRD])
+    marks = here.shared / JOB
+    assert len([path for path in marks.rglob("candidates/*/*") if path.is_file()]) == 1, "and has left nothing"
+    ended(here)

@@ -1,0 +1,61 @@
+"""The candidates for a leader's place, looked up in the shared store on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from causal.errors import CausalError
+from causal.shell.depot import Depot
+from standby.leadership.candidates import Candidates
+from standby.store_journal import perform
+
+LOOK_S = 5.0
+
+_log = logging.getLogger("standby.store")
+
+
+class CandidateWatch(threading.Thread):
+    """The candidates for the place of one leader.
+
+    Args:
+        holder: the leader's own mark.
+    """
+
+    def __init__(self, depot: Depot, holder: str) -> None:
+        super().__init__(name="candidates", daemon=True)
+        self._depot = depot
+        self._candidates = Candidates(holder)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._problem = ""
+
+    def run(self) -> None:
+        """Looks again and again until `close`."""
+        self.look()
+        while not self._closed.wait(LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Looks now; while the store does not answer, what was seen before counts until it is too old."""
+        try:
+            with self._lock:
+                perform(self._candidates.look(time.monotonic_ns()), self._depot)
+            self._problem = ""
+        except CausalError as problem:
+            if not self._problem:
+                _log.warning("candidates cannot be looked up: %s", problem)
+            self._problem = str(problem)
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Returns the candidates as `status.json` has them."""
+        waiting = self._candidates.waiting(time.monotonic_ns())
+        return [
+            {"name": each.name or None, "listen": each.listen, "heard_ms": age_ns / 1e6} for each, age_ns in waiting
+        ]
+
+    def close(self) -> None:
+        """Ends the looking."""
+        self._closed.set()

@@ -1,0 +1,116 @@
+"""Candidates as objects of the shared store: how each shows that it waits, and which of them still do.  Pure.
+
+A candidate has one mark with a number, and replaces it by the next one every `RENEW_NS`.  No clock of another machine
+is read: a mark that has not changed for `EXPIRY_NS` of the leader's own time is that of a dead candidate, and the
+leader removes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from causal.errors import PeerViolation
+from causal.records.values import decode, encode
+from standby.leadership.term_journal import Create, Names, Procedure, Read, Remove
+from standby.leadership.terms import CANDIDATES, number_of
+
+RENEW_NS = 10_000_000_000
+EXPIRY_NS = 35_000_000_000
+"""More than the time between three marks: a store may be slow, or unavailable for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A supervisor that waits.
+
+    Attributes:
+        name: the name of its key; empty without keys.
+        listen: where agents join it once it leads.
+    """
+
+    name: str
+    listen: str
+
+
+class Presence:
+    """The mark of one candidate, over all its processes.
+
+    Args:
+        holder: the mark of its directory.
+    """
+
+    def __init__(self, holder: str, candidate: Candidate) -> None:
+        self._folder = f"{CANDIDATES}/{holder}"
+        self._data = encode({"name": candidate.name, "listen": candidate.listen})
+        self._number: int | None = None
+
+    def renew(self) -> Procedure[None]:
+        """Creates the next mark, then removes the ones before."""
+        before = yield Names(self._folder)
+        self._number = 1 + max([number_of(name) for name in before], default=self._number or 0)
+        yield Create(f"{self._folder}/{self._number:010d}", self._data)
+        if before:
+            yield Remove(tuple(before))
+
+    def withdraw(self) -> Procedure[None]:
+        """Removes the mark: it leads, or ends."""
+        yield Remove(tuple((yield Names(self._folder))))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The last mark of a candidate, and the time at which it was new."""
+
+    name: str
+    since_ns: int
+    candidate: Candidate
+
+
+class Candidates:
+    """The candidates that a leader sees.
+
+    Args:
+        own: the leader's own mark, which is none.
+    """
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, now_ns: int) -> Procedure[None]:
+        """Looks for marks, and removes those of dead candidates, and damaged ones, which their candidates replace."""
+        newest = {name.split("/")[1]: name for name in (yield Names(CANDIDATES))}
+        present: dict[str, _Seen] = {}
+        superfluous: list[str] = []
+        for holder, name in newest.items():
+            seen = self._seen.get(holder)
+            if holder == self._own:
+                continue
+            if seen is None or seen.name != name:
+                data = yield Read(name)
+                candidate = None if data is None else _read(data)
+                seen = None if candidate is None else _Seen(name, now_ns, candidate)
+            if seen is not None:
+                present[holder] = seen  # also a dead one, until its mark is gone: read again, it would look new
+            if seen is None or not _lives(seen, now_ns):
+                superfluous.append(name)
+        self._seen = present
+        if superfluous:
+            yield Remove(tuple(superfluous))
+
+    def waiting(self, now_ns: int) -> list[tuple[Candidate, int]]:
+        """Returns the candidates that live, by name, each with the age of its mark in ns."""
+        living = [(seen.candidate, now_ns - seen.since_ns) for seen in self._seen.values() if _lives(seen, now_ns)]
+        return sorted(living, key=lambda each: (each[0].name, each[0].listen))
+
+
+def _lives(seen: _Seen, now_ns: int) -> bool:
+    return now_ns - seen.since_ns < EXPIRY_NS
+
+
+def _read(data: bytes) -> Candidate | None:
+    """The candidate of a mark; None if it is damaged."""
+    try:
+        return Candidate(**decode(data))
+    except (PeerViolation, ValueError, TypeError):
+        return None
