@@ -32,7 +32,11 @@ KEYS = ["--key", "keys/supervisor.key", "--hosts", "keys/hosts.toml"]
 SEVERAL = ["run", "p.py", *LISTEN, *STORE, *KEYS]
 
 WRONG = {
-    "--guarantee epoch stages rows in files of one machine": [*SEVERAL, "--guarantee", "epoch"],
+    "--guarantee epoch keeps rows that wait for a checkpoint in files of one machine": [
+        *SEVERAL,
+        "--guarantee",
+        "epoch",
+    ],
     "--rollback returns to an earlier version of a job; give --resume": [*SEVERAL, "--rollback"],
     "--listen needs --store URL": ["run", "p.py", *LISTEN],
     "--hosts is for a job of several hosts": ["run", "p.py", *STORE, "--hosts", "keys/hosts.toml"],
