@@ -1,4 +1,4 @@
-"""The `causal` command: plan, run, agent, probe, hosts, drain, keys, status, logs, kill, savepoint, state, ui.
+"""The `causal` command: plan, run, agent, probe, init, doctor, hosts, drain, keys, status, logs, kill, state, ui …
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
 error says what and where, never a traceback.
@@ -23,7 +23,7 @@ from causal.runs import after
 from causal.shell.modes import private
 from causal.shell.roster import Roster
 from causal.topology import Topology
-from deploy import host_agent, hosts, placement_plan, probe, settings, succession, versions
+from deploy import doctor, host_agent, hosts, new_project, placement_plan, probe, settings, succession, versions
 from deploy.console import Console
 from deploy.hints import check_led_here, not_running, resume_command
 from deploy.installation import installed
@@ -115,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
     succession.add_parser(commands)
     hosts.add_parsers(commands)
     probe.add_parser(commands)
+    new_project.add_parser(commands)
+    doctor.add_parser(commands)
 
     showing = commands.add_parser("status", help="show a job")
     showing.add_argument("--json", action="store_true", help="as JSON")

@@ -1,0 +1,171 @@
+"""`causal doctor`: whether this machine has what jobs need, a line each, with what to do where it has not.
+
+ok       it is there
+note     something that only some jobs need is missing
+wrong    no job runs well without it; the exit status is 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from deploy.installation import installed
+from operators.sources.java import find_java
+
+OK, NOTE, WRONG = "ok", "note", "wrong"
+PYTHON_MIN = (3, 11)
+FILES_MIN = 4096
+"""The open files that a process of a large job needs: a socket or two per channel."""
+DISK_BYTES_MIN = 1 << 30
+REQUIRED = ("pyzmq", "msgpack", "msgspec", "lz4", "xxhash", "prometheus-client")
+EXTRAS = {
+    "arrow": ("pyarrow", "numpy"),
+    "spark": ("pyspark", "pyarrow", "pandas"),
+    "postgres": ("psycopg",),
+    "redis": ("redis",),
+    "hosts": ("obstore",),
+}
+SOCKET_PATH_MAX = 100
+"""The longest path of a socket: the kernel allows 108 bytes."""
+
+Line = tuple[str, str, str]
+"""(OK, NOTE or WRONG; what was looked at; what is there, and what to do)."""
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of `causal`."""
+    looking = commands.add_parser("doctor", help="check Python, packages, Java, disk, ports and limits of this machine")
+    looking.add_argument("--state-dir", metavar="DIR", default=".", help="where jobs will keep their state; default: .")
+    looking.add_argument(
+        "--port", type=int, action="append", default=[], metavar="PORT", help="a port that must be free"
+    )
+    looking.set_defaults(act=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the lines; returns 1 if one of them is wrong."""
+    lines = list(examined(Path(arguments.state_dir), arguments.port))
+    for state, subject, text in lines:
+        print(f"{state:<6} {subject:<10} {text}")
+    return 1 if any(state == WRONG for state, _, _ in lines) else 0
+
+
+def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
+    """Look at everything, in the order in which it is printed."""
+    yield python(sys.version_info[:2])
+    yield system(sys.platform)
+    yield packages()
+    yield java(find_java)
+    yield disk(directory)
+    yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield sockets()
+    for port in ports:
+        yield free(port)
+    for name, needed in EXTRAS.items():
+        missing = [package for package in needed if find_spec(package) is None]
+        if missing:
+            yield (
+                NOTE,
+                "extra",
+                f"{name}: {', '.join(missing)} missing; `pip install 'causal-streams[{name}]'` if needed",
+            )
+
+
+def python(version: tuple[int, ...]) -> Line:
+    """Check the version of Python."""
+    text = f"{version[0]}.{version[1]} ({sys.executable}), causal-streams {installed()}"
+    if version[:2] < PYTHON_MIN:
+        return WRONG, "Python", f"{text}; install 3.11 or later"
+    return OK, "Python", text
+
+
+def system(name: str) -> Line:
+    """Check that it is Linux."""
+    text = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
+    if name != "linux":
+        return WRONG, "system", f"{text}; use Linux: pidfd and /proc are needed"
+    return OK, "system", text
+
+
+def packages() -> Line:
+    """Check that every package that is always needed is there."""
+    versions, missing = [], []
+    for name in REQUIRED:
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return WRONG, "packages", f"{', '.join(missing)} missing; run `pip install {' '.join(missing)}`"
+    return OK, "packages", ", ".join(versions)
+
+
+def java(find: Callable[[], Any]) -> Line:
+    """Check for a Java, which only SparkSource needs."""
+    try:
+        home = find()
+    except PipelineError as problem:
+        return NOTE, "Java", f"only SparkSource needs one: {problem}"
+    return OK, "Java", f"{home.version} ({home.home}), for SparkSource"
+
+
+def disk(directory: Path) -> Line:
+    """Check that the directory can be written, and has room."""
+    place = directory.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return WRONG, "disk", f"{place} cannot be written; choose another --state-dir"
+    left = shutil.disk_usage(place).free
+    text = f"{left / (1 << 30):,.1f} GiB free at {place}"
+    if left < DISK_BYTES_MIN:
+        return WRONG, "disk", f"{text}; free some, or choose another --state-dir"
+    return OK, "disk", text
+
+
+def open_files(limits: tuple[int, int]) -> Line:
+    """Check how many files a process may have open."""
+    soft, hard = limits
+    if soft == resource.RLIM_INFINITY or soft >= FILES_MIN:
+        return OK, "open files", f"{soft:,} per process" if soft != resource.RLIM_INFINITY else "no limit"
+    able = "" if hard == resource.RLIM_INFINITY or hard >= FILES_MIN else " (as root: it is above the hard limit)"
+    return NOTE, "open files", f"{soft:,} per process; for jobs of many tasks run `ulimit -n {FILES_MIN}` first{able}"
+
+
+def sockets() -> Line:
+    """Check that sockets can be made where temporary files are, and that their paths are short enough."""
+    import tempfile
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="causal-") as directory, socket.socket(socket.AF_UNIX) as probe:
+            path = f"{directory}/{'x' * 20}"
+            if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+                return WRONG, "sockets", f"{tempfile.gettempdir()} is too long a path for sockets; set TMPDIR=/tmp"
+            probe.bind(path)
+    except OSError as problem:
+        return WRONG, "sockets", f"none in {tempfile.gettempdir()}: {problem.strerror}; set TMPDIR to a local directory"
+    return OK, "sockets", f"in {tempfile.gettempdir()}"
+
+
+def free(port: int) -> Line:
+    """Check that nothing listens at a port of this machine."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, OverflowError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        return WRONG, "port", f"{port}: {why}; choose another, or end what uses it (`ss -ltnp`)"
+    return OK, "port", f"{port} is free"
