@@ -61,7 +61,7 @@ def in_store(site: Site) -> Iterator[None]:
 
 def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a_host(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND)
-    began(here)
+    began(here, count=OUTLASTING)
     candidate(here, SECOND)
     before = incarnations(here)
     here.kill_host(SUPERVISOR)
@@ -73,7 +73,7 @@ def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a
     lost, moved = other_host(here)
     here.kill_host(lost)
     wait_for("the host is replaced", lambda: all(incarnations(here)[task] == 2 for task in moved))
-    ended(here)
+    ended(here, OUTLASTING)
     assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
     assert "job counts has ended with status 0: finished" in here.log(SECOND)
     assert [here.status_of(name) for name in here.names if name != lost] == [0, 0]
