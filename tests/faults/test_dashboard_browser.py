@@ -91,6 +91,7 @@ class Page:
     def picture(self, name: str) -> None:
         """Keeps a picture for the docs, if they are wanted."""
         if PICTURES:
+            wait_for("messages are gone", lambda: not self.text("#done"))
             self.browser.save_screenshot(str(Path(PICTURES) / f"dashboard-{name}.png"))
 
 

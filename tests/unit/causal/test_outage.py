@@ -136,6 +136,7 @@ class Task:
     name, incarnation, idle = "out/0", 1, True
     reported_state = "running"
     recovery = SimpleNamespace(state=State.RUNNING)
+    encoding, full = False, False
 
     def __init__(self, *asked: list[Effect]) -> None:
         self.asked = list(asked)
@@ -148,11 +149,15 @@ class Task:
     def next_deadline_ns(self, now_ns: int) -> int | None:
         return None
 
+    def counters(self) -> dict[str, int]:
+        return {}
+
 
 class Quiet:
     """A transport and disk without any messages."""
 
     wake = "disk"
+    snapshot_bytes = undeliverable = 0
 
     def __init__(self) -> None:
         self.replied: list[bytes] = []
@@ -202,6 +207,33 @@ def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighb
     assert store.calls == ["open", "truncate 4", "truncate 5"]
     assert driver.waiting is None
     assert [type(event) for event in task.handed[-2:]] == [SinkOpened, Turn]
+    driver.close()
+
+
+def test_a_task_is_busy_blocked_or_idle_at_any_time(clock: Clock) -> None:
+    store, quiet = Store(), Quiet()
+    task = Task([OpenSink(0)])
+    driver = TaskDriver(
+        cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, store)}, {},
+        lambda kind, facts: None, None, 9.0,
+    )  # fmt: skip
+
+    def slept(rested_s: float) -> tuple[float, float, float]:
+        clock.now_ns += int(rested_s * 1e9)
+        driver.work({}, int(rested_s * 1e9))
+        counters = driver.counters()
+        return counters["busy_s"], counters["blocked_s"], counters["idle_s"]
+
+    driver.start()
+    assert slept(0.002) == (0.0, 0.002, 0.0), "its store is unavailable"
+    store.away = False
+    slept(0.02)
+    assert driver.waiting is None
+    assert slept(3.0) == (0.0, 0.022, 3.0)
+    task.full = True
+    assert slept(2.0) == (0.0, 2.022, 3.0), "its neighbour does not keep up"
+    clock.now_ns += 500_000_000
+    assert slept(0.0) == (0.5, 2.022, 3.0)
     driver.close()
 
 

@@ -498,6 +498,32 @@ class TestInjection:
         assert recovery["detected_ms"] == 1.0 and recovery["replayed_elements"] == 42
         assert recovery["mode"] == "standby"
 
+    def test_a_standby_can_be_killed_and_is_no_failure(self) -> None:
+        scene = running(crash_loop_max=1)
+        task, standby = scene.slot_of("count/0"), scene.supervision.view()["tasks"][1]["standbys"][0]
+        heard = scene.step(events.Admin("admin-1", "kill", {"standby": standby}))
+        assert of(heard, fx.KillProcess) == [fx.KillProcess(standby)] and of(heard, fx.Answer)[0].body["ok"]
+        [refused] = of(scene.step(events.Admin("admin-1", "kill", {"standby": task})), fx.Answer)
+        assert not refused.body["ok"] and "is no standby" in refused.body["error"]
+        scene.die(standby)
+        scene.idle(2000)
+        view = scene.supervision.view()
+        assert view["ended"] is None and view["recoveries"] == []
+        assert view["tasks"][1]["standbys"] not in ([], [standby])
+
+    def test_a_recovery_says_why_the_process_was_killed(self) -> None:
+        scene = running()
+        for asked, cause in ((True, "on request"), (False, "")):
+            slot = scene.slot_of("count/0")
+            if asked:
+                scene.step(events.Admin("admin-1", "kill", {"task": "count/0"}))
+            scene.die(slot)
+            scene.phase("count/0", "running")
+            scene.idle(2000)
+            scene.restart()
+            scene.idle(1000)
+            assert scene.supervision.view()["recoveries"][-1]["cause"] == cause
+
     @pytest.mark.parametrize("verb, arguments", [("kill", {"task": "nobody/0"}), ("dance", {})])
     def test_a_request_that_cannot_be_met_is_answered(self, verb: str, arguments: dict[str, str]) -> None:
         scene = running()
