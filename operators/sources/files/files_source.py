@@ -104,7 +104,7 @@ class FilesSource(Source[Any]):
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
 
     def check(self) -> None:
-        """Raise `PipelineError` where no file matches, or one cannot be read."""
+        """Raise `PipelineError` where no file matches a pattern, or one cannot be read."""
         for pattern in self.patterns:
             if os.path.isdir(pattern):
                 raise PipelineError(f"{self._where}: {pattern} is a directory; give '{pattern}/*'")
@@ -115,12 +115,13 @@ class FilesSource(Source[Any]):
                 if not os.path.isdir(_fixed(pattern)):
                     raise PipelineError(f"{self._where}: there is no directory {_fixed(pattern)}")
             return
-        files = [path for path in matches(self.patterns) if regular(path) is not None]
-        if not files:
-            raise PipelineError(f"{self._where}: no file matches {', '.join(self.patterns)}")
-        for path in files:
-            if not os.access(path, os.R_OK):
-                raise PipelineError(f"{self._where}: {denied(path, PermissionError(0, 'permission denied'))}")
+        for pattern in self.patterns:
+            files = [path for path in matches([pattern]) if regular(path) is not None]
+            if not files:
+                raise PipelineError(f"{self._where}: no file matches {pattern}")
+            for path in files:
+                if not os.access(path, os.R_OK):
+                    raise PipelineError(f"{self._where}: {denied(path, PermissionError(0, 'permission denied'))}")
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of one partition; whichever is the first lists the files."""

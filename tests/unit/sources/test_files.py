@@ -126,6 +126,9 @@ def test_what_is_no_file_is_refused_before_the_job_starts(tmp_path: Path) -> Non
     assert "/in is a directory; give '/in/*'" in refusal(tmp_path, "in")
     assert "/pipe is no regular file" in refusal(tmp_path, "pipe")
     assert "no file matches /in/*" in refusal(tmp_path, "in/*")
+    (tmp_path / "there").write_text("")
+    with pytest.raises(PipelineError, match="no file matches .*/typo"):
+        FilesSource(str(tmp_path / "there"), str(tmp_path / "typo")).check()
     assert "there is no directory /out" in refusal(tmp_path, "out/*.csv", follow=True)
 
 
