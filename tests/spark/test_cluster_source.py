@@ -31,14 +31,14 @@ def read(spark):
 
 pipeline = Pipeline("spark")
 conf = {{"spark.executor.memory": "512m"}}
-source = SparkSource(read, available_now=True, master="local-cluster[1,2,600]", output_mode="{mode}", conf=conf)
+source = SparkSource(read, available_now=True, master="local-cluster[1,2,600]", conf=conf)
 pipeline.source("in", source).sink("out", SqliteSink("out.db"))
 """
 
 
-def run(directory: Path, frame: str, mode: str) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, frame: str) -> subprocess.CompletedProcess[str]:
     """Runs a job with a store whose source gives 1 to 50."""
-    (directory / "job.py").write_text(PIPELINE.format(frame=frame, mode=mode))
+    (directory / "job.py").write_text(PIPELINE.format(frame=frame))
     (directory / "plus.py").write_text("def apply(v):\n    return v + 1\n")
     (directory / "input").mkdir()
     (directory / "input" / "a.json").write_text("".join(json.dumps({"v": v}) + "\n" for v in range(50)))
@@ -65,7 +65,7 @@ def run(directory: Path, frame: str, mode: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.timeout(900)
 def test_executors_write_into_the_store(tmp_path: Path) -> None:
-    ended = run(tmp_path, "frame", "append")
+    ended = run(tmp_path, "frame")
     logs = "\n".join(path.read_text()[-3000:] for path in (tmp_path / "state" / "logs").glob("*in*.log"))
     assert ended.returncode == 0, f"{ended.stderr}\n{logs}"
     with sqlite3.connect(tmp_path / "out.db") as store:
@@ -78,6 +78,6 @@ def test_executors_write_into_the_store(tmp_path: Path) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_a_query_that_keeps_state_in_executors_ends_with_one_line(tmp_path: Path) -> None:
-    ended = run(tmp_path, "frame.groupBy('v').count()", "update")
+    ended = run(tmp_path, "frame.dropDuplicates(['v'])")
     assert ended.returncode != 0
     assert "read() keeps state (it aggregates, joins or removes duplicates)" in ended.stderr
