@@ -134,6 +134,32 @@ def test_causal_run_may_end_and_come_back_while_the_job_lives_on(site: MakeSite)
     assert incarnations(here) == {**before, "count/0": 2}
 
 
+def test_two_supervisors_live_and_hosts_obey_the_newer_one(site: MakeSite) -> None:
+    here = site(["a", "b", "c"], SECOND, "store")
+    with in_store(here):
+        began(here, count=OUTLASTING)
+        candidate(here, SECOND)
+        before = incarnations(here)
+        here.network.cut_one_way(SUPERVISOR, "store")
+        wait_for("the candidate leads", lambda: leads(here, SECOND))
+        obeyed = "the supervisor of term 2 leads the job"
+        wait_for("every host obeys it", lambda: all(obeyed in here.log_of(name, "agent") for name in here.names))
+        wait_for("it has heard of every task", lambda: incarnations(here) == before)
+        here.await_running()
+        here.leader = SUPERVISOR
+        wait_for("the older one lives, and decides in vain", lambda: "decisions_wait" in (here.view() or {}))
+        assert "does not answer" in here.command("kill", "count/1").stderr, "it acts upon nothing that is not written"
+        here.leader = SECOND
+        killed = here.command("kill", "count/0")
+        assert killed.returncode == 0, killed.stderr
+        wait_for("the task is replaced", lambda: incarnations(here)["count/0"] == 2)
+        here.await_running()
+        here.network.heal_one_way(SUPERVISOR, "store")
+        wait_for("the older one ends", lambda: "term 1 is over: term 2 leads" in here.log_of(SUPERVISOR, "supervisor"))
+        ended(here, OUTLASTING)
+        assert incarnations(here) == {**before, "count/0": 2}, "the older one has ended no process"
+
+
 def test_a_job_that_no_supervisor_leads_is_resumed_where_it_stood(site: MakeSite) -> None:
     here = site(["a", "b"])
     began(here)
