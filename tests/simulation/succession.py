@@ -286,6 +286,8 @@ class Terms:
         self.seats = {name: Seat(world, name) for name in NAMES[: 1 + successors]} if successors else {}
         self.begun: list[int] = []
         self._intents: dict[str, tuple[Record, ...]] = {}
+        self._entries: dict[str, bytes] = {}
+        """Entries that were created, also those that were removed since."""
 
     def start(self) -> None:
         """Starts the job, and candidates for it."""
@@ -329,6 +331,12 @@ class Terms:
         entry = Entry.read(name, data)
         if entry.sealed_by:
             return
+        before = self._entries.get(name)
+        if before is not None:  # its leader has missed the answer, and a successor has read and removed it meanwhile
+            if before != data:
+                raise Violated(f"terms: {name} is created a second time, with other decisions")
+            return
+        self._entries[name] = data
         records, term = self._intents[name], number_of(name.rpartition("/")[0])
         if number_of(name) == 0:
             self._begins(term, entry, records)
