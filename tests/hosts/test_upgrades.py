@@ -9,7 +9,7 @@ from tests.hosts.counted import MakeSite
 from tests.hosts.site import SUPERVISOR, Site
 from tests.servers.test_stored_rows import all_rows
 
-COUNT, KEYS = 3000, 20
+COUNT, KEYS = 40_000, 20
 PIPELINE = f"""
 from operators import Operator, Pipeline, ValueState
 from operators.sinks import JsonLinesSink
