@@ -56,7 +56,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         if not epoch:
             return  # every task begins without state
         incarnation = roster.seats[task.name].incarnation
-        fetch(job, files.values())
+        fetch(job, files.values(), config)
         cut = _cut(job, planned, task, epoch, files, _store_position(job, config, planned, task, epoch, incarnation))
         path = first_name(task.name, epoch, incarnation, bool(config.store))
         durable = config.durability == "os"

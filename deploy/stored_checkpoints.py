@@ -21,14 +21,17 @@ from operators.frozen.archive import path_of
 from standby.manifests import DIRECTORY
 
 
-def fetch(job: Path, files: Iterable[Files]) -> None:
+def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:
     """Brings the files of a checkpoint, and the job's code, into its directory, if a shared store has them.
+
+    Args:
+        config: the settings of the job; those of its directory where none are passed.
 
     Raises:
         CorruptData: one is not in the store: a later checkpoint has taken its place.
         Unavailable: the store does not answer, or the directory cannot be written.
     """
-    config = JobConfig.load(job)
+    config = config or JobConfig.load(job)
     wanted: list[tuple[str, int | None]] = [(path, size) for each in files for path, size, _ in each]
     if config.code:
         wanted.append((str(path_of(Path(), config.code)), None))
