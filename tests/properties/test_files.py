@@ -190,6 +190,17 @@ def test_every_position_is_read_again_as_it_was(
                 assert read_from(reader, 0) == rows  # of an older savepoint
 
 
+@pytest.mark.parametrize("block", range(1, 40))
+def test_rows_behind_empty_lines_before_the_names_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", block)
+    reader = Case(tmp_path, [b"\n" * 20 + b"k,v\na,b\nc,d\n"], ".csv").reader()
+    rows = [{"k": "a", "v": "b"}, {"k": "c", "v": "d"}]
+    for position in (0, 1, 0, 2, 1):
+        assert read_from(reader, position) == rows[position:]
+
+
 class Following(RuleBasedStateMachine):
     """Files appear while partitions are read by readers that die: each row comes once, at a position that keeps it."""
 

@@ -81,7 +81,7 @@ class LineBlocks:
         self._last = False
         self.mark = Mark()
         self._file = _opened(file)
-        if mark.offset:
+        if mark.row:  # before the first row the names of the columns may still be to come
             while headed() and self.next() is not None:
                 continue
             self._seek(mark)
