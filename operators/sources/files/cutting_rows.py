@@ -115,15 +115,21 @@ class CsvCutter:
         texts, _ = split(data[:end], self._encoding)
         sizes = [len(each) for each in data[:end].split(b"\n")]
         result = Cut(lines=[])
-        place = 0  # the line at which the next record begins
-        while place < len(texts):
-            reader = csv.reader(_feed(texts, place), delimiter=self._delimiter, strict=True)
-            place, complete = self._records(reader, texts, sizes, place, line, result)
-            if not complete:
-                break
-        result.lines_used = place
+        limit = csv.field_size_limit(max(end, 1))  # of this process: the bound here is that of a row
+        try:
+            result.lines_used = place = self._all(texts, sizes, line, result)
+        finally:
+            csv.field_size_limit(limit)
         result.bytes_used = min(end, sum(sizes[:place]) + place)
         return result
+
+    def _all(self, texts: list[str], sizes: list[int], line: int, result: Cut) -> int:
+        """Takes all records that are complete; returns the line at which the next begins."""
+        place, complete = 0, True
+        while complete and place < len(texts):
+            reader = csv.reader(_feed(texts, place), delimiter=self._delimiter, strict=True)
+            place, complete = self._records(reader, texts, sizes, place, line, result)
+        return place
 
     def _records(
         self, reader: Any, texts: list[str], sizes: list[int], first: int, line: int, result: Cut

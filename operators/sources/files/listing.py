@@ -8,6 +8,7 @@ decided.
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -101,11 +102,13 @@ def matches(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def regular(path: str) -> os.stat_result | None:
-    """Returns what is known of a regular file; None for anything else, or if it is gone."""
+    """Returns what is known of a regular file; None for anything else, if it is gone, or a link that leads nowhere."""
     try:
         known = os.stat(path)
-    except FileNotFoundError:
-        return None
+    except OSError as problem:
+        if problem.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise
     return known if stat.S_ISREG(known.st_mode) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import re
@@ -73,12 +74,31 @@ def test_text(tmp_path: Path, content: bytes, expected: list[Any]) -> None:
         ('k,v\n1,"a\nb"\n\n2,"c', [{"k": "1", "v": "a\nb"}, ("f.csv:5", "a quote is not closed")]),
         ('k,v\n"a"b,c\n1,2\n', [("f.csv:2", "no CSV: ',' expected after '\"'"), {"k": "1", "v": "2"}]),
         ('﻿"k","v"\r\n1,"a\r\nb"\r\n', [{"k": "1", "v": "a\r\nb"}]),
+        ("k,v\n" + "x" * 200_000 + ",2\n", [{"k": "x" * 200_000, "v": "2"}]),
+        ('k,v\n"' + "x\n" * 100_000 + '",2\n', [{"k": "x\n" * 100_000, "v": "2"}]),
     ],
-    ids=["empty", "header only", "other columns", "quote left open", "quote inside", "BOM and CRLF"],
+    ids=["empty", "header only", "other columns", "open quote", "quote inside", "BOM", "long value", "long quote"],
 )
 def test_csv(tmp_path: Path, content: str, expected: list[Any]) -> None:
     (tmp_path / "f.csv").write_bytes(content.encode())
     assert rows(tmp_path, "f.csv") == expected
+
+
+def test_the_limit_of_the_csv_module_is_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("k\nlonger\n")
+    limit = csv.field_size_limit(3)
+    try:
+        assert rows(tmp_path, "f.csv") == [{"k": "longer"}]
+        assert csv.field_size_limit() == 3
+    finally:
+        csv.field_size_limit(limit)
+
+
+def test_a_link_to_itself_is_passed_over_and_refused_where_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "b.txt")
+    assert rows(tmp_path, "*.txt") == ["a"]
+    assert "/b.txt is no regular file" in refusal(tmp_path, "b.txt")
 
 
 def test_csv_with_names_given_and_another_delimiter(tmp_path: Path) -> None:
@@ -227,9 +247,14 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
         ({"format": "xml"}, "format 'xml'"),
         ({"partitions": 0}, "partitions 0"),
         ({"encoding": "utf-16"}, "encoding 'utf-16'"),
+        ({"encoding": "cp037"}, "encoding 'cp037'"),
+        ({"encoding": "iso2022_jp"}, "encoding 'iso2022_jp'"),
+        ({"encoding": "raw_unicode_escape"}, "encoding 'raw_unicode_escape'"),
         ({"encoding": "latin-1", "format": "json"}, "JSON is utf-8"),
         ({"delimiter": ";;"}, "delimiter ';;'"),
         ({"columns": ["a"]}, "columns"),
+        ({"columns": "ab", "format": "csv"}, "columns 'ab'"),
+        ({"columns": [1, 2], "format": "csv"}, "columns"),
         ({"row_bytes_max": 1}, "row_bytes_max 1"),
         ({"quiet_s": -1}, "quiet_s -1"),
     ):
