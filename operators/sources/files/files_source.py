@@ -74,9 +74,9 @@ class FilesSource(Source[Any]):
         self.follow = follow
         self.partitions = partitions
         self.located = located
-        self.columns = None if columns is None else tuple(columns)
+        self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
         self.delimiter = delimiter
-        self.encoding = encoding
+        self.encoding = "utf-8" if encoding == "utf-8-sig" else encoding  # a byte order mark is understood anyway
         self.row_bytes_max = row_bytes_max
         self.quiet_s = quiet_s
         self._check_shape()
@@ -97,7 +97,7 @@ class FilesSource(Source[Any]):
         if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
             raise PipelineError(f"{where} has delimiter {self.delimiter!r}; give one character")
         if self.columns is not None and (
-            self.format != "csv" or not self.columns or len(set(self.columns)) < len(self.columns)
+            self.format != "csv" or not _are_names(self.columns) or len(set(self.columns)) < len(self.columns)
         ):
             raise PipelineError(f"{where} has columns {self.columns!r}; give the names in a CSV file, each once")
         if self.format == "parquet" and find_spec("pyarrow") is None:
@@ -155,12 +155,21 @@ def _format_of(pattern: str) -> str:
     return _BY_SUFFIX.get(os.path.splitext(pattern.removesuffix(".gz"))[1], "text")
 
 
+def _are_names(columns: Sequence[object]) -> bool:
+    """Whether these are names, at least one; a text is one name, not several of a letter."""
+    return not isinstance(columns, str) and bool(columns) and all(isinstance(each, str) for each in columns)
+
+
 def _is_plain(encoding: object) -> bool:
-    """Whether a line feed and the other characters of ASCII are the same bytes in it, and no part of another."""
+    """Whether bytes may be cut anywhere but in a character of UTF-8, and lines end at line feeds and nowhere else."""
+    probe = bytes(range(256)) + b"\\u000a"  # the latter is an escape in some
     try:
-        return len(bytes(range(256)).decode(str(encoding), "surrogateescape")) == 256
-    except (LookupError, UnicodeError):
+        alone = [bytes([byte]).decode(str(encoding), "surrogateescape") for byte in probe]
+        together = probe.decode(str(encoding), "surrogateescape")
+    except (LookupError, ValueError):
         return False
+    ends = [byte for byte, text in enumerate(alone[:256]) if "\n" in text]
+    return all(len(text) == 1 for text in alone) and together == "".join(alone) and ends == [ord("\n")]
 
 
 def _fixed(pattern: str) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError
 from operators.sources import FilesSource
+from operators.sources.files import file_blocks
 from operators.sources.files.listing import FileJournal
 from operators.sources.source import SourceContext
 from operators.sources.unreadable import Unreadable
@@ -240,6 +241,12 @@ def test_a_position_that_the_files_do_not_reach_is_refused(tmp_path: Path) -> No
     reader = FilesSource(str(tmp_path / "a.txt")).open(0, SourceContext("s", tmp_path / "job", 0))
     with pytest.raises(DeterminantsLost, match="has read up to row 5, its files end at 1"):
         reader.read(5, 1)
+
+
+def test_a_byte_order_mark_in_a_block_that_follows_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f.txt").write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
+    monkeypatch.setattr(file_blocks, "BLOCK_BYTES", 1)
+    assert rows(tmp_path, "f.txt", encoding="utf-8-sig") == ["a", "\ufeffb"]
 
 
 def test_wrong_options_are_one_line(tmp_path: Path) -> None:
