@@ -73,6 +73,7 @@ OWNED = (
     DETERMINANTS,
     "spill",
     "ingest",
+    "file-listings",
     "logs",
     "dead-letters",
     REQUESTS,

@@ -26,6 +26,8 @@ from operators.sources.unreadable import Unreadable
 
 POLL_S = 0.5
 """The pause between two looks for new files, while there is nothing to read."""
+FOLDER = "file-listings"
+"""What the sources of a job keep in its directory."""
 MARKS_MAX = 4096
 """The most marks that are kept; of more, every second is let go."""
 
@@ -210,4 +212,4 @@ def _position(place: _Place) -> int:
 
 def directory_of(job_directory: Path, name: str) -> Path:
     """Returns the directory of the journal of the source called `name`."""
-    return job_directory / "files" / name
+    return job_directory / FOLDER / name

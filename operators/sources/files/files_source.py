@@ -1,7 +1,7 @@
 """The source of files, `FilesSource`: lines, JSON lines, CSV or Parquet, read in place, each row exactly once.
 
-Nothing is copied: the job's directory keeps which files there are (`files/<source>/`), and what is read again after a
-failure is read from the files, which must be as they were.
+Nothing is copied: the job's directory keeps which files there are (`file-listings/<source>/`), and what is read again
+after a failure is read from the files, which must be as they were.
 """
 
 from __future__ import annotations

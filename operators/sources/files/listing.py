@@ -116,7 +116,7 @@ class FileJournal:
     """The listings of one source, which any number of processes may read and continue.
 
     Args:
-        directory: `<job directory>/files/<source>`.
+        directory: `<job directory>/file-listings/<source>`.
         patterns: absolute paths or globs.
         follow: whether new files are taken as they appear; otherwise the first listing is the last.
         quiet_s: a new file is taken when it has not been modified for so long; only where files are followed.

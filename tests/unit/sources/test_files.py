@@ -117,7 +117,7 @@ def test_a_header_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         (tmp_path / "f.csv").write_text(content)
         line = refusal(tmp_path, "f.csv")
         assert line.startswith("/f.csv:1: ") and why in line
-        for path in (tmp_path / "job" / "files" / "s").iterdir():
+        for path in (tmp_path / "job" / "file-listings" / "s").iterdir():
             path.unlink()
 
 
@@ -191,7 +191,7 @@ def test_a_file_that_changes_or_goes_after_it_was_read_in_part_is_one_line(tmp_p
         with pytest.raises(DeterminantsLost, match=f"^{path} .*{why}"):
             read_from(reader, 10, (1000,))
         reader.close()
-        (tmp_path / "job" / "files" / "s" / "listing-0000000000").unlink()
+        (tmp_path / "job" / "file-listings" / "s" / "listing-0000000000").unlink()
 
 
 def test_files_that_appear_after_the_listing_are_read_only_where_they_are_followed(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_files_go_to_the_partitions_in_turn_in_the_order_of_their_names(tmp_path
 def test_a_damaged_journal_is_never_believed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     assert rows(tmp_path, "*.txt") == ["a"]
-    listing = tmp_path / "job" / "files" / "s" / "listing-0000000000"
+    listing = tmp_path / "job" / "file-listings" / "s" / "listing-0000000000"
     listing.write_bytes(listing.read_bytes().replace(b"a.txt", b"b.txt"))
     with pytest.raises(CorruptData, match="listing-0000000000 does not match its digest"):
         rows(tmp_path, "*.txt")

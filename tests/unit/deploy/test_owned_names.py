@@ -1,0 +1,31 @@
+"""What the parts of a job keep in its directory: a new job in the same directory must find none of it."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import operators
+from deploy.jobdirectory import OWNED
+from operators.sources.files.file_reader import directory_of
+
+ROOT = Path(operators.__file__).parent
+JOINED = re.compile(r"job_directory / (?:\"([\w.-]+)\"|([A-Z_]+)\b)")
+
+
+def kept_names() -> set[str]:
+    """The names that the code joins to the directory of a job."""
+    names = set()
+    for path in ROOT.rglob("*.py"):
+        for literal, constant in JOINED.findall(path.read_text()):
+            module = ".".join(("operators", *path.relative_to(ROOT).with_suffix("").parts))
+            names.add(literal or str(getattr(import_module(module), constant)))
+    return names
+
+
+def test_a_new_job_discards_all_that_its_sources_and_sinks_keep() -> None:
+    names = kept_names()
+    assert {"ingest", "file-listings", "logs", "console"} <= names
+    assert {name.partition("/")[0] for name in names} <= set(OWNED)
+    assert directory_of(Path("job"), "s").parts[1] in OWNED
