@@ -266,7 +266,7 @@ def beginning(
     savepoint = Savepoint.load(where)
     if config_before.key_groups != config.key_groups:
         raise PipelineError(f"the savepoint in {where} has key_groups {config_before.key_groups}; give the same")
-    if planned.companions(job):
+    if planned.companions(job) or not planned.positions_travel:
         raise PipelineError(
             f"a source of {config.name} reads a log in the directory of its job; end that job with "
             "`causal savepoint --stop` and then use --resume"

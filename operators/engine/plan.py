@@ -389,6 +389,11 @@ class Plan:
             reasons.append((letters, "dead letters are kept on the machine of their task"))
         return reasons
 
+    @property
+    def positions_travel(self) -> bool:
+        """Whether another job can begin where the sources of this one stand."""
+        return all(group.root.subject.positions_travel for group in self._groups if group.root.kind == "source")
+
     def companions(self, job_directory: Path) -> list[Companion]:
         """The processes that the sources need beside the job."""
         return [

@@ -103,6 +103,9 @@ class Source(ABC, Generic[R_co]):
     everywhere = True
     """Whether its readers give the same on every host, so that its tasks can move to another one."""
 
+    positions_travel = True
+    """Whether a position is the same element in any job's directory, so that another job can begin with it."""
+
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of one partition; called in the source task's process, once per incarnation."""

@@ -51,6 +51,9 @@ class FilesSource(Source[Any]):
     everywhere = False
     """Its files, and the journal of them, are on one host."""
 
+    positions_travel = False
+    """A position counts rows of the files that this job has listed."""
+
     def __init__(
         self,
         *patterns: str | os.PathLike[str],

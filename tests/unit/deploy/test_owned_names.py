@@ -8,7 +8,11 @@ from pathlib import Path
 
 import operators
 from deploy.jobdirectory import OWNED
+from operators import Pipeline
+from operators.engine.plan import plan
+from operators.sources import FilesSource, GeneratedSource
 from operators.sources.files.file_reader import directory_of
+from tests.unit.operators.scene import NoSink, config
 
 ROOT = Path(operators.__file__).parent
 JOINED = re.compile(r"job_directory / (?:\"([\w.-]+)\"|([A-Z_]+)\b)")
@@ -29,3 +33,10 @@ def test_a_new_job_discards_all_that_its_sources_and_sinks_keep() -> None:
     assert {"ingest", "file-listings", "logs", "console"} <= names
     assert {name.partition("/")[0] for name in names} <= set(OWNED)
     assert directory_of(Path("job"), "s").parts[1] in OWNED
+
+
+def test_positions_in_listed_files_are_for_no_other_job() -> None:
+    for source, travels in ((GeneratedSource(lambda p, i: i, count=1), True), (FilesSource("in/*"), False)):
+        pipeline = Pipeline("test")
+        pipeline.source("in", source).sink("out", NoSink())
+        assert plan(pipeline, config()).positions_travel is travels
