@@ -27,7 +27,7 @@ from operators.sources.unreadable import Unreadable
 POLL_S = 0.5
 """The pause between two looks for new files, while there is nothing to read."""
 FOLDER = "file-listings"
-"""What the sources of a job keep in its directory."""
+"""The folder of a job's directory that holds the listings of its sources."""
 MARKS_MAX = 4096
 """The most marks that are kept; of more, every second is let go."""
 

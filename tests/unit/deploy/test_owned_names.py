@@ -1,4 +1,4 @@
-"""What the parts of a job keep in its directory: a new job in the same directory must find none of it."""
+"""The names in the directory of a job: a new job there discards all that the parts of the one before have kept."""
 
 from __future__ import annotations
 
