@@ -61,7 +61,7 @@ README = """# NAME
     causal run pipeline.py --config settings.toml            # rows in NAME.db
     causal run pipeline.py --config settings.toml --kill spent/0@0.1    # the same, while a task dies
     causal plan pipeline.py                                  # which operators form which tasks
-    python -m pytest                                         # the test, with a crash at every record
+    pip install pytest && python -m pytest                   # the test, with a crash at every record
     causal doctor                                            # whether this machine has what is needed
 
 `pipeline.py` is the pipeline, `orders/` its input, `settings.toml` settings of the job. The state of a run is in

@@ -89,7 +89,7 @@ class Progress:
         if joined < self._hosts and view["life"]["first_record_ns"] is None:
             waits.append(f"{joined} of {self._hosts} hosts have joined")
         if view["life"]["first_record_ns"] is None and self._companions:
-            waits.append(f"waiting for the first record of {', '.join(self._companions)} (Spark takes some seconds)")
+            waits.append(f"waiting for the first record of {', '.join(self._companions)}")
         recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished", "staged")]
         if recovering:
             waits.append(f"not yet running: {_names(recovering)}")

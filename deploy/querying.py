@@ -106,6 +106,10 @@ def _read(
     for _ in range(TRIES_MAX):
         manifest = newest_manifest(job)
         if manifest is None:
+            if not running(job):
+                raise Unavailable(
+                    f"the job in {job} is not running, and no checkpoint of it was complete when it ended"
+                )
             raise Unavailable(f"no checkpoint of the job in {job} is complete yet; try again, or ask it with --live")
         before, (epoch, files) = epoch, manifest
         try:

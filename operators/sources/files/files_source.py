@@ -73,6 +73,7 @@ class FilesSource(Source[Any]):
                 f"{self._where} is given no file; give paths or patterns, as in FilesSource('in/*.csv')"
             )
         self.patterns = tuple(os.path.abspath(os.path.expanduser(os.fspath(each))) for each in patterns)
+        self._format_is_inferred = format is None
         self.format = _format_of(self.patterns[0]) if format is None else format
         self.follow = follow
         self.partitions = partitions
@@ -107,7 +108,7 @@ class FilesSource(Source[Any]):
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
 
     def check(self) -> None:
-        """Raise `PipelineError` where no file matches a pattern, or one cannot be read."""
+        """Raise `PipelineError` where no file matches a pattern, or one is unreadable or named like another format."""
         for pattern in self.patterns:
             if os.path.isdir(pattern):
                 raise PipelineError(f"{self._where}: {pattern} is a directory; give '{pattern}/*'")
@@ -125,6 +126,13 @@ class FilesSource(Source[Any]):
             for path in files:
                 if not os.access(path, os.R_OK):
                     raise PipelineError(f"{self._where}: {denied(path, PermissionError(0, 'permission denied'))}")
+                named = _format_of(path)
+                if self._format_is_inferred and named not in ("text", self.format):
+                    raise PipelineError(
+                        f"{self._where}: {path} is named like {named}, but would be read as {self.format},"
+                        f" which is what the first pattern says; give format={named!r}, or {self.format!r},"
+                        " and each format a source of its own"
+                    )
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of one partition; whichever is the first lists the files."""
@@ -155,7 +163,7 @@ def _headed(cutter: CsvCutter) -> bool:
 
 
 def _format_of(pattern: str) -> str:
-    return _BY_SUFFIX.get(os.path.splitext(pattern.removesuffix(".gz"))[1], "text")
+    return _BY_SUFFIX.get(os.path.splitext(pattern.removesuffix(".gz"))[1].lower(), "text")
 
 
 def _are_names(columns: Sequence[object]) -> bool:

@@ -57,7 +57,7 @@ def test_what_the_job_waits_for_is_named() -> None:
     shown = at(0, 0)
     shown["life"] = {**shown["life"], "first_record_ns": None}
     line = Progress(StringIO(), ["words"]).line(shown, 12.0)
-    assert line.endswith("waiting for the first record of words (Spark takes some seconds)")
+    assert line.endswith("waiting for the first record of words")
     assert "waiting" not in Progress(StringIO()).line(shown, 12.0)
     shown = at(1, 1)
     shown["tasks"][1]["waiting"] = {"since_ns": 1, "reason": "the server is down"}

@@ -153,6 +153,28 @@ def test_what_is_no_file_is_refused_before_the_job_starts(tmp_path: Path) -> Non
     assert "there is no directory /out" in refusal(tmp_path, "out/*.csv", follow=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "pattern", "named", "read_as"),
+    [("a.csv", "*", "csv", "text"), ("a.csv.gz", "*.csv*", "csv", "text"), ("a.jsonl", "a.*", "json", "text")],
+)
+def test_a_format_that_no_pattern_says_but_a_name_does_is_asked_for(
+    tmp_path: Path, name: str, pattern: str, named: str, read_as: str
+) -> None:
+    (tmp_path / name).write_text("")
+    line = refusal(tmp_path, pattern)
+    assert f"/{name} is named like {named}, but would be read as {read_as}" in line and f"format={named!r}" in line
+    FilesSource(str(tmp_path / pattern), format=read_as).check()
+    FilesSource(str(tmp_path / pattern), format=named).check()
+
+
+def test_the_first_pattern_does_not_say_the_format_of_the_second_silently(tmp_path: Path) -> None:
+    for name in ("a.CSV", "b.jsonl"):
+        (tmp_path / name).write_text("x\n")
+    assert FilesSource(str(tmp_path / "a.CSV")).format == "csv"
+    with pytest.raises(PipelineError, match=r"b\.jsonl is named like json, but would be read as csv"):
+        FilesSource(str(tmp_path / "*.CSV"), str(tmp_path / "*.jsonl")).check()
+
+
 def test_directories_pipes_and_hidden_names_that_a_pattern_matches_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "pipe")
