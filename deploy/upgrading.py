@@ -10,7 +10,7 @@ checkpoint is complete an upgrade can be rolled back: each store has a mark wher
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -374,7 +374,9 @@ def _prepare(
     config.save(prepared)
     blueprint.save(prepared)
     write_manifest(prepared, begins.epoch, files, sync=True)
-    hosts = {record["host"]: record for record in journaled(job) if record["kind"] == "host_joined"}
+    decided = journaled(job)
+    hosts = {record["host"]: record for record in decided if record["kind"] == "host_joined"}
+    began = _began(decided) if config.listen else []
     journal = Journal(prepared)
     file_lists = {task: [list(file) for file in each] for task, each in files.items()}
     change_record: Record = {
@@ -386,9 +388,24 @@ def _prepare(
     journal.append(
         [
             change_record,
+            *began,
             {"kind": "savepoint", "epoch": begins.epoch, "final": True},
             {"kind": "checkpoint", "count": 0, "epoch": begins.epoch, "files": file_lists, "took_ms": 0.0},
             *hosts.values(),  # their incarnations rise from version to version
         ]
     )
     journal.close()
+
+
+def _began(decided: Iterable[Record]) -> list[Record]:
+    """Returns the decision that names the time at which the job began to read; none where it never has.
+
+    The sources of a job of several hosts learn of it from the supervisor, and compute from it which records are due.
+    """
+    earliest: Record | None = None
+    for record in decided:
+        if record["kind"] == "first_record" and (earliest is None or record["at_ns"] < earliest["at_ns"]):
+            earliest = record
+        elif record["kind"] == "resumed" and earliest is not None and earliest["at_ns"] > record["at_ns"]:
+            earliest = None  # the machine was restarted, and its clock with it
+    return [earliest] if earliest is not None else []
