@@ -59,7 +59,7 @@ class Loading(Worker):
         self.work = Work()
         self.progress = Progress(self.work)
         self.membership = cast(Any, Scripted())
-        self.following = self.loading = self.driver = self.depot = None
+        self.following = self.loading = self.driver = self.depot = self.fetch = None
         self.later = Backlog()
         self.retained = NO_KNOWLEDGE
         self.load_began_ns = 0
