@@ -104,7 +104,7 @@ class Progress:
             waits.append(f"{oldest['task']} is {sentence(oldest['doing'], view['at_ns'])}{more}")
         full = [task["task"] for task in view["tasks"] if task["figures"].get("ingest_waiting_s", 0)]
         if full:
-            waits.append(f"Spark waits for {_names(full)} to read")
+            waits.append(f"the input waits for {_names(full)} to read")
         unanswered = [task["task"] for task in view["tasks"] if task["figures"].get("ingest_store_waiting_s", 0)]
         if unanswered:
             waits.append(f"the shared store does not answer {_names(unanswered)}")

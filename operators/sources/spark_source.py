@@ -34,7 +34,7 @@ class SparkSource(Source[dict[str, Any]]):
         partitions: into how many partitions the rows go; fixed for the life of the job's directory.
         trigger: least time between two micro-batches, as Spark writes it ("200 milliseconds", "5 seconds").
         available_now: read what is there when the query starts, then end: the job is bounded.
-        output_mode: "append", or "update" for a DataFrame that aggregates.
+        output_mode: "append", as Spark has no other one here; a DataFrame that aggregates needs a watermark.
         master: where Spark runs its tasks; "local[n,f]" is on the driver's own machine, with n threads, and a task
             that has failed f times fails the query (which is then restarted).
         batch_rows_max: rows that Spark hands over at once (one Arrow batch).  How much one micro-batch takes is an
@@ -90,8 +90,11 @@ class SparkSource(Source[dict[str, Any]]):
             raise PipelineError(f"SparkSource: partitions is {self.partitions!r}; give 1 to {PARTITIONS_MAX}")
         if not _INTERVAL.fullmatch(self.trigger):
             raise PipelineError(f"SparkSource: trigger is {self.trigger!r}; give an interval like '200 milliseconds'")
-        if self.output_mode not in ("append", "update"):
-            raise PipelineError(f"SparkSource: output_mode is {self.output_mode!r}; give 'append' or 'update'")
+        if self.output_mode != "append":
+            raise PipelineError(
+                f"SparkSource: output_mode is {self.output_mode!r}, and Spark can only append here; "
+                "aggregate in the pipeline, or behind a watermark in read()"
+            )
         if self.failures_max < 1:
             raise PipelineError(f"SparkSource: failures_max is {self.failures_max!r}; give a number from 1")
         if self.batch_rows_max < 1:

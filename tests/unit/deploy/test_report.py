@@ -253,7 +253,7 @@ def test_a_source_that_waits_for_room_is_shown() -> None:
     shown["tasks"][0]["figures"] |= {"ingest_unread_bytes": 1_200_000, "ingest_waiting_s": 12.5}
     line = "Spark has waited for 12.5 s: 1,200,000 bytes are published and not read (ingest_bytes_max)"
     assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
-    assert "Spark waits for read/0 to read" in Progress(StringIO()).line(shown, 1.0)
+    assert "the input waits for read/0 to read" in Progress(StringIO()).line(shown, 1.0)
     families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
     assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_s"].samples] == [("read/0", 12.5)]
 
