@@ -30,7 +30,7 @@ from benchmarks.hosts.sites import until
 from benchmarks.jobs import placed
 from causal.config import JobConfig
 from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, save_key
+from causal.shell.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, mark_of, save_key
 from causal.shell.seats import seats_of
 from deploy.status import latest
 from standby import orders
@@ -56,9 +56,9 @@ class IdleAgent:
         (runtime / "job.json").write_text(description.job)
         (runtime / "runtime").write_text(str(runtime))
         config = JobConfig.load(runtime)
-        self.beat_s, self._run = host_beat_s(config), config.run
+        self.beat_s = host_beat_s(config)
         self._session = secrets.token_hex(8)
-        self._incarnation, self._due_s = 0, 0.0
+        self._incarnation, self._due_s, self._roster_mark = 0, 0.0, ""
         address = endpoint.removeprefix("tcp://").rpartition(":")[0]
         self._tether = tether(
             address, description.tether_port, description.tether_secret, key.name, self._session, WITHIN_S
@@ -71,14 +71,17 @@ class IdleAgent:
         for order in self._uplink.orders():
             if isinstance(order, orders.Welcome):
                 self._incarnation, self._due_s = order.incarnation, 0.0
+            elif isinstance(order, orders.Roster):
+                self._roster_mark = mark_of(order.text)
         now_s = time.monotonic()
         if now_s >= self._due_s:
             clock_ns = time.monotonic_ns()
             if self._incarnation:
                 facts: dict[str, Any] = {"slots": {}, "dead": {}, "killed": {}, "computing": []}
-                self._uplink.send("agent_beat", **facts, incarnation=self._incarnation, clock_ns=clock_ns)
+                facts |= {"incarnation": self._incarnation, "clock_ns": clock_ns, "roster": self._roster_mark}
+                self._uplink.send("agent_beat", **facts)
             else:
-                self._uplink.send("host_hello", run=self._run, session=self._session, clock_ns=clock_ns, slots=1)
+                self._uplink.send("host_hello", session=self._session, clock_ns=clock_ns, slots=1)
             self._due_s = now_s + (self.beat_s if self._incarnation else HELLO_AGAIN_S)
         return self._due_s
 
