@@ -131,11 +131,6 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
             )
         if host and config.hosts and host not in names:
             raise PipelineError(f"{task} is placed on {host}, which {config.hosts} does not have")
-    if config.guarantee == "epoch":
-        raise PipelineError(
-            "--guarantee epoch keeps rows that wait for a checkpoint in files of one machine; it cannot be used with "
-            "--listen yet"
-        )
     _check_port(config.listen)
 
 

@@ -11,6 +11,7 @@ from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain, SinkStore, WithdrawingStore
+from causal.shell.depot import Depot
 from causal.topology import REQUESTS, Channel, Task, Topology
 from operators.builder.pipeline import Pipeline
 from operators.engine.chain import FusedChain
@@ -27,6 +28,7 @@ from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.files.staged import DIRECTORY as STAGED
 from operators.sinks.files.staged import StagedStore
 from operators.sinks.objects.refused_objects import RefusedObjects
+from operators.sinks.objects.staged_objects import SharedStagedStore
 from operators.sources.source import Companion, PartitionReader, SourceContext
 from operators.stage.branch import Input
 from operators.stage.failures import Failures
@@ -261,7 +263,11 @@ class Plan:
             store = refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
         if self._config.guarantee != "epoch":
             return store
-        return StagedStore(store, job_directory / STAGED / task, self._config.staged_bytes_max, self._config.durability)
+        config = self._config
+        if config.store:
+            url, place = config.store, config.place_in_store
+            return SharedStagedStore(store, task, config.staged_bytes_max, f"{url}/{place}", lambda: Depot(url, place))
+        return StagedStore(store, job_directory / STAGED / task, config.staged_bytes_max, config.durability)
 
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.files.jsonlines import JsonLinesSink

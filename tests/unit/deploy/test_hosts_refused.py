@@ -32,11 +32,7 @@ KEYS = ["--key", "keys/supervisor.key", "--hosts", "keys/hosts.toml"]
 SEVERAL = ["run", "p.py", *LISTEN, *STORE, *KEYS]
 
 WRONG = {
-    "--guarantee epoch keeps rows that wait for a checkpoint in files of one machine": [
-        *SEVERAL,
-        "--guarantee",
-        "epoch",
-    ],
+    "out/0: JsonLinesSink keeps its rows on": [*SEVERAL, "--set", "place=", "--guarantee", "epoch"],
     "--rollback returns to an earlier version of a job; give --resume": [*SEVERAL, "--rollback"],
     "--listen needs --store URL": ["run", "p.py", *LISTEN],
     "--hosts is for a job of several hosts": ["run", "p.py", *STORE, "--hosts", "keys/hosts.toml"],

@@ -18,6 +18,7 @@ import pytest
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle, SinkStore, StoreState
 from operators.sinks import JsonLinesSink, SqliteSink
+from operators.sinks.contract import staging
 from operators.sinks.files import staged
 from operators.sinks.files.staged import StagedStore
 from tests.unit.sinks.deaths import in_a_child
@@ -316,7 +317,7 @@ def test_rows_of_another_run_are_not_taken_for_ones_of_this(stage: Stage) -> Non
 def test_far_more_rows_than_may_wait_end_the_job_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged, "OVER_BYTES_MAX", 600)
+    monkeypatch.setattr(staging, "OVER_BYTES_MAX", 600)
     stage = Stage(tmp_path, bytes_max=400)
     store = stage.opened(1)
     with pytest.raises(PipelineError, match="out/0.*staged_bytes_max is 400.*emit less"):
