@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import os
 
-_mine: set[int] = set()
+_mine: dict[int, tuple[int, int]] = {}
+"""Descriptor → (device, inode) of its file: where another part of the program has closed it, its number may be another
+file's by now, which a child needs."""
 
 
 def keep_from_children(descriptor: int) -> int:
     """Has a descriptor closed in every child that is forked from now on; returns it."""
-    _mine.add(descriptor)
+    status = os.fstat(descriptor)
+    _mine[descriptor] = (status.st_dev, status.st_ino)
     return descriptor
 
 
 def close(descriptor: int) -> None:
     """Closes a descriptor that was kept from children."""
-    _mine.discard(descriptor)
+    _mine.pop(descriptor, None)
     os.close(descriptor)
 
 
 def _close_in_child() -> None:
-    for descriptor in _mine:
-        os.close(descriptor)
+    for descriptor, file in _mine.items():
+        try:
+            status = os.fstat(descriptor)
+        except OSError:
+            continue  # closed meanwhile
+        if (status.st_dev, status.st_ino) == file:
+            os.close(descriptor)
     _mine.clear()
 
 

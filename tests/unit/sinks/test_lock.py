@@ -116,3 +116,20 @@ def test_a_number_that_is_used_again_is_not_closed(tmp_path: Path) -> None:
     os.waitpid(pid, 0)
     os.close(other)
     assert other == descriptor and (tmp_path / "two").read_bytes() == b"still open"
+
+
+def test_a_descriptor_that_another_part_has_closed_concerns_no_other_in_a_child(tmp_path: Path) -> None:
+    stale = keep_from_children(os.open(tmp_path / "stale", os.O_CREAT | os.O_RDWR))
+    lock = keep_from_children(os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR))
+    os.close(stale)
+    for again in (False, True):  # first nothing has the number, then a file that the child needs
+        other = os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR) if again else -1
+        assert not again or other == stale
+        pid = os.fork()
+        if pid == 0:
+            kept = [number for number in (stale, lock) if Path(f"/proc/self/fd/{number}").exists()]
+            os._exit(0 if kept == ([stale] if again else []) else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        if again:
+            os.close(other)
+    close(lock)
