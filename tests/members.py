@@ -25,6 +25,12 @@ def members(cases: Iterable[Any], *always: Any) -> list[Any]:
     return [case if case in always else campaign(*(case if isinstance(case, tuple) else (case,))) for case in every]
 
 
+def except_for(cases: Iterable[Any], *slow: Any) -> list[Any]:
+    """Returns all cases for `parametrize`; those that are named are marked as a campaign."""
+    every = list(cases)
+    return members(every, *(case for case in every if case not in slow))
+
+
 def sample(cases: Iterable[Any], count: int) -> list[Any]:
     """Returns all cases for `parametrize`; all but `count` of them, evenly spread, are marked as a campaign."""
     every = list(cases)

@@ -17,20 +17,22 @@ from tests.members import campaign, sample
 STATES_MAX = 20_000
 
 SMALL = [
-    Job("pair, two crashes", PAIR, records=1, crashes=2),
     Job("pair, checkpoint without failures", PAIR, records=1, crashes=0, asks=1),
     Job("pair, zombie", PAIR, records=1, zombies=True),
     Job("pair, timer", PAIR, records=1, timers=True),
     Job("pair, loss", PAIR, records=1, losses=1),
     Job("pair, orders travel", PAIR, records=1, travelling=True),
-    Job("pair, flush", PAIR, records=1, crashes=2, flush=True),
     Job("chain", CHAIN, records=1),
     Job("chain, depth 1", CHAIN, records=1, depth=1),
     Job("merge without failures", MERGE, records=1, crashes=0),
     Job("pair, one host", PAIR, records=1, hosts=((0, 1),), zombies=True),
     Job("chain, depth 1, two tasks on a host", CHAIN, records=1, depth=1, hosts=((0, 1),)),
 ]
-LARGE = [Job("pair, checkpoint", PAIR, records=1, asks=1)]
+LARGE = [
+    Job("pair, checkpoint", PAIR, records=1, asks=1),
+    Job("pair, two crashes", PAIR, records=1, crashes=2),
+    Job("pair, flush", PAIR, records=1, crashes=2, flush=True),
+]
 
 
 def explored(job: Job, audit: bool = False) -> Outcome:

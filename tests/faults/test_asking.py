@@ -65,6 +65,7 @@ def test_each_record_once_and_its_effect_once_whatever_is_killed(start: Start, t
             assert came == sorted(came)
 
 
+@pytest.mark.campaign
 def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = asking(start, tmp_path, gate=gate, rate=200)
@@ -126,12 +127,14 @@ def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: S
     assert any("ValueError: never" in each["error"] for each in letters)
 
 
+@pytest.mark.campaign
 def test_what_never_goes_stops_the_job_otherwise(start: Start, tmp_path: Path) -> None:
     status, said = asking(start, tmp_path, never=40).finish()
     line = one_line(said)
     assert status == 1 and "operator 'rate'" in line and "ValueError: never" in line
 
 
+@pytest.mark.campaign
 def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) -> None:
     job = asking(start, tmp_path, count=100_000)
     job.until_warm(records=200)
@@ -143,6 +146,7 @@ def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) ->
     assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything(done)
 
 
+@pytest.mark.campaign
 def test_a_copy_that_keeps_the_sinks_asks_what_was_not_asked(start: Start, tmp_path: Path) -> None:
     """The store of requests stays with the job that wrote it; the new run has keys of its own, what waits keeps its."""
     job = asking(start, tmp_path, count=100_000)

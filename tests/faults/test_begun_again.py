@@ -6,6 +6,8 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from tests.faults.conftest import Start
 from tests.faults.job import Job, ended_of
 from tests.faults.test_bad_input import one_line
@@ -62,6 +64,7 @@ def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) 
     assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 3000, 7))))
 
 
+@pytest.mark.campaign
 def test_a_sink_that_says_replace_starts_over(start: Start, tmp_path: Path) -> None:
     job = interrupted(start, tmp_path)
     let_end(tmp_path)

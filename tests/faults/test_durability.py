@@ -37,6 +37,7 @@ def synced(directory: Path, durability: str) -> Counter[str]:
     return Counter(re.sub(r"\d+", "N", path) for path in paths)
 
 
+@pytest.mark.campaign
 def test_process_syncs_nothing_but_new_stores(tmp_path: Path) -> None:
     counts = synced(tmp_path, "process")
     assert not [path for path in counts if not OPENING.fullmatch(Path(path).name)], counts

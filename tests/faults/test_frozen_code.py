@@ -131,6 +131,7 @@ def test_code_that_cannot_be_loaded_any_more_is_still_in_the_archive(start: Star
     check(tmp_path)
 
 
+@pytest.mark.campaign
 def test_comments_and_layout_are_no_change(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path)
     job = start(path, "--checkpoint-interval", "0.5")
@@ -143,6 +144,7 @@ def test_comments_and_layout_are_no_change(start: Start, tmp_path: Path) -> None
     check(tmp_path)
 
 
+@pytest.mark.campaign
 def test_a_mistake_that_raises_is_put_right_with_new_code(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_text(
@@ -180,6 +182,7 @@ def test_new_code_that_contradicts_what_is_visible_ends_the_job(start: Start, tm
     check(tmp_path)
 
 
+@pytest.mark.campaign
 def test_names_of_ours_and_of_python_beside_the_pipeline_and_in_the_working_directory(
     start: Start, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_full_disk_for_snapshots_delays_checkpoints_and_no_more(mount: Mount, 
     chain.finish_exactly()
 
 
+@pytest.mark.campaign
 def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_resume(
     mount: Mount, start_chain: StartChain
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_resume
     chain.finish_exactly()
 
 
+@pytest.mark.campaign
 def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
     mount: Mount, start: Start, tmp_path: Path
 ) -> None:

@@ -207,6 +207,7 @@ def test_epoch_whatever_is_killed(start_chain: StartChain, tmp_path: Path) -> No
     assert {recovery["mode"] for recovery in report["recoveries"]} == {"rollback"}
 
 
+@pytest.mark.campaign
 def test_epoch_everything_killed_again_and_again(start_chain: StartChain, tmp_path: Path) -> None:
     chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.3")
     with Watch(tmp_path / "held.db") as watch:
@@ -235,6 +236,7 @@ def test_epoch_killed_between_the_last_record_and_the_end(
     assert gathering.counted() == (0, 0, 0)
 
 
+@pytest.mark.campaign
 def test_epoch_a_savepoint_shows_all_that_it_covers(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,7 +259,7 @@ def test_epoch_a_savepoint_shows_all_that_it_covers(
     assert ended(gathering.database) == {True}, "every store learns that the job has ended"
 
 
-@pytest.mark.parametrize("kills", members([False, True], True))
+@pytest.mark.parametrize("kills", members([False, True]))
 def test_epoch_a_bound_on_what_waits_has_checkpoints_begin(start: Start, tmp_path: Path, kills: bool) -> None:
     """More rows than may wait, far fewer checkpoints by the clock than are needed: the bound takes them."""
     (tmp_path / "gate").touch()
@@ -272,6 +274,7 @@ def test_epoch_a_bound_on_what_waits_has_checkpoints_begin(start: Start, tmp_pat
     assert report["checkpoints"] > 2, "the clock had none begin, and the end only the last"
 
 
+@pytest.mark.campaign
 def test_a_stop_signal_is_no_end_of_an_epoch(start: Start, tmp_path: Path) -> None:
     """Ctrl-C shows nothing early; the job resumes where it was."""
     gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)

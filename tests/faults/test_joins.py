@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
@@ -28,6 +30,7 @@ def folded(rows: list[Any]) -> dict[Any, Any]:
     return totals
 
 
+@pytest.mark.campaign
 def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) -> None:
     places = [f"{name}={tmp_path / name}" for name in ("out", "revisions", "sums")]
     settings = [f"count={COUNT}", "rate=200", f"gate={tmp_path / 'gate'}", *places]

@@ -59,6 +59,7 @@ def test_more_neighbours_at_once_than_the_sharing_depth_covers(start_chain: Star
     assert report["withdrawn"] > 0
 
 
+@pytest.mark.campaign
 def test_the_same_task_again_while_it_recovers(start_chain: StartChain) -> None:
     moments = ("score/0@2.5", "score/0@2.53", "score/0@2.8", "out/0@4.5", "out/0@4.6", "out/0@5.8")
     chain = start_chain(*(part for moment in moments for part in ("--kill", moment)))
@@ -87,7 +88,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", members(SETTINGS, "a pool of standbys, over tcp", "no standbys"))
+@pytest.mark.parametrize("name", members(SETTINGS, "a pool of standbys, over tcp"))
 def test_kills_under_other_settings(start_chain: StartChain, name: str) -> None:
     arguments, config = SETTINGS[name]
     tasks = ("score/0", "shop/0", "ledger/0", "out/0")

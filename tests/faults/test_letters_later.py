@@ -45,7 +45,7 @@ def assert_exact(job: Job, before: list[tuple[str, int, dict[str, Any]]]) -> Non
     "settings",
     [
         campaign((), id="causal"),
-        pytest.param(("--checkpoint-interval", "30"), id="no checkpoint"),
+        campaign(("--checkpoint-interval", "30"), id="no checkpoint"),
         campaign(("--sharing-depth", "1", "--determinant-flush", "background"), id="flushed"),
         pytest.param(("--guarantee", "epoch", "--checkpoint-interval", "0.2"), id="epoch"),
     ],

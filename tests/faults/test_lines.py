@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.harness.processes import kill, of_job
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, WAIT_S, causal, command, environment, wait_for
@@ -76,6 +78,7 @@ def test_standard_input_while_tasks_and_the_reading_process_are_killed(tmp_path:
     expect(out, [*lines, "half a line at the end"])
 
 
+@pytest.mark.campaign
 def test_a_redirected_file_is_continued_where_the_log_ends(tmp_path: Path) -> None:
     lines = [str(number) for number in range(50_000)]
     (tmp_path / "in").write_text("".join(line + "\n" for line in lines))

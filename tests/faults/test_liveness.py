@@ -47,7 +47,7 @@ def assert_exact(directory: Path) -> None:
     assert [(row["i"], row["v"], row["n"]) for row in rows] == [(i, 2 * i, i // 7 + 1) for i in range(COUNT)]
 
 
-@pytest.mark.parametrize("slow", members(OPERATORS, "timer", "finish"))
+@pytest.mark.parametrize("slow", members(OPERATORS, "timer"))
 def test_an_event_may_take_longer_than_the_silence_that_counts_as_death(
     start: Start, tmp_path: Path, slow: str
 ) -> None:
@@ -83,6 +83,7 @@ def test_a_task_that_dies_within_a_long_event_performs_it_again(start: Start, tm
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 def test_a_supervisor_that_dies_within_a_long_event_learns_of_it_again(start: Start, tmp_path: Path) -> None:
     job = begun(start, tmp_path, "process", sleep_s=5, at="30")
     before = long_work(job)
@@ -102,6 +103,7 @@ def test_a_supervisor_that_dies_within_a_long_event_learns_of_it_again(start: St
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 def test_a_pipeline_may_take_long_to_import(start: Start, tmp_path: Path) -> None:
     job = begun(start, tmp_path, "import")
     job.until("all tasks run", lambda view: all(task["state"] != "starting" for task in view["tasks"]) or None)
@@ -151,7 +153,7 @@ TINY = {"heartbeat_timeout_ms": 300, "heartbeat_ms": 50, "crash_loop_max": 3}
 """Two hundred thousand keys take a second or two to load."""
 
 
-@pytest.mark.parametrize("failure", members(["cold", "resume"], "cold"))
+@pytest.mark.parametrize("failure", members(["cold", "resume"]))
 def test_a_state_may_take_longer_to_load_than_the_silence_that_counts_as_death(
     start: Start, tmp_path: Path, failure: str
 ) -> None:

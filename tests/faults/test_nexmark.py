@@ -26,7 +26,7 @@ SETTINGS = {
     "auction_skip": "7",
 }
 KILLS = ("0.6", "1.1", "1.6")
-ALWAYS = (3, 5, 12)
+ALWAYS = (5,)
 """A join, windows of event time, and windows of the clock."""
 
 

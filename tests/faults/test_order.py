@@ -89,6 +89,7 @@ KILLS = {
 
 
 @pytest.mark.parametrize("name", members(KILLS, "together"))
+@pytest.mark.campaign
 def test_the_order_is_that_of_the_event_times_whatever_dies(start: Start, tmp_path: Path, name: str) -> None:
     out = tmp_path / "ordered.db"
     report = killed(start, out, KILLS[name])

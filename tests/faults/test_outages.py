@@ -96,6 +96,7 @@ def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start
     assert_exact(out)
 
 
+@pytest.mark.campaign
 def test_a_write_that_does_not_come_back_is_no_hang_as_long_as_it_may_take(start: Start, tmp_path: Path) -> None:
     job = begun(start, tmp_path, heartbeat_timeout_ms=4000)
     with stuck(tmp_path):
@@ -110,6 +111,7 @@ def test_a_write_that_does_not_come_back_is_no_hang_as_long_as_it_may_take(start
     assert_exact(tmp_path / "out.db")
 
 
+@pytest.mark.campaign
 def test_a_store_that_never_comes_back_ends_the_job_in_one_line_and_can_be_resumed(
     start: Start, tmp_path: Path
 ) -> None:

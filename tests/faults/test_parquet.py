@@ -151,6 +151,7 @@ def test_below_full_depth_the_tail_of_a_job_that_was_killed_stays_in_journals_un
     assert len(written) >= 200 and sorted((row["p"], row["i"]) for row in plain(tmp_path / "rows")) == written
 
 
+@pytest.mark.campaign
 def test_rows_that_do_not_fit_are_put_aside_once_whatever_dies(start: Start, tmp_path: Path) -> None:
     options = ("--on-error", "dead-letter", "--set", "odd=10", "--checkpoint-interval", "0.5")
     job = begin(start, tmp_path / "gate", *options)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
 from tests.faults.job import causal
@@ -40,6 +42,7 @@ def test_every_process_dies_twice_and_the_job_is_resumed_twice(start_chain: Star
     chain.finish_exactly()
 
 
+@pytest.mark.campaign
 def test_every_process_dies_before_the_first_checkpoint(start_chain: StartChain) -> None:
     chain = start_chain("--checkpoint-interval", "60")
     chain.job.until_warm(records=300, checkpoints=0)
@@ -48,6 +51,7 @@ def test_every_process_dies_before_the_first_checkpoint(start_chain: StartChain)
     chain.finish_exactly()
 
 
+@pytest.mark.campaign
 def test_what_is_left_when_the_root_dies_ends_by_itself(start_chain: StartChain) -> None:
     chain = start_chain()
     chain.job.until_warm()

@@ -102,6 +102,7 @@ def assert_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job", [{}], indirect=True)
+@pytest.mark.campaign
 def test_a_class_may_grow_while_the_job_is_down_and_nothing_is_guessed(job: Job, tmp_path: Path) -> None:
     job.until_warm(records=300, checkpoints=3)
     job.kill_everything()

@@ -78,6 +78,7 @@ def test_from_two_tasks_to_four_to_three_with_kills(start: Start, tmp_path: Path
     check(rows(tmp_path), done)
 
 
+@pytest.mark.campaign
 def test_killed_altogether_after_a_change(start: Start, tmp_path: Path) -> None:
     """Determinants that the stores held of the graph before are none of the new graph."""
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--sharing-depth", "1")
@@ -92,6 +93,7 @@ def test_killed_altogether_after_a_change(start: Start, tmp_path: Path) -> None:
     check(rows(tmp_path), done)
 
 
+@pytest.mark.campaign
 def test_an_operator_is_added_and_taken_away_again(start: Start, tmp_path: Path) -> None:
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
     job.until_warm(records=300)

@@ -67,6 +67,7 @@ def test_every_process_at_once(start: Start, tmp_path: Path, depth: str) -> None
     without_rollback(job.finish_well(), tmp_path)
 
 
+@pytest.mark.campaign
 def test_kills_while_it_runs(start: Start, tmp_path: Path) -> None:
     """Nothing is lost at full depth, whatever was written by then."""
     job = begin(start, tmp_path, "full", *FLUSH, count=COUNT)

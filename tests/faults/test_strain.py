@@ -56,7 +56,7 @@ STRAINS = {
 }
 
 
-@pytest.mark.parametrize("name", members(STRAINS, "hot key", "giant records", "slow sink"))
+@pytest.mark.parametrize("name", members(STRAINS, "hot key"))
 def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path: Path, name: str) -> None:
     strain = STRAINS[name]
     out, gate, count = tmp_path / "fold.db", tmp_path / "gate", strain.settings["count"]

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.harness.processes import AGENT, SUPERVISOR, kill, server
 from tests.faults.conftest import HeldChain
 from tests.faults.job import WAIT_S, Job, environment, wait_for
+from tests.members import campaign
 
 StartChain = Callable[..., HeldChain]
 
@@ -24,7 +25,8 @@ def until_another(job: Job, dead: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "moments_s"), [("score/0", MOMENTS_S), ("out/0", MOMENTS_S[::2])], ids=["score", "out"]
+    ("task", "moments_s"),
+    [campaign("score/0", MOMENTS_S, id="score"), pytest.param("out/0", MOMENTS_S[::2], id="out")],
 )
 def test_the_supervisor_dies_at_any_moment_of_a_recovery(
     start_chain: StartChain, task: str, moments_s: tuple[float, ...]

@@ -157,6 +157,7 @@ def a_failed_upgrade_is_taken_back(
     assert "no savepoints" in causal_output(tmp_path, "savepoint", "--list", "--state-dir", str(job.state))
 
 
+@pytest.mark.campaign
 def test_a_corrected_version_begins_at_the_same_savepoint(start: Start, tmp_path: Path) -> None:
     path, job = begun(start, tmp_path)
     job.until_written(500)
@@ -170,6 +171,7 @@ def test_a_corrected_version_begins_at_the_same_savepoint(start: Start, tmp_path
     assert [row for row in rows(tmp_path) if "v" in row]
 
 
+@pytest.mark.campaign
 def test_after_its_first_checkpoint_a_version_stays(start: Start, tmp_path: Path) -> None:
     path, job = begun(start, tmp_path)
     job.until_written(300)
@@ -206,6 +208,7 @@ def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path, old: str, n
     check(tmp_path, finish(job))
 
 
+@pytest.mark.campaign
 def test_rows_that_no_store_takes_back_are_said_and_stay(start: Start, tmp_path: Path) -> None:
     path, job = begun(start, tmp_path, "--set", "sink=plain")
     job.until_written(300)
@@ -236,6 +239,7 @@ def test_a_graph_that_changes_with_the_code(start: Start, tmp_path: Path) -> Non
     check(tmp_path, finish(job))
 
 
+@pytest.mark.campaign
 def test_a_copy_of_the_savepoint_at_which_a_job_stopped_keeps_its_sinks(start: Start, tmp_path: Path) -> None:
     path, job = begun(start, tmp_path)
     job.until_written(300)

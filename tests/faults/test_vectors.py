@@ -67,6 +67,7 @@ def test_every_task_on_vectors_may_die(start: Start, tmp_path: Path) -> None:
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 def test_every_epoch_is_the_same_a_second_time(start: Start, tmp_path: Path) -> None:
     """`--verify-replay` performs each epoch again from recorded elements, and compares all outputs and all state."""
     settings = ["--set", "count=1000", "--set", "rate=1000", "--verify-replay", "--checkpoint-interval", "0.5"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations, product
 
+import pytest
+
 from tests.guarantees.checker import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, GOING_BACK, check
 from tests.guarantees.history import Element, Failed, History, Output
 
@@ -101,6 +103,7 @@ def test_a_prefix_is_judged_by_what_it_can_still_become() -> None:
         assert (EXACTLY_ONCE in satisfied) == (execution in prefixes), execution
 
 
+@pytest.mark.campaign
 def test_going_back_is_what_one_failure_can_do() -> None:
     possible = after_one_failure()
     for execution in everything():

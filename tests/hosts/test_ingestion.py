@@ -60,6 +60,7 @@ def written(site: Site) -> int:
 
 
 @pytest.mark.timeout(1500)
+@pytest.mark.campaign
 def test_the_driver_and_its_source_tasks_follow_when_their_host_is_lost(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)

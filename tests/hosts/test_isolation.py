@@ -36,6 +36,7 @@ def test_the_host_that_takes_over_is_killed_before_its_tasks_are_live(site: Make
     assert {loss["host"] for loss in (here.view() or {})["host_losses"]} == {lost, second}
 
 
+@pytest.mark.campaign
 def test_a_host_that_hears_nothing_of_the_supervisor_is_lost_and_returns(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here, SILENCE_MS)

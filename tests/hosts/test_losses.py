@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.faults.job import wait_for
 from tests.hosts.counted import SILENCE_MS, MakeSite, began, ended, incarnations, other_host, rows_out
 
@@ -87,6 +89,7 @@ def test_a_drained_host_gives_its_tasks_away_one_promotion_each(site: MakeSite) 
     assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
 
 
+@pytest.mark.campaign
 def test_old_snapshots_are_removed_from_the_store(site: MakeSite) -> None:
     here = site(["a", "b"])
     began(here)

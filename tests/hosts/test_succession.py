@@ -79,6 +79,7 @@ def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a
     assert [here.status_of(name) for name in here.names if name != lost] == [0, 0]
 
 
+@pytest.mark.campaign
 def test_a_supervisor_that_was_cut_off_ends_when_it_learns_of_its_successor(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND, "store")
     with in_store(here):
@@ -134,6 +135,7 @@ def test_causal_run_may_end_and_come_back_while_the_job_lives_on(site: MakeSite)
     assert incarnations(here) == {**before, "count/0": 2}
 
 
+@pytest.mark.campaign
 def test_two_supervisors_live_and_hosts_obey_the_newer_one(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND, "store")
     with in_store(here):
@@ -193,6 +195,7 @@ def test_ctrl_c_ends_the_job_although_a_candidate_waits_and_a_resumption_continu
     assert "leads job counts (term" not in here.log(SECOND), "a stopped job is left alone"
 
 
+@pytest.mark.campaign
 def test_a_new_run_of_a_job_that_is_led_elsewhere_is_refused_and_follows_with_resume(site: MakeSite) -> None:
     here = site(["a", "b"], SECOND)
     began(here)
@@ -211,6 +214,7 @@ def test_a_new_run_of_a_job_that_is_led_elsewhere_is_refused_and_follows_with_re
     assert incarnations(here) == before
 
 
+@pytest.mark.campaign
 def test_candidates_are_shown_until_they_are_lost(site: MakeSite) -> None:
     here = site(["a", "b"], SECOND, THIRD)
     began(here)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.faults.test_savepoints import sets
 from tests.hosts.counted import MakeSite
 from tests.hosts.site import SUPERVISOR, Site
@@ -93,6 +95,7 @@ def test_an_upgrade_that_fails_is_taken_back_and_another_one_goes_on(site: MakeS
     assert set(versions(here)) == {1, 3}
 
 
+@pytest.mark.campaign
 def test_a_job_begins_with_the_copy_of_a_savepoint(site: MakeSite) -> None:
     here = site(["a", "b"])
     start(here, PIPELINE)

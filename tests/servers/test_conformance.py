@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from operators.sinks import conformance
-from operators.sinks.conformance import Subject, bundles, crashes, outages, successions, withdrawal
+from operators.sinks.conformance import Subject, bundles, crashes, outages, successions, withdrawal, zombies
 from operators.sinks.postgres.postgres_sink import PostgresSink
 from operators.sinks.redis.redis_streams import RedisSink
+from tests.members import except_for
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 
@@ -21,6 +22,15 @@ ALL = conformance.CHECKS + withdrawal.CHECKS
 AWAY = outages.waits_for_an_unavailable_store
 NOT_SHARED = (AWAY, crashes.takes_a_half_written_bundle_for_nothing)
 """Ends the server; tears what only a server can tear."""
+SHARED = tuple(check for check in ALL if check not in NOT_SHARED)
+
+STEP_BY_STEP = (
+    successions.dies_at_every_step_of_a_replacement,
+    crashes.dies_at_every_step_of_a_write,
+    zombies.fences_zombies_at_every_step_of_a_write,
+)
+"""The long ones: each runs against one server in every run, and against the others in campaigns."""
+
 QUICK = tuple(check for check in bundles.CHECKS + outages.CHECKS if check not in NOT_SHARED)
 
 
@@ -80,12 +90,12 @@ def named(check: Callable[[Subject], None]) -> str:
     return check.__name__
 
 
-@pytest.mark.parametrize("check", [check for check in ALL if check not in NOT_SHARED], ids=named)
+@pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP[1:]), ids=named)
 def test_a_table_of_the_sink_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
     check(generic(shared_postgres))
 
 
-@pytest.mark.parametrize("check", QUICK + successions.CHECKS + withdrawal.CHECKS, ids=named)
+@pytest.mark.parametrize("check", except_for(QUICK + successions.CHECKS + withdrawal.CHECKS, *STEP_BY_STEP), ids=named)
 def test_a_table_of_the_user_with_places_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
     check(columns(shared_postgres, place=True))
 
@@ -101,7 +111,7 @@ def test_a_postgres_that_is_killed_is_waited_for(own_postgres: Postgres) -> None
     AWAY(subject)
 
 
-@pytest.mark.parametrize("check", [check for check in ALL if check not in NOT_SHARED], ids=named)
+@pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP[::2]), ids=named)
 def test_streams_conform(check: Callable[[Subject], None], shared_redis: Redis) -> None:
     check(entries(shared_redis))
 

@@ -61,6 +61,7 @@ def test_a_full_disk_is_waited_for_whatever_dies_meanwhile(
     assert_exactly_once(in_postgres(own_postgres), COUNT)
 
 
+@pytest.mark.campaign
 def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_resume(
     start: Start, tmp_path: Path, own_postgres: Postgres, disk: SmallDisk
 ) -> None:

@@ -61,6 +61,7 @@ def test_postgres_and_its_clients_are_killed(start: Start, tmp_path: Path, own_p
     assert_exactly_once(in_postgres(own_postgres), COUNT)
 
 
+@pytest.mark.campaign
 def test_postgres_is_not_there_yet_and_stands_still_later(start: Start, tmp_path: Path, own_postgres: Postgres) -> None:
     with own_postgres.down():
         chained = Chained(start, tmp_path, dsn=own_postgres.dsn)
@@ -75,6 +76,7 @@ def test_postgres_is_not_there_yet_and_stands_still_later(start: Start, tmp_path
     assert {recovery["task"] for recovery in report["recoveries"]} == {"out/0"}
 
 
+@pytest.mark.campaign
 def test_a_table_of_the_user_changes_and_refuses_rows(start: Start, tmp_path: Path, own_postgres: Postgres) -> None:
     own_postgres.query(f"CREATE TABLE shop({COLUMNS}, PRIMARY KEY(key, n), CONSTRAINT odd CHECK (i % 500 <> 7))")
     options: dict[str, Any] = {"dsn": own_postgres.dsn, "table": "shop", "columns": ",".join(FIELDS)}
@@ -133,6 +135,7 @@ def test_redis_and_its_client_are_killed(start: Start, tmp_path: Path, own_redis
     assert_exactly_once(in_redis(own_redis), COUNT)
 
 
+@pytest.mark.campaign
 def test_a_redis_that_forgot_rows_ends_the_job_which_can_be_resumed(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("redis", reason="redis is not installed (extra redis)")
     try:

@@ -23,6 +23,7 @@ def jobs() -> Iterator[list[Job]]:
         job.close()
 
 
+@pytest.mark.campaign
 def test_the_newer_of_two_jobs_owns_the_table(tmp_path: Path, shared_postgres: Postgres, jobs: list[Job]) -> None:
     def rows() -> list[tuple[str, int]]:
         records = shared_postgres.query("SELECT record ->> 'who', (record ->> 'i')::int FROM owned ORDER BY 2")

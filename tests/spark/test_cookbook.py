@@ -21,6 +21,7 @@ ORDERS = [{"order": n, "customer": f"c{n % 7}", "cents": 100 + n * 37 % 900} for
 
 
 @pytest.mark.spark
+@pytest.mark.campaign
 def test_orders_go_from_spark_to_spark(tmp_path: Path) -> None:
     page = Page("spark_in_out")
     (tmp_path / "orders").mkdir()

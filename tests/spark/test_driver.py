@@ -107,7 +107,7 @@ def rows_in_log(job: Path) -> list[Any]:
     return rows
 
 
-@pytest.mark.parametrize("batches", [pytest.param((), id="once"), campaign((2, 4), id="again and again")])
+@pytest.mark.parametrize("batches", [campaign((), id="once"), campaign((2, 4), id="again and again")])
 def test_rows_arrive_once_while_everything_is_killed(
     tmp_path: Path, start_driver: StartDriver, batches: tuple[int, ...]
 ) -> None:

@@ -42,6 +42,7 @@ def edit():
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.campaign
 def test_an_edit_reaches_neither_the_driver_nor_its_python_workers(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(PIPELINE)
     (tmp_path / "edits.py").write_text(EDITS)

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TERMS = Terms(window_s=4, every_s=2, gap_s=1, auction_skip=7)
 
 
+@pytest.mark.campaign
 def test_spark_sql_and_the_model_agree_on_every_query(tmp_path: Path) -> None:
     events = Events(events_per_s=100, out_of_order=20).listed(2000)
     write_events(events, tmp_path / "events.jsonl")

@@ -91,6 +91,7 @@ def reading(tmp_path: Path) -> Iterator[list[Reading]]:
 
 
 @pytest.mark.timeout(900)  # two starts of Spark, beside whatever else the machine does
+@pytest.mark.campaign
 def test_every_row_is_read_once_whatever_dies(
     tmp_path: Path, reading: list[Reading], request: pytest.FixtureRequest
 ) -> None:

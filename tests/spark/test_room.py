@@ -104,6 +104,7 @@ pipeline.source("lines", source).sink("out", JsonLinesSink("out"))
 """
 
 
+@pytest.mark.campaign
 def test_a_row_on_which_a_udf_always_raises_ends_the_job_with_its_error(
     tmp_path: Path, start_driver: StartDriver
 ) -> None:

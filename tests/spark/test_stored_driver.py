@@ -61,6 +61,7 @@ def rows_in_store(config: JobConfig, nowhere: Path) -> list[Any]:
     return rows
 
 
+@pytest.mark.campaign
 def test_the_host_of_the_driver_is_lost_and_the_store_is_away_for_a_while(
     tmp_path: Path, start_driver: StartDriver, server: S3
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_call_that_was_added_per_batch_is_found(
     assert any(line.startswith(f"{COUNT_RECEIVES}: calls ") for line in failed), failed
 
 
+@pytest.mark.campaign
 def test_another_list_per_batch_is_found_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     before = counted(Counter(memory=True))
     monkeypatch.setattr("operators.engine.chain.encode_records", per_record(encode_records))

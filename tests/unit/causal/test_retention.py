@@ -11,7 +11,7 @@ from causal.events import CheckpointCompleted, CheckpointRequested, Event, Turn
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.records.batch import ROWS, Chunk
 from causal.topology import Channel, Task, Topology
-from tests.members import sample
+from tests.members import campaign, sample
 from tests.unit.causal.test_rough_world import RoughWorld
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
 from tests.unit.causal.world import World, layered
@@ -46,7 +46,7 @@ def bounded(**bounds: Any) -> World:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "place"), [({"inflight_disk_bytes_max": INFLIGHT_MAX}, 0), ({"log_bytes_max": LOG_MAX}, 1)]
+    ("bounds", "place"), [({"inflight_disk_bytes_max": INFLIGHT_MAX}, 0), campaign({"log_bytes_max": LOG_MAX}, 1)]
 )
 def test_with_all_neighbours_there_what_is_kept_stays_near_its_bound(bounds: dict[str, int], place: int) -> None:
     (most,) = bounds.values()

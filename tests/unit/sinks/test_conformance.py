@@ -122,7 +122,7 @@ def lines_on_disk(directory: Path) -> Subject:
     return lines(directory, durability="os")
 
 
-@pytest.mark.parametrize("make", [sqlite, lines, tally, campaign(sqlite_on_disk), campaign(lines_on_disk)])
+@pytest.mark.parametrize("make", [sqlite, lines, *map(campaign, (tally, sqlite_on_disk, lines_on_disk))])
 @pytest.mark.parametrize("check", conformance.CHECKS + withdrawal.CHECKS, ids=lambda check: check.__name__)
 def test_the_sinks_that_ship_conform(
     check: Callable[[Subject], None], make: Callable[[Path], Subject], tmp_path: Path

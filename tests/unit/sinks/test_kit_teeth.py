@@ -207,6 +207,7 @@ def test_the_kit_finds_a_store_that_breaks_a_promise(fault: str, tmp_path: Path)
         FOUND_BY[fault](subject(tmp_path, fault))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("check", dict.fromkeys(FOUND_BY.values()), ids=lambda check: check.__name__)
 def test_the_same_checks_pass_a_sound_store(check: Callable[[conformance.Subject], None], tmp_path: Path) -> None:
     check(subject(tmp_path, ""))
