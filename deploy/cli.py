@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,18 @@ from causal.runs import after
 from causal.shell.modes import private
 from causal.shell.roster import Roster
 from causal.topology import Topology
-from deploy import doctor, host_agent, hosts, new_project, placement_plan, probe, settings, succession, versions
+from deploy import (
+    doctor,
+    host_agent,
+    hosts,
+    new_project,
+    placement_plan,
+    probe,
+    settings,
+    stored_savepoints,
+    succession,
+    versions,
+)
 from deploy.console import Console
 from deploy.hints import check_led_here, not_running, resume_command
 from deploy.installation import installed
@@ -131,7 +142,10 @@ def parser() -> argparse.ArgumentParser:
     saving = commands.add_parser("savepoint", help="end a job at a point where another pipeline can resume")
     saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
     saving.add_argument(
-        "--to", metavar="DIR", help="a copy of the savepoint is made there; without --stop the job continues"
+        "--to",
+        metavar="PLACE",
+        help="a directory, or the URL of a place in a store, for a copy of the savepoint; without --stop the job "
+        "continues",
     )
     saving.add_argument("--list", action="store_true", help="the savepoints that are kept")
     saving.add_argument("--delete", metavar="NAME", help="delete one that is kept")
@@ -202,7 +216,9 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="with --from: continue in the stores of the job that made the savepoint",
     )
-    running.add_argument("--from", dest="from_", metavar="DIR", help="begin with the savepoint in that directory")
+    running.add_argument(
+        "--from", dest="from_", metavar="PLACE", help="begin with the savepoint in that directory, or at that URL"
+    )
     running.add_argument(
         "--allow-dropped-state",
         action="store_true",
@@ -287,6 +303,20 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.keep_sinks and arguments.from_ is None:
         raise PipelineError("--keep-sinks is about a job that begins with a savepoint; give --from as well")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
+    with ExitStack() as copied:  # the copy of a savepoint of a store, until the job has begun with it
+        arguments.from_ = copied.enter_context(stored_savepoints.as_directory(arguments.from_))
+        return _start(arguments, path, explicit, kills, report_path, copied)
+
+
+def _start(
+    arguments: argparse.Namespace,
+    path: Path,
+    explicit: Mapping[str, Any],
+    kills: tuple[tuple[str, float], ...],
+    report_path: Path | None,
+    copied: ExitStack,
+) -> int:
+    """Begins or resumes the job, and follows it to its end; `copied` is closed once it has begun."""
     directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
@@ -322,6 +352,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 directory.note_resumption()
             else:
                 _begin(directory, config, planned, blueprint, version, arguments)
+            copied.close()
             _advise(version.pipeline)
             directory.open_runtime()
             config = replace(config, first_incarnation=first_incarnation(directory.path))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
-from deploy import savepoint_store
+from deploy import savepoint_store, stored_savepoints
 from deploy.hints import check_led_here, not_running, resume_command
 from deploy.jobdirectory import JobDirectory, find_job, running
 from deploy.stored_checkpoints import fetch
@@ -42,9 +43,9 @@ def savepoint(arguments: argparse.Namespace) -> int:
         return _kept(job, arguments)
     if not arguments.stop and arguments.to is None:
         raise PipelineError("say what the savepoint is for: --stop ends the job there, --to DIR copies it")
-    sockets, to = str(_sockets(job)), Path(arguments.to) if arguments.to is not None else None
+    sockets, to = str(_sockets(job)), arguments.to
     if to is not None:
-        _check_empty(to)
+        (stored_savepoints.check_room if stored_savepoints.is_url(to) else _check_empty)(to)
     answer = ask(sockets, "savepoint", {"final": arguments.stop}, ANSWER_S)
     if answer is None and _over(job, ANSWER_S):
         raise Unavailable(f"the job in {job} ended before its savepoint: {_ended(job) or 'it has finished'}")
@@ -53,7 +54,12 @@ def savepoint(arguments: argparse.Namespace) -> int:
     if not answer.get("ok"):
         raise Unavailable(str(answer.get("error")))
     if not arguments.stop and to is not None:
-        epoch = _copied(job, to, int(answer["epoch"]))
+        if stored_savepoints.is_url(to):
+            with tempfile.TemporaryDirectory(prefix="causal-savepoint-") as directory:
+                epoch = _copied(job, Path(directory), int(answer["epoch"]))
+                stored_savepoints.put(Path(directory), to)
+        else:
+            epoch = _copied(job, Path(to), int(answer["epoch"]))
         print(f"savepoint {epoch} is in {to}; begin with it: causal run PIPELINE.py --from {to}")
         return 0
     reason = _ended(job)
@@ -62,7 +68,13 @@ def savepoint(arguments: argparse.Namespace) -> int:
     saved = _keep(job)
     print(f"{reason}, which is kept as {saved.name}; resume it with: {resume_command(job)}")
     if to is not None:
-        shutil.copytree(saved.where, to, dirs_exist_ok=True)
+        if stored_savepoints.is_url(to):
+            try:
+                stored_savepoints.put(saved.where, to)
+            except (Unavailable, CorruptData) as problem:
+                raise Unavailable(f"{problem}; no copy is in {to}; begin with {saved.where} in its place") from None
+        else:
+            shutil.copytree(saved.where, to, dirs_exist_ok=True)
         print(f"a copy is in {to}; begin with it: causal run PIPELINE.py --from {to}")
     return 0
 
@@ -113,7 +125,8 @@ def _needed(job: Path) -> str | None:
     return upgrade.savepoint if upgrade is not None and not upgrade.complete else None
 
 
-def _check_empty(to: Path) -> None:
+def _check_empty(directory: str) -> None:
+    to = Path(directory)
     try:
         to.mkdir(parents=True, exist_ok=True)
         if any(to.iterdir()):

@@ -1,0 +1,115 @@
+"""Savepoints in a shared store: the files of a savepoint's directory as objects below a URL.
+
+An object is created if absent, and the manifest is the last: a savepoint without it was never complete, and is refused.
+A savepoint that is read becomes a directory first, with which a job begins as with any other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from causal.errors import PipelineError, Unavailable
+from causal.shell.depot import Depot, Missing
+from causal.shell.files import make_directory
+from deploy.savepoint_store import FILE
+from standby.manifests import DIRECTORY, newest_manifest
+
+FILES_MAX = 1_000_000
+_MANIFEST = f"{DIRECTORY}/manifest-"
+
+
+def is_url(place: str) -> bool:
+    """Whether that is the URL of a store and no directory."""
+    return "://" in place
+
+
+def check_room(url: str) -> None:
+    """Raises `PipelineError` unless the store answers and has nothing at that URL."""
+    if _sizes(url):
+        raise PipelineError(f"{url} is not empty; give another URL for the savepoint")
+
+
+def put(where: Path, url: str) -> None:
+    """Copies the savepoint in `where` into the store; it counts once this has returned.
+
+    Raises:
+        Unavailable: the store does not answer; nothing there counts as a savepoint.
+        CorruptData: something else was created there meanwhile.
+    """
+    depot = _depot(url)
+    names = [path.relative_to(where).as_posix() for path in where.rglob("*") if path.is_file()]
+    for name in sorted(names, key=lambda name: (name.startswith(_MANIFEST), name)):
+        depot.create_own(name, (where / name).read_bytes())
+
+
+@contextmanager
+def as_directory(place: str | None) -> Iterator[str | None]:
+    """Yields the directory of the savepoint at `place`: itself, or a copy of the one at a URL, for the context.
+
+    Raises:
+        PipelineError: the store does not answer, or has no complete savepoint there.
+    """
+    if place is None or not is_url(place):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="causal-savepoint-") as directory:
+        _fetch(place, Path(directory))
+        yield directory
+
+
+def _fetch(url: str, to: Path) -> None:
+    sizes = _sizes(url)
+    again = "make another with `causal savepoint --to URL`"
+    if not sizes:
+        raise PipelineError(f"{url} holds no savepoint; {again}")
+    if not any(name.startswith(_MANIFEST) for name in sizes):
+        raise PipelineError(f"{url} holds a savepoint that is not complete: its manifest is missing; {again}")
+    if len(sizes) > FILES_MAX:
+        raise PipelineError(f"{url} holds {len(sizes)} objects, which no savepoint has; give the URL of one")
+    depot = _depot(url)
+    try:
+        for name in sizes:
+            if ".." in PurePosixPath(name).parts:
+                raise PipelineError(f"{url} holds {name}, which is no file of a savepoint; give the URL of one")
+            make_directory((to / name).parent, durable=False)
+            (to / name).write_bytes(depot.read(name))
+        manifest = newest_manifest(to)
+    except (Missing, Unavailable) as problem:
+        raise PipelineError(f"--from {url}: {problem}") from None
+    except OSError as problem:
+        raise PipelineError(f"--from {url} cannot be copied to {to}: {problem.strerror}; set TMPDIR") from None
+    named = {} if manifest is None else {path: size for each in manifest[1].values() for path, size, _ in each}
+    lacking = [path for path, size in named.items() if sizes.get(path) != size]
+    lacking += [name for name in (FILE, "job.json", "topology.json") if name not in sizes]
+    if manifest is None or lacking:
+        shown = lacking[0] if lacking else "its manifest"
+        raise PipelineError(f"{url} holds a savepoint that is not complete: {shown} is missing or cut off; {again}")
+
+
+def _sizes(url: str) -> dict[str, int]:
+    above, name = _place(url)
+    if above.startswith("file:") and not Path(urlsplit(above).path, name).is_dir():
+        return {}  # the client would make the directory
+    try:
+        return _depot(url).sizes("")
+    except Unavailable as problem:
+        raise PipelineError(f"{problem}; check the URL, the endpoint and the credentials") from None
+
+
+def _depot(url: str) -> Depot:
+    """A client for the objects below that URL."""
+    return Depot(*_place(url))
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Splits the URL of a savepoint into that of a store, and the last part, which is the savepoint's own."""
+    parts = urlsplit(url.rstrip("/"))
+    above, _, name = parts.path.rpartition("/")
+    if parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc) or name in ("", ".", ".."):
+        raise PipelineError(f"{url} is no place for a savepoint; give s3://BUCKET/NAME or file:///DIRECTORY/NAME")
+    root = "/" if parts.scheme == "file" else ""
+    return f"{parts.scheme}://{parts.netloc}{above or root}", name
