@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.job import wait_for
-from tests.hosts.counted import SILENCE_MS, MakeSite, began, ended, incarnations, other_host, rows_out
+from tests.hosts.counted import (
+    COUNT,
+    PIPELINE,
+    SILENCE_MS,
+    MakeSite,
+    arguments_of,
+    began,
+    ended,
+    incarnations,
+    other_host,
+    rows_out,
+)
 
 
 def test_a_host_whose_processes_are_all_killed_is_replaced_at_once_and_nobody_else_rolls_back(site: MakeSite) -> None:
@@ -39,6 +50,25 @@ def test_a_task_that_is_kept_on_one_host_waits_for_it(site: MakeSite) -> None:
     here.kill_host("a")
     wait_for("the host is lost", lambda: here.host("a").get("state") == "lost")
     assert "out/0" in (here.view() or {})["without_process"]
+    here.join("a")
+    ended(here)
+
+
+def test_rows_that_wait_for_their_checkpoint_outlive_the_only_host_of_their_database(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    arguments = arguments_of(here, COUNT, host_timeout_ms=15_000, guarantee="epoch", checkpoint_interval_s=1.5)
+    here.run(PIPELINE, *arguments)
+    for name in here.names:
+        here.join(name)
+
+    def waiting() -> bool:
+        figures = {task["task"]: task["figures"] for task in (here.view() or {}).get("tasks", ())}
+        return bool(figures.get("out/0", {}).get("staged_rows"))
+
+    here.await_running(500)
+    wait_for("rows wait", waiting)
+    here.kill_host("a")
+    wait_for("the host is lost", lambda: here.host("a").get("state") == "lost")
     here.join("a")
     ended(here)
 

@@ -9,6 +9,7 @@ import pytest
 from tests.faults.test_savepoints import sets
 from tests.hosts.counted import MakeSite
 from tests.hosts.site import SUPERVISOR, Site
+from tests.members import campaign
 from tests.servers.test_stored_rows import all_rows
 
 COUNT, KEYS = 40_000, 20
@@ -95,12 +96,12 @@ def test_an_upgrade_that_fails_is_taken_back_and_another_one_goes_on(site: MakeS
     assert set(versions(here)) == {1, 3}
 
 
-@pytest.mark.campaign
-def test_a_job_begins_with_the_copy_of_a_savepoint(site: MakeSite) -> None:
+@pytest.mark.parametrize("kind", [campaign("directory"), campaign("store")])
+def test_a_job_begins_with_the_copy_of_a_savepoint(site: MakeSite, kind: str) -> None:
     here = site(["a", "b"])
     start(here, PIPELINE)
     here.await_running(300)
-    copy = here.directory / "copy"
+    copy = here.directory / "copy" if kind == "directory" else f"{here.store}-savepoints/copy"
     assert "copy is in" in stopped(here, "--to", str(copy))
     before = len(all_rows(f"{here.store}/out"))
     text = PIPELINE.replace('settings["out"]', 'settings["out"] + "-2"')

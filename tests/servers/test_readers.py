@@ -92,9 +92,11 @@ def reading(looks: Mapping[str, Look]) -> Iterator[list[Reader]]:
             each.end()
 
 
-@pytest.mark.parametrize("guarantee", members(["causal", "epoch"], "causal"))
+@pytest.mark.parametrize(
+    ("guarantee", "stored"), members([("causal", False), ("epoch", False), ("epoch", True)], ("causal", False))
+)
 def test_what_a_reader_has_seen_stays_whatever_dies(
-    guarantee: str, start: Start, tmp_path: Path, shared_servers: dict[str, Any]
+    guarantee: str, stored: bool, start: Start, tmp_path: Path, shared_servers: dict[str, Any]
 ) -> None:
     looks = {
         "sqlite": readers.of_sqlite(tmp_path / "rows.db"),
@@ -111,6 +113,7 @@ def test_what_a_reader_has_seen_stays_whatever_dies(
         settings["url"] = shared_servers["redis"].url
         looks["redis"] = readers.of_redis(shared_servers["redis"], named, ["redis/0"])
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    arguments += ["--store", f"file://{tmp_path / 'store'}"] if stored else []
     with reading(looks) as watching:
         job = start(
             PIPELINE, *arguments, "--guarantee", guarantee, "--checkpoint-interval", "0.5", config={"standbys": "3"}
