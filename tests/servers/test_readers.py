@@ -20,6 +20,7 @@ from tests.members import members
 from tests.servers import readers
 from tests.servers.chains import assert_consistent, assert_exactly_once
 from tests.servers.readers import Look, Rows
+from tests.servers.s3 import BUCKET, S3
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
 
@@ -96,7 +97,12 @@ def reading(looks: Mapping[str, Look]) -> Iterator[list[Reader]]:
     ("guarantee", "stored"), members([("causal", False), ("epoch", False), ("epoch", True)], ("causal", False))
 )
 def test_what_a_reader_has_seen_stays_whatever_dies(
-    guarantee: str, stored: bool, start: Start, tmp_path: Path, shared_servers: dict[str, Any]
+    guarantee: str,
+    stored: bool,
+    start: Start,
+    tmp_path: Path,
+    shared_servers: dict[str, Any],
+    s3_here: S3,
 ) -> None:
     looks = {
         "sqlite": readers.of_sqlite(tmp_path / "rows.db"),
@@ -113,7 +119,8 @@ def test_what_a_reader_has_seen_stays_whatever_dies(
         settings["url"] = shared_servers["redis"].url
         looks["redis"] = readers.of_redis(shared_servers["redis"], named, ["redis/0"])
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    arguments += ["--store", f"file://{tmp_path / 'store'}"] if stored else []
+    if stored:
+        arguments += ["--store", f"s3://{BUCKET}/{tmp_path.name}"]
     with reading(looks) as watching:
         job = start(
             PIPELINE, *arguments, "--guarantee", guarantee, "--checkpoint-interval", "0.5", config={"standbys": "3"}
