@@ -47,7 +47,7 @@ from deploy.report import kills_missed, report, summary, write_report
 from deploy.savepoints import savepoint
 from deploy.spark import options
 from deploy.status import latest, status
-from deploy.ui import dashboard
+from deploy.ui import dashboard, top
 from deploy.upgrading import begin_from, beginning, change, first_incarnation, present, roll_back, to_roll_back
 from operators.builder.advice import advice
 from operators.builder.loading import load
@@ -170,6 +170,7 @@ def parser() -> argparse.ArgumentParser:
     querying.set_defaults(act=state)
 
     dashboard.add_parser(commands)
+    top.add_parser(commands)
     return parser
 
 

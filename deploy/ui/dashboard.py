@@ -25,11 +25,16 @@ KEEP_S = 15
 def add_parser(commands: Any) -> None:
     """Adds the command to those of `causal`."""
     showing = commands.add_parser("ui", help="show a job in the browser, also one that has ended")
-    showing.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
-    showing.add_argument("--state-dir", metavar="DIR", help="the job's directory")
+    add_job(showing)
     showing.add_argument("--port", type=_port, metavar="N", help=f"on 127.0.0.1; default: {PORT}, or a free one")
     showing.add_argument("--no-break", action="store_true", help="the page has no buttons that kill processes")
     showing.set_defaults(act=run)
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that name the job which is to be shown."""
+    parser.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
+    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise PipelineError(f"the dashboard needs a web server; run: pip install 'causal-streams[{EXTRA}]'")
-    job = _job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments.job, arguments.state_dir)
     checked(job)
     listening = _bound(arguments.port)
     token = secrets.token_urlsafe(18)
@@ -65,8 +70,12 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _job(job: str | None, state_dir: str | None) -> Path:
-    """The job's directory, named by itself, by a name under `.causal`, or not at all."""
+def chosen_job(job: str | None, state_dir: str | None) -> Path:
+    """Returns the job's directory, named by itself, by a name under `.causal`, or not at all.
+
+    Raises:
+        PipelineError: there is no such job, or there are several.
+    """
     if job is not None and state_dir is not None:
         raise PipelineError("give JOB or --state-dir, not both")
     if job is not None and (holds_job(Path(job)) or not holds_job(ROOT / job)):

@@ -1,0 +1,37 @@
+"""`causal top`: shows one job in the terminal until it is left with `q`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from typing import Any
+
+from causal.errors import PipelineError
+from deploy.ui.dashboard import EXTRA, add_job, chosen_job
+from deploy.ui.observed import ObservedJob, checked
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of `causal`."""
+    showing = commands.add_parser("top", help="show a job in the terminal: its tasks, rates and recoveries")
+    add_job(showing)
+    showing.set_defaults(act=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command until the user leaves it.
+
+    Raises:
+        PipelineError: there is no such job, it cannot be shown, or there is no terminal.
+    """
+    if importlib.util.find_spec("textual") is None:
+        raise PipelineError(f"top needs a library for terminals; run: pip install 'causal-streams[{EXTRA}]'")
+    job = chosen_job(arguments.job, arguments.state_dir)
+    checked(job)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise PipelineError("top needs a terminal; causal status prints the same once")
+    from deploy.ui.terminal import Terminal
+
+    Terminal(ObservedJob(job, breaks=False)).run()
+    return 0
