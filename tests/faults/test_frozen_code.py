@@ -16,9 +16,6 @@ from tests.faults.test_bad_input import one_line
 from tests.members import members
 
 PIPELINE = """
-import time
-from pathlib import Path
-
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
@@ -32,17 +29,15 @@ class Count(Operator):
 
 pipeline = Pipeline("counts")
 settings = pipeline.settings
-count, gate = int(settings.get("count", 6000)), settings.get("gate")
-
-def number(partition, i):
-    while gate and i == count - 1 and not Path(gate).exists():
-        time.sleep(0.01)
-    return {"k": i % 20}
-
-source = GeneratedSource(number, count=count, rate=1000)
+source = GeneratedSource(lambda p, i: {"k": i % 20}, count=int(settings.get("count", 6000)), rate=1000)
 numbers = pipeline.source("numbers", source)
 numbers.key_by(lambda r: r["k"]).process("count", Count(), parallelism=2).sink("out", SqliteSink("out.db"))
 """
+
+HELD = PIPELINE.replace("from steps", "from tests.faults.pipelines.held_source import hold_end\nfrom steps").replace(
+    '"numbers", source)', '"numbers", hold_end(source, settings["gate"]))'
+)
+"""The same, and its last record waits for the gate, a file."""
 
 
 def written(directory: Path) -> Path:
@@ -72,12 +67,13 @@ EDITS = ["constant", "module", "lazy module", "parallelism", "syntax error", "de
 @pytest.mark.parametrize("edit", members(EDITS, "lazy module", "syntax error"))
 def test_an_edit_while_the_job_runs_has_no_effect(start: Start, tmp_path: Path, edit: str) -> None:
     path = written(tmp_path)
+    path.write_text(HELD)
     gate = tmp_path / "gate"  # the job does not end before the last kill, however slow the machine is
     job = start(path, "--checkpoint-interval", "0.5", "--set", f"gate={gate}", "--set", "count=3000")
     job.until_warm()
     name = "counts.py"
     if edit == "constant":
-        path.write_text(PIPELINE.replace("+ STEP", "+ 100"))
+        path.write_text(HELD.replace("+ STEP", "+ 100"))
     elif edit == "module":
         name = "steps.py"
         (tmp_path / name).write_text("STEP = 100\n")
@@ -85,9 +81,9 @@ def test_an_edit_while_the_job_runs_has_no_effect(start: Start, tmp_path: Path, 
         name = "lazily.py"
         (tmp_path / name).write_text("ZERO = 100\n")
     elif edit == "parallelism":
-        path.write_text(PIPELINE.replace("parallelism=2", "parallelism=3"))
+        path.write_text(HELD.replace("parallelism=2", "parallelism=3"))
     elif edit == "syntax error":
-        path.write_text(PIPELINE + "\nif\n")
+        path.write_text(HELD + "\nif\n")
     else:
         path.unlink()
     for task in ("count/0", "count/0", "out/0", "numbers/0"):
