@@ -23,6 +23,7 @@ CORES = 4
 START_S = 180.0
 END_S = 10.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
+WORKER = "deploy.worker.Worker"
 _QUIET = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -62,7 +63,7 @@ class SparkCluster:
             self._await("master", "I have been elected leader", 1)
             for name in workers:
                 sizes = ["-c", str(CORES), "-m", WORKER_MEMORY, "-d", str(directory / f"work-{name}")]
-                self._start(name, name, "deploy.worker.Worker", "--webui-port", "0", *sizes, self.url)
+                self._start(name, name, WORKER, "--webui-port", "0", *sizes, self.url)
             self._await("master", "Registering worker", len(workers))
         except BaseException:
             self.close()
@@ -119,8 +120,9 @@ class SparkCluster:
         return None
 
     def worker(self, host: str) -> int:
-        """The process of the worker on a host."""
-        return next(pid for pid in _below(self._processes[host].pid) if "deploy.worker.Worker" in _command(pid))
+        """The process of the worker on a host: not the one that has put it into its namespaces, with the same words."""
+        below = _below(self._processes[host].pid)
+        return next(pid for pid in below if _command(pid).startswith(str(self._java)) and WORKER in _command(pid))
 
     def close(self) -> None:
         """Kills the cluster: everything that it has started is below its processes, or has ended with them."""

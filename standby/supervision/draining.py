@@ -53,10 +53,11 @@ class Draining:
                 self._kill(slot, REQUESTED, now_ns, outbox)
         if self._coordinator.writing or not self._roster.confirmed or self._roster.waiting_count:
             return
-        if self._timeline.busy(now_ns):
+        holders = [(seat, self._roster.holder(seat)) for seat in self._roster.seats.values()]
+        leaving = any(holder is not None and holder.state is WorkerState.LEAVING for _, holder in holders)
+        if leaving or self._timeline.busy(now_ns):
             return
-        for seat in self._roster.seats.values():
-            holder = self._roster.holder(seat)
+        for seat, holder in holders:
             if holder is None or holder.host not in names or holder.state is not WorkerState.SERVING:
                 continue
             if self._replaceable(seat):

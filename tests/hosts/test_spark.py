@@ -92,4 +92,4 @@ def test_a_decommissioned_executor_is_left_after_its_tasks_have_moved(job: Clust
     os.kill(cluster.worker(executor[1]), signal.SIGPWR)
     job.await_("the host is drained and left", lambda: job.host(left)["state"] == "lost", WAIT_S)
     assert incarnations(job) == {task: number + (task in moved) for task, number in before.items()}
-    assert job.view()["host_losses"][-1]["tasks"] == [], "its tasks have moved before the executor was left"
+    assert job.view()["host_losses"] == [], "a host that was drained before it ended has left, and is no loss"

@@ -172,6 +172,20 @@ def test_a_drained_host_is_empty_after_one_promotion_per_task_and_gets_nothing(h
         assert scene.host_of_task(task) not in (host, *scene.hosts_of_standbys(task))
 
 
+def test_a_drained_host_keeps_its_other_tasks_until_the_process_that_was_killed_has_ended() -> None:
+    scene = settled("read/0", "count/0", "more/0", "out/0")
+    scene.checkpoint()
+    seats = scene.supervision.roster.seats
+    host = next(name for name in "abc" if sum(scene.host_of_task(task) == name for task in seats) > 1)
+    holders = {seat.slot for seat in seats.values() if scene.host_of_task(seat.name) == host}
+    scene.beats(4)  # the standbys have loaded the checkpoint
+    scene.hosts[host].reachable = False  # kills do not arrive
+    heard = scene.step(events.Admin("admin-1", "drain", {"host": host}))
+    for _ in range(10):
+        heard += scene.step(events.Tick(), 20)
+    assert len(holders & {kill.slot for kill in of(heard, fx.KillProcess)}) == 1
+
+
 def test_a_task_with_a_constraint_is_placed_only_where_it_may_be() -> None:
     scene = HostScene(join=())
     constraints = {"out/0": Constraint("b"), "count/0": Constraint(labels={"gpu": "yes"})}
