@@ -1,0 +1,136 @@
+"""A lesson: a job in a directory of its own, lines about what happens to it, and the count of what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from examples.lessons import tills
+from examples.survive import phases_of
+
+WAIT_S = 120.0
+LOOK_S = 0.1
+SALES = 4000
+
+
+class Lesson:
+    """One job of `tills`; everything about it is in a temporary directory, which goes with the lesson.
+
+    Args:
+        promise: the sentence that the lesson shows.
+    """
+
+    def __init__(self, promise: str) -> None:
+        print(f"\n{promise}\n")
+        self.directory = Path(tempfile.mkdtemp(prefix="causal-lesson-"))
+        self.job = self.directory / "job"
+        self.database = self.directory / "receipts.db"
+        shutil.copy(tills.__file__, self.directory / "tills.py")
+        self._running: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running is not None and self._running.poll() is None:
+            self._running.terminate()
+            self._running.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def say(self, line: str) -> None:
+        """Prints a line of the lesson."""
+        print(f"  {line}", flush=True)
+
+    def command(self, verb: str, *arguments: str) -> list[str]:
+        """Returns a command line of `causal` about the job, and prints it as a user would type it."""
+        self.say(f"$ causal {' '.join((verb, *arguments))}")
+        return [sys.executable, "-m", "deploy", verb, *arguments, "--state-dir", str(self.job)]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """An environment in which the directory of the lesson may be the working directory."""
+        root = str(Path(__file__).resolve().parents[2])
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts `causal run` of the job; arguments are those of the command."""
+        arguments = ("tills.py", "--set", f"count={SALES}", *arguments)
+        self._running = subprocess.Popen(
+            self.command("run", *arguments), cwd=self.directory, env=self._environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        return self._running
+
+    def savepoint(self) -> None:
+        """Stops the job at a savepoint."""
+        subprocess.run(
+            self.command("savepoint", "--stop"),
+            cwd=self.directory,
+            env=self._environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def end(self) -> tuple[int, str]:
+        """Waits for the end of the job; returns its status, and the last line that it printed when it failed."""
+        assert self._running is not None, "no job was started"
+        _, text = self._running.communicate(timeout=WAIT_S)
+        return self._running.returncode, text.strip().splitlines()[-1] if text.strip() else ""
+
+    def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Waits for something to happen to the job.
+
+        Raises:
+            TimeoutError: it does not happen.
+        """
+        deadline_s = time.monotonic() + WAIT_S
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{what}: this did not happen within {WAIT_S:.0f} s")
+            time.sleep(LOOK_S)
+
+    def rows(self) -> int:
+        """Returns the number of receipts that a reader can see."""
+        return len(self.receipts())
+
+    def receipts(self) -> dict[tuple[str, int], str]:
+        """Returns what a reader can see now: (task, position) → receipt."""
+        if not self.database.exists():
+            return {}
+        try:
+            with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
+                rows = connection.execute("SELECT task, position, record FROM output").fetchall()
+        except sqlite3.OperationalError:  # the table is not there yet
+            return {}
+        return {(task, position): record for task, position, record in rows}
+
+    def view(self) -> dict[str, Any]:
+        """Returns what the supervisor shows of the job."""
+        view: dict[str, Any] = json.loads((self.job / "status.json").read_text())
+        return view
+
+    def show_recoveries(self) -> list[Mapping[str, Any]]:
+        """Prints the phases of each recovery; returns all of them."""
+        recoveries: list[Mapping[str, Any]] = self.view()["recoveries"]
+        for recovery in recoveries:
+            self.say(f"{recovery['task']} died: {phases_of(recovery)}")
+        return recoveries
+
+    def kept(self, *others: bool) -> int:
+        """Counts what is wrong with the receipts; returns 0 if nothing is, and all of the other conditions hold."""
+        wrong = tills.wrong(self.database, SALES)
+        self.say(", ".join(f"{name} {count}" for name, count in wrong.items()) + f", of {SALES:,} sales")
+        return int(any(wrong.values()) or not all(others))

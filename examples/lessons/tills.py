@@ -1,0 +1,74 @@
+"""The pipeline of the lessons: tills of ten shops, whose receipts hash the receipt before, a lot and the time.
+
+No second performance gives the same receipts, so a row that was lost, doubled or changed breaks the chain of its shop.
+
+Settings:
+    count: sales; rate: of them per second.
+    forgetful: the till counts in an attribute of its own instead of its state, which no checkpoint covers.
+    mistake: the sale at which a later version of the till fails.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from operators import Operator, Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+SHOPS = 10
+
+
+def receipt(before: str, content: list[Any]) -> str:
+    """Returns the hash of a receipt: over the one before it and its own content."""
+    return blake2b((before + json.dumps(content)).encode(), digest_size=12).hexdigest()
+
+
+class Till(Operator):
+    """Writes the receipts of one shop."""
+
+    def __init__(self, forgetful: bool, mistake: int) -> None:
+        self.forgetful, self.mistake, self.count = forgetful, mistake, 0
+
+    def process(self, sale: dict[str, int], ctx: Any) -> Iterator[dict[str, Any]]:
+        """Yields one receipt."""
+        if sale["sale"] == self.mistake:
+            raise ValueError("this version of the till cannot sell that")
+        self.count += 1
+        lot = self.count if self.forgetful else ctx.random.randrange(1 << 32)
+        content, before = [sale["sale"], lot, ctx.now()], ctx.state.get("receipt", "")
+        ctx.state["receipt"] = receipt(before, content)
+        yield {"shop": ctx.key, "content": content, "before": before, "receipt": ctx.state["receipt"]}
+
+
+def wrong(database: Path, count: int) -> dict[str, int]:
+    """Returns how many sales are lost or doubled, and how many receipts do not follow from the one before."""
+    last: dict[int, str] = {}
+    seen: dict[int, int] = {}
+    broken = 0
+    with sqlite3.connect(database) as connection:
+        for (text,) in connection.execute("SELECT record FROM output ORDER BY task, position"):
+            row = json.loads(text)
+            before = last.get(row["shop"], "")
+            broken += row["before"] != before or row["receipt"] != receipt(before, row["content"])
+            last[row["shop"]] = row["receipt"]
+            seen[row["content"][0]] = seen.get(row["content"][0], 0) + 1
+    doubled = sum(times - 1 for times in seen.values())
+    return {"lost": count - len(seen), "doubled": doubled, "contradicted": broken}
+
+
+pipeline = Pipeline("tills")
+settings = pipeline.settings
+sales = GeneratedSource(
+    lambda partition, i: {"shop": i % SHOPS, "sale": i},
+    count=int(settings.get("count", 4000)), rate=float(settings.get("rate", 1000)),
+)  # fmt: skip
+till = Till(bool(settings.get("forgetful")), int(settings.get("mistake", -1)))
+pipeline.source("sales", sales).key_by(lambda sale: sale["shop"]).process("till", till, parallelism=2).sink(
+    "receipts", SqliteSink("receipts.db")
+)
