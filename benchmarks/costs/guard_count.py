@@ -11,6 +11,7 @@ What it cannot see is the work inside one call into C, say a slower codec.  The 
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -38,8 +39,17 @@ class Counter:
         self._measure = _peak if memory else _executed
 
     def measure(self, act: Callable[[], Result]) -> Result:
-        """Do it, and count."""
-        result, self.counts = self._measure(act)
+        """Do it, and count.
+
+        The garbage of others is not collected meanwhile: its finalizers would be counted.
+        """
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            result, self.counts = self._measure(act)
+        finally:
+            if collects:
+                gc.enable()
         return result
 
 
