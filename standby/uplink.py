@@ -53,7 +53,7 @@ class Uplink(Protocol):
         """Sends a message of the agent's own, if that is possible now."""
 
     def close(self) -> None:
-        """Closes the sockets, after what was just sent has had a moment to leave."""
+        """Closes the sockets."""
 
 
 class LocalUplink:
@@ -84,7 +84,7 @@ class LocalUplink:
             return  # no supervisor for a long while; the next beat repeats it
 
     def close(self) -> None:
-        self._socket.close()
+        self._socket.close(0)  # `causal run` has ended the supervisor before the agent: no process would read the rest
 
 
 class HostUplink:
@@ -171,6 +171,7 @@ class HostUplink:
         self._forward([b"", pack(kind, **keys)])
 
     def close(self) -> None:
+        """Closes the sockets, after what was just sent has had a moment to leave."""
         for up in self._ups:
             up.close()
         self._local.close()

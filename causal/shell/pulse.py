@@ -58,7 +58,7 @@ class Pulse:
     def _run(self) -> None:
         socket = self._context.socket(zmq.DEALER)
         try:
-            socket.linger = LINGER_MS
+            socket.linger = 0
             socket.setsockopt(zmq.IDENTITY, (self._slot + PULSE_SUFFIX).encode())
             socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # what is older proves nothing
             socket.setsockopt(zmq.RECONNECT_IVL, 20)
@@ -78,7 +78,7 @@ class Pulse:
         except zmq.Again:
             pass  # the supervisor is unavailable: the next pulse says the same
         if kind == "failed":
-            socket.close()
+            socket.close(LINGER_MS)
             time.sleep(LINGER_MS / 1000)
             os._exit(1)
 

@@ -198,8 +198,6 @@ class Worker:
         task = self.driver.task
         return f"{task.name} (replay)" if task.schedule.replaying else task.name
 
-    # -- control plane -------------------------------------------------------------------------------
-
     def handle(self, event: Input) -> None:
         """Let the membership take a step, and perform its acts."""
         for act in self.member.handle(event, monotonic_ns()):
@@ -469,8 +467,6 @@ class Worker:
     def end(self, act: End) -> None:
         self.stopping = True
 
-    # -- the loop ------------------------------------------------------------------------------------
-
     def run(self) -> None:
         """Run until an order to stop, or until the job's root process is gone."""
         work, member = self.work, self.member
@@ -568,7 +564,11 @@ def _serve() -> int:
     processlog.begin(directory / "logs" / f"{slot}.log", lambda: workers[0].label if workers else slot)
     worker = Worker(directory, slot)
     workers.append(worker)
-    signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stopping", True))
+
+    def terminate(*_: object) -> None:
+        worker.stopping, worker.control.linger = True, 0  # the agent reports the end: no message has to leave any more
+
+    signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         worker.run()
