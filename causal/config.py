@@ -120,6 +120,8 @@ class JobConfig:
     """The bytes that may be outstanding on one channel before its sender waits."""
     batch_elements_max: int = 16384
     """The most elements per read of a source's partition."""
+    latency_target_ms: int = 2
+    """The longest time for which elements wait at a source for others, where they come often but a few at a time."""
     record_bytes_max: int = 16 << 20
     """The most bytes of one record, encoded; a longer one counts as a failure of the operator that made it."""
     inflight_memory_bytes_max: int = 64 << 20
@@ -198,6 +200,7 @@ class JobConfig:
         self._check(1 <= self.key_groups <= 32768, "key_groups", "1 to 32768")
         self._check(self.channel_window_bytes >= 1 << 16, "channel_window_bytes", "at least 65536")
         self._check(1 <= self.batch_elements_max <= 1 << 20, "batch_elements_max", "1 to 1048576")
+        self._check(0 <= self.latency_target_ms <= 10_000, "latency_target_ms", "0 to 10000")
         self._check(
             not self.verify_replay or self.guarantee == "causal",
             "guarantee",

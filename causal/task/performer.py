@@ -42,6 +42,7 @@ from causal.errors import DeterminantsLost, Unavailable, invariant
 from causal.events import Event, RowsCommitted, SinkOpened, SourceRead
 from causal.ports import Request, SinkStore, StagingStore, WithdrawingStore
 from causal.task.effect_queue import EffectQueue
+from causal.task.gathering import Gathering
 from causal.task.latency import Latencies
 from causal.task.task import TaskProtocol
 
@@ -163,6 +164,7 @@ class Performer:
         self._peers = peers
         self._handle = handle
         self._effects = EffectQueue(self._performed)
+        self._gathering = {channel: Gathering(task.gather_ns) for channel in peers.readers}
         self._answers: deque[Event] = deque()
         self._began_ns = peers.now_ns()
         self._snapshot_began_ns = 0
@@ -296,7 +298,11 @@ class Performer:
         self._read(effect.channel, effect.position, effect.count_max)
 
     def _read(self, channel: int, position: int, count_max: int) -> None:
-        reader = self._peers.readers[channel]
+        reader, gathering, now_ns = self._peers.readers[channel], self._gathering[channel], self._peers.now_ns()
+        again_ns = now_ns if self._task.schedule.replaying else gathering.again_ns(now_ns)
+        if again_ns > now_ns:
+            self.pending[channel] = PendingRead(position, count_max, again_ns)
+            return
         try:
             batch = reader.read(position, count_max)
         except Unavailable:
@@ -306,6 +312,7 @@ class Performer:
             self.pending[channel] = PendingRead(position, count_max, again_at_ns)
             return
         self.pending.pop(channel, None)
+        gathering.took(len(batch.records), count_max, now_ns)
         if batch.records and not self.first_record_ns:
             # A record that was due before this process started counts from the time at which it is read.
             since_ns = batch.origin_ns

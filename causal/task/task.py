@@ -90,6 +90,7 @@ class TaskProtocol:
     ) -> None:
         self.name = topology.tasks[task].name
         self.incarnation = incarnation
+        self.gather_ns = config.latency_target_ms * 1_000_000
         self._logging = config.guarantee == "causal"
         self._restored = cut.epoch if config.guarantee == "epoch" else None
         self._live = live

@@ -41,7 +41,7 @@ class Recorder(World):
 
     def __init__(self, seed: int) -> None:
         self.recordings: dict[tuple[int, int], list[bytes]] = {}
-        super().__init__(diamond(), seed, 400, verify_replay=True, batch_elements_max=4)
+        super().__init__(diamond(), seed, 400, verify_replay=True, batch_elements_max=4, latency_target_ms=0)
 
     def disk(self, process: Process) -> Disk:
         return RecordingDisk(self, process)

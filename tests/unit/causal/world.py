@@ -136,7 +136,12 @@ class World(Cluster[Process]):
         traits: Collection[str] = (),
         **settings: Any,
     ) -> None:
-        config: dict[str, Any] = {"channel_window_bytes": 1 << 16, "batch_elements_max": 7, **settings}
+        config: dict[str, Any] = {
+            "channel_window_bytes": 1 << 16,
+            "batch_elements_max": 7,
+            "latency_target_ms": 0,
+            **settings,
+        }
         super().__init__(topology, JobConfig(run="r", name="w", pipeline="p", sharing_depth=depth, **config))
         self.traits = traits
         self.rng = random.Random(seed)

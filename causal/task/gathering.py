@@ -1,0 +1,44 @@
+"""The wait of a source's partition for more elements: many small batches cost more than the wait.
+
+A batch costs each task of the pipeline the same, of one element or of hundreds.  So a partition that gives a few
+elements at a time, more often than `FEW_PER_S`, is asked again only when `latency_target_ms` have passed since the last
+time.  One that gives as many as it is asked for, or seldom anything, is asked at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+FEW_PER_S = 100
+"""The batches per second of a partition up to which none waits."""
+REMEMBERED = 8
+"""The number of batches over which their pace is measured."""
+
+
+class Gathering:
+    """The pace of the small batches of one partition.
+
+    Args:
+        wait_ns: the least time between two of them, once there are many; 0 for none.
+    """
+
+    def __init__(self, wait_ns: int) -> None:
+        self._wait_ns = wait_ns
+        self._small_ns: deque[int] = deque(maxlen=REMEMBERED)
+        """The times of the last small batches."""
+
+    def again_ns(self, now_ns: int) -> int:
+        """Returns when the partition is to be asked: now, or later."""
+        small_ns = self._small_ns
+        if not self._wait_ns or len(small_ns) < REMEMBERED:
+            return now_ns
+        if now_ns - small_ns[0] > REMEMBERED * 1_000_000_000 // FEW_PER_S:
+            return now_ns
+        return max(now_ns, small_ns[-1] + self._wait_ns)
+
+    def took(self, elements: int, elements_max: int, now_ns: int) -> None:
+        """Takes what the partition gave of the elements that it was asked for."""
+        if elements < elements_max:
+            self._small_ns.append(now_ns)
+        else:
+            self._small_ns.clear()
