@@ -267,7 +267,7 @@ class Exchange:
         if receiver.link is None:
             return []
         flow = receiver.flow
-        due = flow.grant(now_ns) if receiver.starved else flow.credit(receiver.queued_bytes, now_ns)
+        due = flow.grant(now_ns) if receiver.starved else flow.credit(now_ns)
         if not due:
             return []
         header = wire.Header(

@@ -10,13 +10,13 @@ from collections import deque
 
 ALLOWANCE_BYTES_MIN = 1 << 16
 """The bytes that a sender may have under way at first, and at least."""
-ALLOWANCE_NS = 1_000_000_000
+ALLOWANCE_NS = 50_000_000
 """The time within which what is under way should be delivered."""
 CREDIT_WITHIN_NS = 200_000_000
 """Little is credited after so long; much at once."""
 SHARE_AT_ONCE = 8
 """A share of the allowance of one in so many is much."""
-_MEASURED_NS = 200_000_000
+_MEASURED_NS = 50_000_000
 
 
 class Credit:
@@ -91,12 +91,8 @@ class Allowance:
         self._measured_bytes = 0
         """Bytes that were delivered from there to the last CREDIT."""
 
-    def credit(self, queued_bytes: int, now_ns: int) -> bool:
-        """Whether CREDIT is due: at once when much was delivered, a little later when little.
-
-        Args:
-            queued_bytes: what waits at the receiver.
-        """
+    def credit(self, now_ns: int) -> bool:
+        """Whether CREDIT is due: at once when much was delivered, a little later when little."""
         uncredited_bytes = self.uncredited_bytes
         if not uncredited_bytes:
             return False
@@ -106,7 +102,7 @@ class Allowance:
             if now_ns < self.credit_due_ns:
                 return False
         self._credited()
-        self.resize(queued_bytes, now_ns)
+        self.resize(now_ns)
         return True
 
     def grant(self, now_ns: int) -> bool:
@@ -127,17 +123,19 @@ class Allowance:
         self._measured_bytes += self.uncredited_bytes
         self.uncredited_bytes = self.credit_due_ns = 0
 
-    def resize(self, queued_bytes: int, now_ns: int) -> None:
+    def resize(self, now_ns: int) -> None:
         """Fit the allowance to the pace of delivery: what is under way should be delivered within `ALLOWANCE_NS`.
 
-        While nothing waits, the sender is the slower one and the allowance doubles.
+        A fast receiver has taken everything whenever it credits, so an empty queue says nothing.  An allowance that
+        bounds the pace still grows, because what it allows is delivered and credited in less than that time.
         """
         took_ns = now_ns - self._measured_from_ns
-        if not queued_bytes or self.hoarding:
-            self.allowance_bytes = min(self.window_bytes, 2 * self.allowance_bytes)
+        most = min(self.window_bytes, 2 * self.allowance_bytes)
+        if self.hoarding:
+            self.allowance_bytes = most
         elif took_ns < _MEASURED_NS:
             return
         else:
             fitting = self._measured_bytes * ALLOWANCE_NS // took_ns
-            self.allowance_bytes = min(self.window_bytes, max(ALLOWANCE_BYTES_MIN, fitting))
+            self.allowance_bytes = min(most, max(ALLOWANCE_BYTES_MIN, fitting))
         self._measured_from_ns, self._measured_bytes = now_ns, 0

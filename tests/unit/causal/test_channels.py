@@ -382,19 +382,27 @@ def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
 def test_the_allowance_follows_the_pace_of_delivery() -> None:
     most = 4 << 20
     flow = Allowance(most, hoarding=False)
-    for now_ns in range(3):
-        flow.resize(0, now_ns)
-    assert flow.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "nothing waits: the sender is the slower one"
-    flow._measured_bytes = 50_000
-    flow.resize(1000, 2 + 100_000_000)
-    assert flow.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "too short to decide"
-    flow.resize(1000, 2 + 500_000_000)
-    assert flow.allowance_bytes == 100_000, "what is delivered in a second"
-    flow.resize(1000, 2 + 5_000_000_000)
+    flow._measured_bytes = 1 << 20
+    flow.resize(10_000_000)
+    assert flow.allowance_bytes == ALLOWANCE_BYTES_MIN, "too short to decide"
+    flow.resize(100_000_000)
+    assert flow.allowance_bytes == 2 * ALLOWANCE_BYTES_MIN, "it at most doubles"
+    flow._measured_bytes = 200_000
+    flow.resize(200_000_000)
+    assert flow.allowance_bytes == 100_000, "what is delivered in the time that it should take"
+    flow.resize(5_000_000_000)
     assert flow.allowance_bytes == ALLOWANCE_BYTES_MIN
-    flow._measured_bytes = 1 << 30
-    flow.resize(1000, 3 + 6_000_000_000)
+    for turn in range(1, 10):
+        flow._measured_bytes = 1 << 30
+        flow.resize(5_000_000_000 + turn * 100_000_000)
     assert flow.allowance_bytes == most
+
+
+def test_the_allowance_of_a_hoard_grows_whatever_is_delivered() -> None:
+    flow = Allowance(4 << 20, hoarding=True)
+    for turn in range(3):
+        flow.resize(turn)
+    assert flow.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN
 
 
 def test_a_sender_keeps_to_what_it_is_allowed() -> None:
