@@ -21,7 +21,12 @@ from benchmarks.report import appendix, main_figures
 
 DOCS = RESULTS.parent
 README, FIGURES, COMPARISON = DOCS.parent / "README.md", DOCS / "figures.md", DOCS / "comparison.md"
-PLACES = {"figures": README, "guarantees": README, "measured beside us": COMPARISON}
+PLACES = {
+    "figures": README,
+    "guarantees": README,
+    "measured beside us": COMPARISON,
+    main_figures.ORDINARY: COMPARISON,
+}
 """Tables that are on another page than that of the figures."""
 PAGES = (README, FIGURES, COMPARISON)
 

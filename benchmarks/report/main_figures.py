@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.measured import RESULTS, origin
+from benchmarks.peers.programs.ordinary.user_code import WORKLOADS
 from benchmarks.report import goals
 from benchmarks.report.tables import grid
 
@@ -62,8 +63,18 @@ ORDINARY_COLUMNS: Mapping[str, str] = {
 }
 
 
+PER_PAIR: Mapping[str, str] = {
+    "records/s": "rps",
+    "peak MiB": "peak_mib",
+    "CPU µs per record": "cpu_us",
+    "s until the first record": "start_s",
+}
+ORDINARY = "ordinary beside bytewax"
+"""The table of the comparison that keeps its text as long as no result of `ordinary` is stored."""
+
+
 def contents(results: Mapping[str, Result]) -> dict[str, str]:
-    """Returns every table of these pages by name."""
+    """Returns every table of these pages by name; a table that is absent keeps its text on the page."""
     rows = {row["figure"]: row for row in goals.judged(results, {})}
     texts: dict[str, list[str]] = {}
     for goal in goals.GOALS:
@@ -74,6 +85,8 @@ def contents(results: Mapping[str, Result]) -> dict[str, str]:
     parts["total failure"] = goals.table(total_failure(results["total_failure"]))
     parts["four guarantees"] = four_guarantees(results["guarantees"])
     parts["ordinary records"] = ordinary(results.get("ordinary"))
+    if "ordinary" in results:
+        parts[ORDINARY] = beside_bytewax(results["ordinary"])
     parts["guarantees"] = guarantees(results["guarantees"])
     parts["figures"] = readme(rows)
     parts["measured beside us"] = peers(results["peers"]["pairs"])
@@ -90,6 +103,22 @@ def ordinary(result: Result | None) -> str:
         cells = [figures.get(f"{name}.{each}") for each in ORDINARY_COLUMNS]
         rows.append([f"{name} ({workload['records']:,})", *("" if each is None else _spread(each) for each in cells)])
     table = grid(["workload (records)", *ORDINARY_COLUMNS.values()], rows)
+    return f"{table}\n\n* `{result['command']}`: {origin(result)}"
+
+
+def beside_bytewax(result: Result) -> str:
+    """Returns a row per workload: speed, memory and start of ours and of Bytewax without recovery, ours ÷ Bytewax."""
+    figures = result["figures"]
+    rows = []
+    for name in result["workloads"]:
+        pairs = [[figures.get(f"{name}.{of}_{what}") for of in ("ours", "bytewax")] for what in PER_PAIR.values()]
+        cells = [" / ".join("–" if each is None else goals.shown(each["median"]) for each in pair) for pair in pairs]
+        ratio = figures.get(f"{name}.ratio")
+        behind = ratio is not None and ratio["median"] < 1
+        shown = "" if ratio is None else _spread(ratio)
+        rows.append([WORKLOADS[name].title, cells[0], f"**{shown}**" if behind else shown, *cells[1:]])
+    speed, *others = (f"{what}, ours / Bytewax" for what in PER_PAIR)
+    table = grid(["", speed, "ours ÷ Bytewax", *others], rows)
     return f"{table}\n\n* `{result['command']}`: {origin(result)}"
 
 

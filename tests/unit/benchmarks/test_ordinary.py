@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks import page
 from benchmarks.__main__ import main
 from benchmarks.harness import runs
 from benchmarks.peers import checks, comparison, ordinary, venvs
 from benchmarks.peers.programs import inputs
 from benchmarks.peers.programs.ordinary import model, one_process, pipelines, user_code
 from benchmarks.peers.programs.ordinary.joins_by_hand import AsOf, Interval
+from benchmarks.report import appendix, main_figures
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.testing import run
@@ -144,6 +146,23 @@ def test_a_result_has_the_figures_of_the_contract(measured: Any) -> None:
         assert {f"{name}.bytewax_recovery_{what}" for what in ordinary.PER_RUN} <= result["figures"].keys()
     assert result["settings"]["records"] == {"profile": 20, "join": 20}
     assert {"benchmark", "command", "measured", "machine", "versions"} <= result.keys()
+
+
+def test_the_table_of_the_comparison_is_made_from_the_result(measured: Any) -> None:
+    """Without a result the page keeps its table; a workload that is slower here stands out."""
+    _, result, _ = measured("--workload", "profile,join", "--rounds", "1")
+    for what in ("median", "min", "max"):
+        result["figures"]["join.ratio"][what] = 0.5
+    table = main_figures.beside_bytewax(result)
+    assert "| own operator | 300 / 100 | 3 | 90 / 90 | 3 / 3 | 1 / 1 |" in table
+    assert "| interval join | 300 / 100 | **0.5** |" in table
+    assert result["command"] in table and result["measured"]["date"] in table
+
+    stored = {name: each for name, each in appendix.stored().items() if name != "ordinary"}
+    assert main_figures.ORDINARY not in main_figures.contents(stored)
+    by_name = {name: (path, text) for path, name, text in page.contents({**stored, "ordinary": result})}
+    path, text = by_name[main_figures.ORDINARY]
+    assert table == text and text in page.filled(path.read_text(), main_figures.ORDINARY, text)
 
 
 def test_a_slow_configuration_is_not_run_again_and_rounds_alternate(measured: Any) -> None:
