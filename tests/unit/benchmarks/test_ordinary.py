@@ -149,7 +149,7 @@ def test_a_result_has_the_figures_of_the_contract(measured: Any) -> None:
 
 
 def test_the_table_of_the_comparison_is_made_from_the_result(measured: Any) -> None:
-    """Without a result the page keeps its table; a workload that is slower here stands out."""
+    """The page keeps its table as long as there is no result; a workload that is slower here stands out."""
     _, result, _ = measured("--workload", "profile,join", "--rounds", "1")
     for what in ("median", "min", "max"):
         result["figures"]["join.ratio"][what] = 0.5
