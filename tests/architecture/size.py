@@ -17,7 +17,7 @@ OTHERS = ("benchmarks", "examples", "tests")
 GENERATED_PAGES = (ROOT / "docs" / "reference" / "commands.md",)
 """Pages that a program writes as a whole."""
 _GENERATED_PART = re.compile(r"<!-- [^\n]*: (?:made|drawn) by [^\n]* -->\n(.*?)<!-- end[^\n]*-->", re.DOTALL)
-"""What stands between the marks of a program inside of a page."""
+"""The text between the marks of a program inside of a page."""
 
 
 def tracked(*patterns: str) -> list[Path]:
