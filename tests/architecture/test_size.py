@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.architecture import size
+from tests.architecture.source import ROOT
 
 
 def test_only_what_stands_between_marks_is_generated(tmp_path: Path) -> None:
@@ -16,6 +17,6 @@ def test_only_what_stands_between_marks_is_generated(tmp_path: Path) -> None:
 
 
 def test_pages_with_generated_parts_are_known() -> None:
-    generated = {page.relative_to(size.ROOT).as_posix() for page in size.tracked("*.md") if size.generated_words(page)}
+    generated = {page.relative_to(ROOT).as_posix() for page in size.tracked("*.md") if size.generated_words(page)}
     assert {"docs/figures.md", "docs/comparison.md", "docs/recovery.md", "README.md"} < generated
     assert all(size.generated_words(page) == len(page.read_text().split()) for page in size.GENERATED_PAGES)
