@@ -10,10 +10,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,6 +35,7 @@ from deploy import (
     versions,
 )
 from deploy.console import Console
+from deploy.exposed import exposed
 from deploy.hints import check_led_here, not_running, resume_command
 from deploy.installation import installed
 from deploy.jobdirectory import ROOT, JobDirectory, find_job, holds_job, running
@@ -46,7 +46,7 @@ from deploy.querying import state
 from deploy.report import kills_missed, report, summary, write_report
 from deploy.savepoints import savepoint
 from deploy.spark import options
-from deploy.status import latest, status
+from deploy.status import status
 from deploy.ui import dashboard, top
 from deploy.upgrading import begin_from, beginning, change, first_incarnation, present, roll_back, to_roll_back
 from operators.builder.advice import advice
@@ -323,7 +323,9 @@ def _start(
         if version is None:
             if succession.bring(directory):
                 directory.open_runtime()
-                return _deploy(directory.path, JobConfig.load(directory.path), report_path, arguments.template)
+                config = JobConfig.load(directory.path)
+                with exposed(config.metrics_port, directory.path):
+                    return _deploy(directory.path, config, report_path, arguments.template)
             before = directory.take_over()
             if directory.finished():
                 return _say(f"job {before.name} has finished already; start without --resume to run it again", DONE)
@@ -343,7 +345,7 @@ def _start(
         hosts.check(planned, config, arguments)
         version = version.planned(planned)
         config = replace(config, code=version.archive.digest)
-        with _metrics(config, directory.path):
+        with exposed(config.metrics_port, directory.path):
             if arguments.resume:
                 planned.check(directory.path)
                 version.archive.save(directory.path, config.durability == "os")
@@ -461,21 +463,6 @@ def _begin(
     if begins is not None:
         begin_from(directory, begins, config, planned, blueprint)
         directory.note_resumption()
-
-
-@contextmanager
-def _metrics(config: JobConfig, job: Path) -> Iterator[None]:
-    """Serves the page of metrics while the job runs."""
-    if not config.metrics_port:
-        yield
-        return
-    from deploy.metrics import serve  # prometheus-client slows down the start, and most runs do not need it
-
-    stop = serve(config.metrics_port, partial(latest, job))
-    try:
-        yield
-    finally:
-        stop()
 
 
 def _advise(pipeline: Pipeline) -> None:

@@ -1,52 +1,82 @@
 """The Prometheus page of a host: the supervisor's latest view, read at each scrape.
 
-`causal run` serves it, so it stays available when the supervisor is replaced.  docs/operations.md, which a test
-compares with this module, has the meaning of each metric and those that are worth an alarm.
+It stays available when the supervisor is replaced, and says how old the view is.  docs/guide/metrics.md, which a test
+compares with this module, has the meaning of each metric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import platform
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from causal.errors import PipelineError
+from deploy.installation import installed
 from deploy.report import counts, merged_buckets
+from deploy.status import latest, view_age_s
+from operators.graph import DEAD_LETTERS
+from standby.supervision.durations import BOUNDS_S
 
 View = Mapping[str, Any]
 
 COUNTERS = {
-    "records_in": ("source", "Records that entered at this source task"),
-    "records_out": ("sink", "Rows that this sink task has written"),
-    "refused_rows": ("sink", "Rows that the store of this sink task would not take"),
-    "withdrawn_rows": ("sink", "Rows that were taken back because determinants were lost"),
-    "sent_bytes": ("", "Bytes sent to other tasks"),
-    "received_bytes": ("", "Bytes received from other tasks"),
-    "replayed_elements": ("", "Elements replayed in recoveries"),
+    "records_in": ("records_in", "source", "Records that entered at this source task."),
+    "records_out": ("records_out", "sink", "Rows that this sink task has written."),
+    "delivered_elements": ("delivered_elements", "", "Elements that were delivered to the operators of the task."),
+    "refused_rows": ("refused_rows", "sink", "Rows that the store of this sink task would not take."),
+    "withdrawn_rows": ("withdrawn_rows", "sink", "Rows that were taken back because determinants were lost."),
+    "sent_bytes": ("sent_bytes", "", "Bytes sent to other tasks."),
+    "received_bytes": ("received_bytes", "", "Bytes received from other tasks."),
+    "replayed_elements": ("replayed_elements", "", "Elements replayed in recoveries."),
+    "snapshot_bytes": ("snapshot_bytes", "", "Bytes of the snapshots that the task has written."),
+    "task_busy_seconds": ("busy_s", "", "Time in which the task worked."),
+    "task_blocked_seconds": ("blocked_s", "", "Time in which the task waited for a neighbour or a store to take rows."),
+    "task_idle_seconds": ("idle_s", "", "Time in which the task had nothing to do."),
 }
-"""Figure of a task → (the kind of task that has it ("": any), its description)."""
+"""Name → (figure of a task, the kind of task that has it ("": any), its description)."""
 
 GAUGES = {
-    "inflight_bytes": "Bytes kept in memory for replay",
-    "inflight_disk_bytes": "Bytes kept on disk for replay",
-    "checkpoint_ms": "Duration of the task's last snapshot in ms",
-    "staged_rows": "Rows of this sink task that wait for their checkpoint (guarantee epoch)",
-    "staged_bytes": "Bytes of its disk that such rows take",
-    "ingest_unread_bytes": "Bytes that the source's own process has published and no checkpoint covers",
-    "ingest_waiting_s": "How long the source's own process has waited for room (ingest_bytes_max); 0: it does not",
-    "ingest_store_waiting_s": "How long the shared store has not answered the readers of the ingest log; 0: it does",
-}
+    "inflight_bytes": ("inflight_bytes", 1, "Bytes kept in memory for replay."),
+    "inflight_disk_bytes": ("inflight_disk_bytes", 1, "Bytes kept on disk for replay."),
+    "queued_bytes": ("queued_bytes", 1, "Bytes received from other tasks that wait for the task to take them."),
+    "log_bytes": ("log_bytes", 1, "Determinants in memory, of the task itself and of others."),
+    "snapshot_duration_seconds": ("checkpoint_ms", 1e3, "Duration of the task's last snapshot."),
+    "staged_rows": ("staged_rows", 1, "Rows of this sink task that wait for their checkpoint (guarantee epoch)."),
+    "staged_bytes": ("staged_bytes", 1, "Bytes that such rows take on disk or in the shared store."),
+    "ingest_unread_bytes": (
+        "ingest_unread_bytes", 1, "Bytes that the source's own process has published and no checkpoint covers.",
+    ),
+    "ingest_waiting_seconds": (
+        "ingest_waiting_s", 1, "Time for which the source's own process has waited for room; 0 if it does not.",
+    ),
+    "ingest_store_waiting_seconds": (
+        "ingest_store_waiting_s", 1, "Time for which the shared store has not answered readers of the ingest log.",
+    ),
+}  # fmt: skip
+"""Name → (figure of a task, how many of its unit are one of the metric's, its description)."""
 
+JOB = ("job",)
 TASK = ("job", "task")
 HOST = ("job", "host")
-PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 LATENCY_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
 """The bounds of the histogram, coarser than those of the tasks: seventy series per sink task would be too many."""
 
 AT_WORK = ("running", "finished")
+UNITS = ("seconds", "bytes", "ratio")
+
+Buckets = list[tuple[str, float]]
 
 
 class ViewCollector(Collector):
@@ -54,153 +84,246 @@ class ViewCollector(Collector):
 
     Args:
         latest: returns the latest view; None as long as there is none.
+        age_s: returns the age of that view in seconds.
     """
 
-    def __init__(self, latest: Callable[[], View | None]) -> None:
+    def __init__(self, latest: Callable[[], View | None], age_s: Callable[[], float]) -> None:
         self._latest = latest
+        self._age_s = age_s
+        self._rising = Rising()
+        self._one_at_a_time = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
         view = self._latest()
         if view is None:
             return
-        for name, (kind, text) in COUNTERS.items():
-            yield _figures(CounterMetricFamily(f"causal_{name}", text, labels=TASK), view, name, kind)
-        for name, text in GAUGES.items():
-            yield _figures(GaugeMetricFamily(f"causal_{name}", text, labels=TASK), view, name)
-        yield from _tasks(view)
-        yield from _counted(view)
-        yield from _recoveries(view)
-        yield from _checkpoints(view)
-        if view["hosts"]:
-            yield from _hosts(view)
+        with self._one_at_a_time:
+            self._rising.begin(view.get("run", ""))
+            families = [*_about(view, self._age_s())]
+            if not elsewhere(view):
+                families += [*_families(view, self._rising)]
+        yield from (family for family in families if family.samples)
 
 
-def _figures(family: Any, view: View, name: str, kind: str = "") -> Metric:
-    for task in view["tasks"]:
-        if name in task["figures"] and (not kind or task[kind]):
-            family.add_metric([view["job"], task["task"]], task["figures"][name])
-    metric: Metric = family
-    return metric
+class Rising:
+    """The highest value that each counter has had in this run.
+
+    A supervisor that has just begun has not heard from all tasks, and a rollback takes positions back; either would
+    look like a process that counts from zero again, and Prometheus would add everything a second time.
+    """
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._highest: dict[tuple[str, ...], float] = {}
+
+    def begin(self, run: str) -> None:
+        """Forgets the values of another run."""
+        if run != self._run:
+            self._run = run
+            self._highest.clear()
+
+    def reach(self, value: float, *series: str) -> float:
+        """The highest value of a series up to now."""
+        highest = self._highest[series] = max(value, self._highest.get(series, value))
+        return highest
+
+
+def elsewhere(view: View) -> bool:
+    """Whether another supervisor leads the job: then nothing else in the view is up to date."""
+    leader = view.get("leader")
+    return leader is not None and not leader["here"]
+
+
+def _unit(name: str) -> str:
+    return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
+
+
+def _counter(name: str, text: str, labels: Sequence[str] = TASK) -> CounterMetricFamily:
+    return CounterMetricFamily(f"causal_{name}", text, labels=labels, unit=_unit(name))
+
+
+def _gauge(name: str, text: str, labels: Sequence[str] = TASK) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"causal_{name}", text, labels=labels, unit=_unit(name))
+
+
+def _histogram(name: str, text: str, labels: Sequence[str] = TASK) -> HistogramMetricFamily:
+    return HistogramMetricFamily(f"causal_{name}", text, labels=labels, unit=_unit(name))
+
+
+def _about(view: View, age: float) -> Iterator[Metric]:
+    """The page itself: what shows the view, and how old that is."""
+    build = InfoMetricFamily("causal_build", "The version that runs the job.", labels=JOB)
+    build.add_metric([view["job"]], {"version": installed(), "python_version": platform.python_version()})
+    view_age = _gauge("supervisor_view_age_seconds", "Time since the supervisor wrote what this page shows.", JOB)
+    leads = _gauge("supervisor_leads", "Whether the supervisor here leads the job (1), or another one (0).", JOB)
+    leads.add_metric([view["job"]], int(not elsewhere(view)))
+    if not elsewhere(view):  # a supervisor that follows writes one view
+        view_age.add_metric([view["job"]], age)
+    yield from (build, view_age, leads)
+
+
+def _families(view: View, rising: Rising) -> Iterator[Metric]:
+    for name, (figure, kind, text) in COUNTERS.items():
+        counter = _counter(name, text)
+        for task in view["tasks"]:
+            if figure in task["figures"] and (not kind or task[kind]):
+                value = rising.reach(task["figures"][figure], name, task["task"])
+                counter.add_metric([view["job"], task["task"]], value)
+        yield counter
+    for name, (figure, per_unit, text) in GAUGES.items():
+        gauge = _gauge(name, text)
+        for task in view["tasks"]:
+            if figure in task["figures"]:
+                gauge.add_metric([view["job"], task["task"]], task["figures"][figure] / per_unit)
+        yield gauge
+    yield from _tasks(view)
+    yield _standbys(view)
+    yield from _outputs(view, rising)
+    yield from _counted(view, rising)
+    yield from _recoveries(view)
+    yield from _checkpoints(view)
+    yield from _hosts(view)
 
 
 def _tasks(view: View) -> Iterator[Metric]:
-    running = GaugeMetricFamily("causal_task_running", "1: at work; 0: starting or recovering", labels=TASK)
-    incarnation = GaugeMetricFamily("causal_incarnation", "Incarnation that runs the task", labels=TASK)
-    standbys = GaugeMetricFamily(
-        "causal_standbys", "Processes that wait to take over; task is empty for a pool", labels=TASK
+    running = _gauge("task_running", "Whether the task is at work (1), or starts or recovers (0).")
+    incarnation = _gauge("task_incarnation", "Incarnation that runs the task.")
+    unavailable = _gauge(
+        "store_unavailable_seconds", "Time for which the task of a sink has waited for its store; 0 if it does not."
     )
-    away = GaugeMetricFamily(
-        "causal_store_away_seconds", "How long a sink's task has waited for its store; 0: it does not", labels=TASK
+    uploading = _gauge(
+        "snapshot_upload_seconds",
+        "Time for which the task's snapshot has been on its way to the shared store; 0 below a second.",
     )
-    uploading = GaugeMetricFamily(
-        "causal_snapshot_upload_seconds",
-        "How long a task's snapshot has been on its way to the shared store; 0 below a second",
-        labels=TASK,
+    event = _gauge(
+        "task_event_seconds",
+        "Time for which the task has been in one record, one call or the loading of its state; 0 below half a second.",
     )
-    busy = GaugeMetricFamily(
-        "causal_task_busy_seconds",
-        "How long a task has been in one record, one call or the loading of its state; 0 below half a second",
-        labels=TASK,
-    )
-    latency = HistogramMetricFamily(
-        "causal_latency_seconds", "From the source to the row that can be seen, in seconds", labels=TASK
-    )
-    pooled = view["standbys"] != "per-task"
     for task in view["tasks"]:
         labels = [view["job"], task["task"]]
         running.add_metric(labels, int(task["state"] in AT_WORK))
         incarnation.add_metric(labels, task["incarnation"])
-        if not pooled:
-            standbys.add_metric(labels, len(task["standbys"]))
-        busy_ns = view["at_ns"] - task["doing"]["since_ns"] if task.get("doing") else 0
-        busy.add_metric(labels, busy_ns / 1e9)
-        uploading_ns = view["at_ns"] - task["uploading"]["since_ns"] if task.get("uploading") else 0
-        uploading.add_metric(labels, uploading_ns / 1e9)
+        event.add_metric(labels, _since_s(view, task.get("doing")))
+        uploading.add_metric(labels, _since_s(view, task.get("uploading")))
         if task["sink"]:
-            away_ns = view["at_ns"] - task["waiting"]["since_ns"] if task["waiting"] else 0
-            away.add_metric(labels, away_ns / 1e9)
-            latency.add_metric(labels, _cumulative(task), None)
-    if pooled:
+            unavailable.add_metric(labels, _since_s(view, task["waiting"]))
+    yield from (running, incarnation, unavailable, uploading, event)
+
+
+def _since_s(view: View, wait: View | None) -> float:
+    """Seconds since a wait began; 0 for none."""
+    return max(0.0, (view["at_ns"] - wait["since_ns"]) / 1e9) if wait else 0.0
+
+
+def _standbys(view: View) -> Metric:
+    """Nothing where there are to be none, and nothing of tasks that have ended."""
+    standbys = _gauge("standbys", "Processes that wait to take over; the task is empty for a pool.")
+    if not view["standbys"].isdecimal():
+        for task in view["tasks"]:
+            if task["state"] != "finished":
+                standbys.add_metric([view["job"], task["task"]], len(task["standbys"]))
+    elif view["standbys"] != "0":
         waiting = [p for p in view["processes"] if p["state"] == "idle" and not p["standby_of"]]
         standbys.add_metric([view["job"], ""], len(waiting))
-    yield from (running, incarnation, standbys, away, uploading, busy, latency)
+    return standbys
 
 
-def _cumulative(task: View) -> list[tuple[str, int]]:
+def _outputs(view: View, rising: Rising) -> Iterator[Metric]:
+    """The latencies of rows, and the dead letters, which are the rows of a sink of their own."""
+    latency = _histogram("latency_seconds", "Time from the source to the row that can be seen.")
+    letters = _counter("dead_letters", "Records that were put aside because user code raised on them.", JOB)
+    for task in view["tasks"]:
+        if task["task"] == f"{DEAD_LETTERS}/0":
+            letters.add_metric([view["job"]], rising.reach(task["figures"].get("records_out", 0), "dead_letters"))
+        elif task["sink"]:
+            buckets = [
+                (bound, rising.reach(count, "latency", task["task"], bound)) for bound, count in _cumulative(task)
+            ]
+            seconds = rising.reach(task["figures"].get("latency_ms_sum", 0) / 1e3, "latency", task["task"])
+            latency.add_metric([view["job"], task["task"]], buckets, seconds)
+    yield from (latency, letters)
+
+
+def _cumulative(task: View) -> Buckets:
     """Bound in seconds → rows that took at most that."""
     fine = merged_buckets([task])
-    buckets = [
+    buckets: Buckets = [
         (str(bound / 1000), sum(count for upper, count in fine.items() if upper <= bound))
         for bound in LATENCY_BOUNDS_MS
     ]
     return [*buckets, ("+Inf", sum(fine.values()))]
 
 
-def _counted(view: View) -> Iterator[Metric]:
-    kinds = CounterMetricFamily("causal_determinant_bytes", "Determinants logged", labels=[*TASK, "kind"])
+def _counted(view: View, rising: Rising) -> Iterator[Metric]:
+    kinds = _counter("determinant_bytes", "Bytes of determinants logged.", (*TASK, "kind"))
     for task in view["tasks"]:
         for kind, count in task["figures"].get("determinant_bytes", {}).items():
-            kinds.add_metric([view["job"], task["task"], kind], count)
-    operators = CounterMetricFamily(
-        "causal_operator",
-        "Elements that an operator dropped, held back or revised",
-        labels=["job", "operator", "reason"],
+            kinds.add_metric([view["job"], task["task"], kind], rising.reach(count, "determinants", task["task"], kind))
+    operators = _counter(
+        "operator_elements", "Elements that an operator dropped, held back or revised.", ("job", "operator", "reason")
     )
     for operator, reasons in counts(view).items():
         for reason, count in reasons.items():
-            operators.add_metric([view["job"], operator, reason], count)
+            operators.add_metric([view["job"], operator, reason], rising.reach(count, "operator", operator, reason))
     yield from (kinds, operators)
 
 
 def _recoveries(view: View) -> Iterator[Metric]:
-    count = CounterMetricFamily("causal_recoveries", "Recoveries", labels=[*TASK, "mode"])
-    last = GaugeMetricFamily(
-        "causal_recovery_ms", "Last recovery: ms from the kill to each phase", labels=[*TASK, "phase"]
+    count = _counter("recoveries", "Recoveries that have ended.", (*TASK, "mode"))
+    phases = _histogram(
+        "recovery_phase_seconds",
+        "Time from the kill, or the last sign of life, to each phase of recoveries that have ended.",
+        ("job", "mode", "phase"),
     )
-    counts: dict[tuple[str, str], int] = {}
-    newest: dict[str, View] = {}
-    for recovery in view["recoveries"]:
-        key = (recovery["task"], recovery["mode"])
-        counts[key] = counts.get(key, 0) + 1
-        newest[recovery["task"]] = recovery
-    for (task, mode), number in counts.items():
-        count.add_metric([view["job"], task, mode], number)
-    for task, recovery in newest.items():
-        for phase in PHASES:
-            if recovery[phase] is not None:
-                last.add_metric([view["job"], task, phase.removesuffix("_ms")], recovery[phase])
-    yield from (count, last)
+    totals = view["recovery_totals"]
+    for each in totals["numbers"]:
+        count.add_metric([view["job"], each["task"], each["mode"]], each["number"])
+    for each in totals["phases"]:
+        phases.add_metric([view["job"], each["mode"], each["phase"]], _buckets(each), each["sum_s"])
+    yield from (count, phases)
+
+
+def _buckets(durations: View) -> Buckets:
+    """The cumulative buckets of `standby.supervision.durations`."""
+    buckets: Buckets = []
+    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), durations["counts"], strict=True):
+        buckets.append((bound, count + (buckets[-1][1] if buckets else 0)))
+    return buckets
 
 
 def _checkpoints(view: View) -> Iterator[Metric]:
-    checkpoint = view["checkpoint"]
-    count = CounterMetricFamily("causal_checkpoints", "Complete checkpoints", labels=["job"])
-    count.add_metric([view["job"]], checkpoint["count"])
-    took = GaugeMetricFamily(
-        "causal_job_checkpoint_ms", "Last checkpoint: ms from trigger to durable manifest", labels=["job"]
-    )
-    if checkpoint["took_ms"]:
-        took.add_metric([view["job"]], checkpoint["took_ms"][-1])
-    yield from (count, took)
+    if view["guarantee"] == "none":
+        return  # there are none, and no alert is to wait for one
+    checkpoint, labels = view["checkpoint"], [view["job"]]
+    count = _counter("checkpoints", "Complete checkpoints.", JOB)
+    count.add_metric(labels, checkpoint["count"])
+    took = _histogram("checkpoint_duration_seconds", "Time from a checkpoint's trigger to its durable manifest.", JOB)
+    took.add_metric(labels, _buckets(checkpoint["durations"]), checkpoint["durations"]["sum_s"])
+    under_way = _gauge("checkpoint_under_way_seconds", "Age of the checkpoint under way; 0 if there is none.", JOB)
+    since_ns = checkpoint["since_ns"]
+    under_way.add_metric(labels, _since_s(view, {"since_ns": since_ns} if since_ns is not None else None))
+    failures = _gauge("checkpoint_write_failures", "Failures in a row to write the manifest under way.", JOB)
+    failures.add_metric(labels, checkpoint["failures"])
+    yield from (count, took, under_way, failures)
 
 
 HOST_GAUGES = {
-    "processes": "Processes of the job on the host",
-    "slots": "Processes that it has room for",
-    "heard_seconds": "Since the last beat of its agent",
-    "clock_error_seconds": "The largest error of times that its processes report",
+    "processes": "Processes of the job on the host.",
+    "slots": "Processes that the host has room for.",
+    "heard_seconds": "Time since the last beat of the host's agent.",
+    "clock_error_seconds": "The largest error of times that processes of the host report.",
 }
 
 
 def _hosts(view: View) -> Iterator[Metric]:
-    up = GaugeMetricFamily("causal_host_up", "1: it takes part; 0: it is lost", labels=HOST)
-    losses = CounterMetricFamily("causal_host_losses", "Losses of the host", labels=HOST)
-    gauges = {name: GaugeMetricFamily(f"causal_host_{name}", text, labels=HOST) for name, text in HOST_GAUGES.items()}
+    up = _gauge("host_up", "Whether the host takes part (1), or is lost (0).", HOST)
+    losses = _counter("host_losses", "Losses of the host.", HOST)
+    gauges = {name: _gauge(f"host_{name}", text, HOST) for name, text in HOST_GAUGES.items()}
     for host in view["hosts"]:
         labels = [view["job"], host["host"]]
         living = host["state"] != "lost"
         up.add_metric(labels, int(living))
-        losses.add_metric(labels, sum(1 for loss in view["host_losses"] if loss["host"] == host["host"]))
+        losses.add_metric(labels, host["losses"])
         figures = {
             "processes": len(host["tasks"]) + len(host["standbys"]),
             "slots": host["slots"],
@@ -213,14 +336,14 @@ def _hosts(view: View) -> Iterator[Metric]:
     yield from (up, losses, *gauges.values())
 
 
-def serve(port: int, latest: Callable[[], View | None]) -> Callable[[], None]:
-    """Serves the page on 127.0.0.1 and returns a function that stops it.
+def serve(port: int, job: Path) -> Callable[[], None]:
+    """Serves the page of the job in a directory on 127.0.0.1 and returns a function that stops it.
 
     Raises:
         PipelineError: the port cannot be used.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ViewCollector(latest))
+    registry.register(ViewCollector(lambda: latest(job), lambda: view_age_s(job)))
     try:
         server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as problem:

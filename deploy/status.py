@@ -40,6 +40,11 @@ def latest(job: Path) -> dict[str, Any] | None:
     return view
 
 
+def view_age_s(job: Path) -> float:
+    """Seconds since the supervisor wrote its latest view, which there must be."""
+    return max(0.0, time.time() - (job / VIEW).stat().st_mtime)
+
+
 def status(arguments: argparse.Namespace) -> int:
     """Runs the command and returns its exit status.
 
@@ -58,8 +63,7 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**view, "alive": alive, "code": config.code, "code_changed": edited}, indent=1))
     else:
-        age_s = max(0.0, time.time() - (job / VIEW).stat().st_mtime)
-        print("\n".join(shown(view, alive, age_s, resume_command(job))))
+        print("\n".join(shown(view, alive, view_age_s(job), resume_command(job))))
         if edited:
             print(f"  changed since the start: {listed(edited)} (the job keeps the code it was started with)")
     return 0

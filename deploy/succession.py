@@ -22,6 +22,7 @@ from causal.errors import PipelineError, Unavailable
 from causal.shell.depot import Depot, insist
 from causal.shell.files import replace_text
 from deploy import hosts
+from deploy.exposed import exposed, port
 from deploy.hints import led_by
 from deploy.host_agent import fetch_code, say
 from deploy.jobdirectory import CHANGE, ROOT, JobDirectory, holds_job
@@ -55,6 +56,7 @@ def add_parser(commands: Any) -> None:
     waiting.add_argument("--store", required=True, metavar="URL", help="the job's shared store")
     waiting.add_argument("--hosts", metavar="hosts.toml", help="the public keys of hosts and supervisors")
     waiting.add_argument("--key", metavar="supervisor-NAME.key", help="this supervisor's key")
+    waiting.add_argument("--metrics-port", type=port, default=0, metavar="PORT", help="Prometheus page on 127.0.0.1")
     waiting.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/supervisors/<job>")
     waiting.set_defaults(act=run)
 
@@ -75,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
             _prepare(directory, run, term, {name: own[name] or "" for name in ("listen", "store", "key", "hosts")})
             shown = Shown(arguments.job)
             servers: list[Server] = [supervisor(endings=(STATUS_NEWER,))]
-            outcome = LocalDeployment(directory.path, shown.show, servers).run()
+            with exposed(arguments.metrics_port, directory.path):
+                outcome = LocalDeployment(directory.path, shown.show, servers).run()
             if outcome.status == STATUS_NEWER:
                 continue  # the job was stopped, and another run of it has begun
             if outcome.view is not None and outcome.view["ended"] is not None:

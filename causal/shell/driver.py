@@ -143,6 +143,7 @@ class TaskDriver:
             **self.task.counters(),
             "latency_ms_buckets": dict(self._performer.latencies.buckets_ms),
             "latency_ms_max": self._performer.latencies.max_ms,
+            "latency_ms_sum": round(self._performer.latencies.sum_ms, 3),
             "checkpoint_ms": self._performer.checkpoint_ms,
             "snapshot_bytes": self._disk.snapshot_bytes,
             **self._shares(),

@@ -18,6 +18,7 @@ class Latencies:
     def __init__(self) -> None:
         self.buckets_ms: Counter[float] = Counter()
         self.max_ms = 0.0
+        self.sum_ms = 0.0
         self._staged: dict[int, list[tuple[int, int, int]]] = {}
 
     def seen(self, origins: Sequence[tuple[int, int]], now_ns: int) -> None:
@@ -26,6 +27,7 @@ class Latencies:
             if origin_ns:
                 took_ms = (now_ns - origin_ns) / 1e6
                 self.max_ms = max(self.max_ms, took_ms)
+                self.sum_ms += took_ms * rows
                 self.buckets_ms[_BOUNDS_MS[min(bisect_left(_BOUNDS_MS, took_ms), len(_BOUNDS_MS) - 1)]] += rows
 
     def staged(self, channel: int, epoch: int, origins: Sequence[tuple[int, int]]) -> None:

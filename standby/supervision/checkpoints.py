@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from causal import commands
 from causal.commands import Files
 from standby.supervision.assignments import Assignments, TaskState, WorkerEntry, WorkerState
+from standby.supervision.durations import Durations
 from standby.supervision.effects import Outbox, Record, RemoveFiles, WriteManifest
 
 AGAIN_NS = 500_000_000
@@ -46,6 +47,8 @@ class Coordinator:
         self.count = 0
         self.files: dict[str, Files] = {}
         self.took_ms: list[float] = []
+        self.durations = Durations()
+        """The durations of all checkpoints."""
         self.under_way = 0
         """The epoch of the checkpoint under way; 0 for none."""
         self.wanted = 0
@@ -70,6 +73,10 @@ class Coordinator:
             self.complete = record["epoch"]
             self.count = record["count"]
             self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
+            if "durations" in record:  # of all before it, whose records are removed from the journal
+                self.durations = Durations.of(record["durations"])
+            if record["took_ms"]:  # otherwise nothing is known of its beginning
+                self.durations.add(record["took_ms"] / 1e3)
             self.under_way, self.writing, self._acks = 0, False, {}
             self.holding = False
             self._failures = self._again_ns = 0
@@ -105,15 +112,19 @@ class Coordinator:
         if not self.writing or epoch != self.under_way:
             return
         files = {task: [list(file) for file in acked] for task, acked in self._acks.items()}
-        outbox.decide(
-            "checkpoint", count=self.count + 1, epoch=epoch, files=files, took_ms=(now_ns - self._began_ns) / 1e6
-        )
+        took_ms, before = (now_ns - self._began_ns) / 1e6, self.durations.shown()
+        outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=files, took_ms=took_ms, durations=before)
         self._due_ns = max(now_ns, self._began_ns + self._interval_ns)
         for slot in self._roster.slots.values():
             if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED) and slot.seen_ns:
                 outbox.send(slot.name, commands.Completed(epoch))
         kept = (*self.files.values(), *self._before.values())
         outbox.add(RemoveFiles(frozenset(path for each in kept for path, _, _ in each), epoch, epoch - 1))
+
+    @property
+    def failures(self) -> int:
+        """The failures in a row to write the manifest of the checkpoint under way."""
+        return self._failures
 
     @property
     def began_ns(self) -> int | None:
@@ -136,7 +147,8 @@ class Coordinator:
         """Completes a checkpoint whose manifest is on disk but which was not journaled."""
         if self.enabled and epoch == self.complete + 1:
             lists = {task: [list(file) for file in acked] for task, acked in files.items()}
-            outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=lists, took_ms=0.0)
+            before = self.durations.shown()
+            outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=lists, took_ms=0.0, durations=before)
 
     def remind(self, slot: WorkerEntry, outbox: Outbox) -> None:
         """Sends `completed` again to a process that may have missed it while no supervisor lived."""

@@ -215,6 +215,8 @@ class HostLosses:
 
     def __init__(self) -> None:
         self.losses: list[HostLoss] = []
+        self.numbers: dict[str, int] = {}
+        """Host → how often it was lost, also where the losses are not kept any more."""
 
     def apply(self, record: Record) -> None:
         """Applies one decision; the ends of processes behind a `host_lost` are those of its tasks.
@@ -225,6 +227,7 @@ class HostLosses:
         if kind == "host_lost" and not record.get("left"):
             facts = {name: record[name] for name in ("host", "incarnation", "why", "since_ns", "detected_ns")}
             self.losses.append(HostLoss(**facts))
+            self.numbers[record["host"]] = self.numbers.get(record["host"], 0) + 1
             del self.losses[: -self.KEPT]
         elif kind == "gone" and record["task"] and record.get("host_lost") and self.losses:
             self.losses[-1].tasks[record["task"]] = record["incarnation"] + 1

@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from standby.supervision.durations import Durations
 from standby.supervision.effects import Record
+
+COLD = "cold"
+"""The mode of a recovery for which no standby was ready."""
 
 KEPT = 1000
 """The number of recoveries kept; the oldest are dropped first."""
@@ -23,9 +27,13 @@ UNDISTURBED_NS = 1_000_000_000
 _PHASES = {
     "promoted": "promoted_ns",
     "collected": "collected_ns",
+    "replayed": "replayed_ns",
     "first_output": "first_output_ns",
     "running": "live_ns",
 }
+
+TIMED = ("detected", "promoted", "collected", "replayed", "first_output", "live")
+"""The phases of a recovery, each timed from the kill; all but `first_output` in this order."""
 
 
 @dataclass(slots=True)
@@ -40,6 +48,7 @@ class RecoveryRecord:
     mode: str = ""
     promoted_ns: int | None = None
     collected_ns: int | None = None
+    replayed_ns: int | None = None
     replayed_elements: int | None = None
     first_output_ns: int | None = None
     live_ns: int | None = None
@@ -49,6 +58,8 @@ class RecoveryRecord:
     """The number of visible rows that were withdrawn."""
     cause: str = ""
     """The reason for which the supervisor killed the process; empty for one that ended by itself."""
+    counted: bool = False
+    """Whether it is in the totals: its task is live, or has died again on the way."""
 
     def shown(self) -> dict[str, Any]:
         """The recovery as the report has it."""
@@ -58,11 +69,12 @@ class RecoveryRecord:
 
         return {
             "task": self.task,
-            "mode": self.mode or "cold",
+            "mode": self.mode or COLD,
             "since_ns": self.since_ns,
             "detected_ms": after(self.detected_ns),
             "promoted_ms": after(self.promoted_ns),
             "collected_ms": after(self.collected_ns),
+            "replayed_ms": after(self.replayed_ns),
             "replayed_elements": self.replayed_elements,
             "first_output_ms": after(self.first_output_ns),
             "live_ms": after(self.live_ns),
@@ -72,11 +84,50 @@ class RecoveryRecord:
         }
 
 
+class RecoveryTotals:
+    """Counts of all recoveries of a job, also of those that are not kept any more; they only rise.
+
+    A recovery counts once it has ended, because its mode is not known before.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._phases: dict[tuple[str, str], Durations] = {}
+
+    def count(self, recovery: RecoveryRecord) -> None:
+        """Counts a recovery that has ended, unless it was counted before."""
+        if recovery.counted:
+            return
+        recovery.counted = True
+        key = (recovery.task, recovery.mode or COLD)
+        self._numbers[key] = self._numbers.get(key, 0) + 1
+        for phase in TIMED:
+            self.time(recovery, phase)
+
+    def time(self, recovery: RecoveryRecord, phase: str) -> None:
+        """Counts the time of one phase, if the recovery has reached it."""
+        at_ns: int | None = getattr(recovery, f"{phase}_ns")
+        if at_ns is not None:
+            durations = self._phases.setdefault((recovery.mode or COLD, phase), Durations())
+            durations.add((at_ns - recovery.since_ns) / 1e9)
+
+    def shown(self) -> dict[str, Any]:
+        """The totals, JSON-ready."""
+        return {
+            "numbers": [{"task": task, "mode": mode, "number": n} for (task, mode), n in self._numbers.items()],
+            "phases": [
+                {"mode": mode, "phase": phase, **durations.shown()} for (mode, phase), durations in self._phases.items()
+            ],
+        }
+
+
 class Timeline:
     """All recoveries of a job."""
 
     def __init__(self) -> None:
         self._recoveries: list[RecoveryRecord] = []
+        self._latest: dict[str, RecoveryRecord] = {}
+        self.totals = RecoveryTotals()
         self._killing: dict[str, str] = {}
         """Process → the reason for which it is killed, until it is gone."""
 
@@ -99,12 +150,21 @@ class Timeline:
     def _gone(self, record: Record) -> None:
         cause = "host lost" if record.get("host_lost") else self._killing.pop(record["slot"], "")
         if record["task"] and record["recover"]:
-            self._recoveries.append(
+            self._begin(
                 RecoveryRecord(
                     record["task"], record["incarnation"] + 1, record["since_ns"], record["detected_ns"], cause=cause
                 )
             )
-            del self._recoveries[:-KEPT]
+
+    def _begin(self, recovery: RecoveryRecord) -> None:
+        """Adds a recovery; one of the same task that is under way has ended without success."""
+        if recovery.task in self._latest:
+            self.totals.count(self._latest[recovery.task])
+        self._latest[recovery.task] = recovery
+        self._recoveries.append(recovery)
+        for dropped in self._recoveries[:-KEPT]:
+            self.totals.count(dropped)
+        del self._recoveries[:-KEPT]
 
     def _rolled_back(self, record: Record) -> None:
         """Starts a recovery of each task; one under way begins again and keeps its moment of failure."""
@@ -112,10 +172,9 @@ class Timeline:
             recovery = self.of(task, incarnation - 1)
             if recovery is None or recovery.live_ns is not None:
                 recovery = RecoveryRecord(task, incarnation, record["at_ns"], record["at_ns"])
-                self._recoveries.append(recovery)
-                del self._recoveries[:-KEPT]
+                self._begin(recovery)
             recovery.incarnation = incarnation
-            recovery.collected_ns = recovery.replayed_elements = None
+            recovery.collected_ns = recovery.replayed_ns = recovery.replayed_elements = None
             if task in record["why"]:
                 recovery.mode, recovery.why = "rollback", record["why"][task]
 
@@ -127,8 +186,12 @@ class Timeline:
             recovery.replayed_elements = record["detail"]
         elif record["phase"] == "withdrawn":
             recovery.withdrawn += record["detail"]
-        elif record["phase"] in _PHASES and getattr(recovery, _PHASES[record["phase"]]) is None:
+        if record["phase"] in _PHASES and getattr(recovery, _PHASES[record["phase"]]) is None:
             setattr(recovery, _PHASES[record["phase"]], record["at_ns"])
+            if recovery.counted:
+                self.totals.time(recovery, _PHASES[record["phase"]].removesuffix("_ns"))
+        if recovery.live_ns is not None:
+            self.totals.count(recovery)
 
     def of(self, task: str, incarnation: int) -> RecoveryRecord | None:
         """The recovery that brought up this incarnation; None if there is none."""

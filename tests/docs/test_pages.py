@@ -6,13 +6,9 @@ import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
-
 from causal.channels import wire
 from causal.config import JobConfig
-from deploy.metrics import COUNTERS, GAUGES, ViewCollector
-from tests.unit.deploy.test_report import several, view
+from tests.unit.deploy.exposition import every_family
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -59,29 +55,15 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
-    section = re.search(r"<!-- metrics -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
+    section = re.search(r"<!-- metrics -->(.*?)<!-- end -->", (DOCS / "guide/metrics.md").read_text(), re.DOTALL)
     assert section is not None
     documented = {
         name: (kind, labels)
         for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\|", section[1], re.M)
     }
-    full = several()
-    for task in full["tasks"]:
-        task["figures"] |= dict.fromkeys([*COUNTERS, *GAUGES], 1)
-        task["figures"] |= {"counts": {"w": {"late": 1}}, "determinant_bytes": {"order": 1}}
     exported = {}
-    for family in ViewCollector(lambda: full).collect():
-        assert family.samples, f"{family.name} has no sample in the view of this test"
-        name = family.name + ("_total" if family.type == "counter" else "")
+    for family in every_family():
+        name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
         labels = [label for label in family.samples[0].labels if label not in ("job", "le")]
         exported[name] = (family.type, ", ".join(labels))
     assert documented == exported
-
-
-def test_the_page_of_metrics_is_what_prometheus_reads() -> None:
-    registry = CollectorRegistry()
-    registry.register(ViewCollector(view))
-    families = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
-    assert all(family.documentation for family in families.values())
-    buckets = {s.labels["le"]: s.value for s in families["causal_latency_seconds"].samples}
-    assert (buckets["0.001"], buckets["0.0025"], buckets["+Inf"]) == (50, 90, 90)

@@ -52,9 +52,15 @@ def remembered(supervision: Supervision) -> dict[str, Any]:
         "slots": {s.name: (s.purpose, s.task, s.incarnation) for s in roster.slots.values()},
         "leaving": [slot.name for slot in roster.slots.values() if slot.state is WorkerState.LEAVING],
         "started": (roster.started_max, roster.up),
-        "checkpoints": (coordinator.complete, coordinator.count, coordinator.files, coordinator.took_ms),
+        "checkpoints": (
+            coordinator.complete,
+            coordinator.count,
+            coordinator.files,
+            coordinator.took_ms,
+            coordinator.durations.shown(),
+        ),
         "inquiries": (supervision.inquiries.rollback, supervision.inquiries.number, supervision.inquiries.lost),
-        "recoveries": supervision.timeline.shown(),
+        "recoveries": (supervision.timeline.shown(), supervision.timeline.totals.shown()),
         "first record": (supervision.figures.first_record_ns, supervision.figures.life_first_record_ns),
         "end": (supervision.stopping, supervision.ended),
     }

@@ -5,10 +5,13 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
+from prometheus_client import Metric
+
 from deploy import status
 from deploy.metrics import ViewCollector
 from deploy.progress import Progress
 from deploy.report import kills_missed, merged_buckets, percentile_ms, report, summary
+from standby.supervision.durations import Durations
 from standby.supervision.task_counters import merged, reason_invalid
 
 RECOVERY = {
@@ -35,9 +38,23 @@ def task(name: str, kind: str, **figures: Any) -> dict[str, Any]:
     }
 
 
+def durations(*seconds: float) -> dict[str, Any]:
+    counted = Durations()
+    for each in seconds:
+        counted.add(each)
+    return counted.shown()
+
+
+def exposed(shown: dict[str, Any] | None) -> dict[str, Metric]:
+    """The families that the page of metrics shows of a view."""
+    return {family.name: family for family in ViewCollector(lambda: shown, lambda: 0.5).collect()}
+
+
 def view() -> dict[str, Any]:
     return {
         "job": "j",
+        "run": "r1",
+        "at_ns": 12_000_000_000,
         "guarantee": "causal",
         "sharing_depth": 1_000_000,
         "verify_replay": False,
@@ -53,8 +70,19 @@ def view() -> dict[str, Any]:
         "host_losses": [],
         "without_process": [],
         "without_standby": [],
-        "checkpoint": {"complete": 3, "count": 3, "took_ms": [5.0]},
+        "checkpoint": {
+            "complete": 3,
+            "count": 3,
+            "took_ms": [5.0],
+            "since_ns": 11_000_000_000,
+            "failures": 0,
+            "durations": durations(0.005),
+        },
         "recoveries": [RECOVERY],
+        "recovery_totals": {
+            "numbers": [{"task": "count/0", "mode": "standby", "number": 1}],
+            "phases": [{"mode": "standby", "phase": "detected", **durations(0.0015)}],
+        },
         "kills_left": [],
         "first_record_ns": 1_000_000_000,
         "last_output_ns": 3_000_000_000,
@@ -66,7 +94,7 @@ def view() -> dict[str, Any]:
 def host(name: str, state: str = "joined", **changes: Any) -> dict[str, Any]:
     facts = {
         "host": name, "state": state, "incarnation": 1, "zone": None, "machine": None, "labels": {}, "slots": 8,
-        "tasks": [], "standbys": [], "last_heard_ms": 50.0, "version": "0.3.0", "clock_error_ms": 0.25,
+        "tasks": [], "standbys": [], "last_heard_ms": 50.0, "version": "0.3.0", "clock_error_ms": 0.25, "losses": 0,
     }  # fmt: skip
     return {**facts, **changes}
 
@@ -78,12 +106,11 @@ def several() -> dict[str, Any]:
         **view(),
         "hosts": [
             host("a", tasks=["read/0", "read/1"], standbys=["out/0"]),
-            host("b", "lost", last_heard_ms=9000.0),
+            host("b", "lost", last_heard_ms=9000.0, losses=1),
             host("c", "draining", version="0.2.0", tasks=["out/0"], clock_error_ms=None),
         ],
         "host_losses": [loss],
         "without_standby": ["read/0", "read/1"],
-        "at_ns": 12_000_000_000,
     }
     for task, name in zip(shown["tasks"], ("a", "a", "c"), strict=True):
         task["host"] = name
@@ -102,7 +129,7 @@ def test_a_job_of_several_hosts_reports_each_loss_and_each_host_that_was_never_l
 
 
 def test_the_metrics_of_hosts_say_who_takes_part() -> None:
-    families = {family.name: family for family in ViewCollector(several).collect()}
+    families = exposed(several())
 
     def of(name: str) -> dict[str, float]:
         return {sample.labels["host"]: sample.value for sample in families[f"causal_host_{name}"].samples}
@@ -113,7 +140,7 @@ def test_the_metrics_of_hosts_say_who_takes_part() -> None:
     assert of("losses") == {"a": 0, "b": 1, "c": 0}
     assert of("clock_error_seconds") == {"a": 0.00025}
     assert of("slots") == {"a": 8, "c": 8}
-    assert not any(name.startswith("causal_host") for name in {f.name for f in ViewCollector(view).collect()})
+    assert not any(name.startswith("causal_host") for name in exposed(view()))
 
 
 def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_versions_that_differ() -> None:
@@ -131,7 +158,7 @@ def test_a_snapshot_that_the_shared_store_takes_slowly_is_in_the_status_and_in_t
     upload = shown["tasks"][0]["uploading"] = {"since_ns": 9_000_000_000, "reason": ""}
     lines = "\n".join(status.shown(shown, True, 0.0, "resume"))
     assert "shared store" not in lines, "three seconds are not long"
-    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
+    families = exposed(shown)
     samples = {s.labels["task"]: s.value for s in families["causal_snapshot_upload_seconds"].samples}
     assert samples == {"read/0": 3.0, "read/1": 0, "out/0": 0}
     upload["reason"] = "503"
@@ -230,17 +257,17 @@ def test_figures_of_incarnations_add_up_but_positions_and_levels_do_not() -> Non
 
 
 def test_metrics_show_the_view() -> None:
-    families = {family.name: family for family in ViewCollector(view).collect()}
+    families = exposed(view())
     samples = {(s.labels["task"], s.value) for s in families["causal_records_in"].samples}
     assert samples == {("read/0", 60.0), ("read/1", 40.0)}, "records enter at sources only"
-    assert {s.labels["phase"] for s in families["causal_recovery_ms"].samples} == {"detected", "promoted"}
-    assert list(ViewCollector(lambda: None).collect()) == []
+    assert {s.labels["phase"] for s in families["causal_recovery_phase_seconds"].samples} == {"detected"}
+    assert exposed(None) == {}
 
 
 def test_rows_that_wait_for_their_checkpoint_are_a_metric_of_their_task() -> None:
     shown = view()
     shown["tasks"][2]["figures"] |= {"staged_rows": 7, "staged_bytes": 900}
-    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
+    families = exposed(shown)
     for name, value in (("causal_staged_rows", 7), ("causal_staged_bytes", 900)):
         assert [(s.labels["task"], s.value) for s in families[name].samples] == [("out/0", value)]
     gone = merged({"staged_rows": 7, "sent_bytes": 1}, {"staged_rows": 3, "sent_bytes": 1})
@@ -254,8 +281,10 @@ def test_a_source_that_waits_for_room_is_shown() -> None:
     line = "Spark has waited for 12.5 s: 1,200,000 bytes are published and not read (ingest_bytes_max)"
     assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
     assert "the input waits for read/0 to read" in Progress(StringIO()).line(shown, 1.0)
-    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
-    assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_s"].samples] == [("read/0", 12.5)]
+    families = exposed(shown)
+    assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_seconds"].samples] == [
+        ("read/0", 12.5)
+    ]
 
 
 def test_a_source_whose_store_does_not_answer_is_shown() -> None:
@@ -265,8 +294,8 @@ def test_a_source_whose_store_does_not_answer_is_shown() -> None:
     line = "has waited for the ingest log for 7.5 s: the shared store does not answer"
     assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
     assert "the shared store does not answer read/0" in Progress(StringIO()).line(shown, 1.0)
-    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
-    assert [s.value for s in families["causal_ingest_store_waiting_s"].samples] == [7.5]
+    families = exposed(shown)
+    assert [s.value for s in families["causal_ingest_store_waiting_seconds"].samples] == [7.5]
 
 
 def counted() -> dict[str, Any]:
@@ -284,8 +313,7 @@ def test_what_operators_counted_is_summed_over_their_tasks() -> None:
 
 
 def test_what_operators_counted_is_a_metric() -> None:
-    families = {family.name: family for family in ViewCollector(counted).collect()}
-    samples = {tuple(sample.labels.values()): sample.value for sample in families["causal_operator"].samples}
+    samples = {tuple(s.labels.values()): s.value for s in exposed(counted())["causal_operator_elements"].samples}
     assert samples == {("j", "a", "watermark_fell"): 2, ("j", "w", "expired"): 1, ("j", "w", "late"): 7}
 
 
@@ -305,8 +333,8 @@ def test_only_numbers_by_operator_and_reason_are_counts() -> None:
 def test_a_sink_that_waits_for_its_store_is_shown() -> None:
     seen = {**view(), "at_ns": 9_500_000_000, "state": "running"}
     seen["tasks"][2]["waiting"] = {"since_ns": 5_000_000_000, "reason": "the server is down"}
-    [away] = [metric for metric in ViewCollector(lambda: seen).collect() if metric.name == "causal_store_away_seconds"]
+    [away] = [metric for name, metric in exposed(seen).items() if name == "causal_store_unavailable_seconds"]
     assert [(sample.labels["task"], sample.value) for sample in away.samples] == [("out/0", 4.5)]
     seen["tasks"][2]["waiting"] = None
-    [away] = [metric for metric in ViewCollector(lambda: seen).collect() if metric.name == "causal_store_away_seconds"]
+    [away] = [metric for name, metric in exposed(seen).items() if name == "causal_store_unavailable_seconds"]
     assert [sample.value for sample in away.samples] == [0.0]

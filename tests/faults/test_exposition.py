@@ -1,0 +1,89 @@
+"""The page of metrics of a real job: conventions, a recovery with its phases, and counters that never fall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.request import Request, urlopen
+
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from benchmarks.harness.processes import SUPERVISOR, kill
+from standby.supervision.recoveries import TIMED
+from tests.faults.conftest import HeldChain
+from tests.faults.job import wait_for
+from tests.faults.test_lines import free_port
+from tests.unit.deploy.exposition import breaches
+
+StartChain = Callable[..., HeldChain]
+Series = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def page(port: int) -> dict[str, Metric]:
+    """The families that a client of OpenMetrics gets."""
+    accepted = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    with urlopen(Request(f"http://127.0.0.1:{port}/metrics", headers=accepted), timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())  # type: ignore[no-untyped-call]
+        return {family.name: family for family in families}
+
+
+def rising(families: dict[str, Metric]) -> dict[Series, float]:
+    """The values of everything that never falls."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families.values()
+        if family.type in ("counter", "histogram")
+        for sample in family.samples
+    }
+
+
+def values(family: Metric | None) -> dict[str, float]:
+    """Task → the value of its sample."""
+    return {} if family is None else {sample.labels["task"]: sample.value for sample in family.samples}
+
+
+def test_a_recovery_is_in_the_metrics_and_no_counter_falls(start_chain: StartChain) -> None:
+    port = free_port()
+    chain = start_chain("--checkpoint-interval", "0.3", metrics_port=port)
+    job = chain.job
+    job.until_warm()
+    before = wait_for("all tasks are shown", lambda: page(port) if len(page(port)) > 20 else None)
+    assert breaches(before.values()) == []
+    assert "causal_recovery_phase_seconds" not in before and "causal_host_up" not in before
+    assert all(seconds > 0 for seconds in values(before["causal_task_busy_seconds"]).values())
+
+    job.replace("score/0")
+    after = wait_for("the recovery is shown", lambda: page(port) if "causal_recoveries" in page(port) else None)
+    assert breaches(after.values()) == []
+    assert values(after["causal_recoveries"]) == {"score/0": 1}
+    after = wait_for(
+        "each phase is shown",
+        lambda: families if len(phases(families := page(port))) == len(TIMED) else None,
+    )
+    assert phases(after) == dict.fromkeys(TIMED, 1.0)
+    took = {
+        sample.labels["phase"]: sample.value
+        for sample in after["causal_recovery_phase_seconds"].samples
+        if sample.name.endswith("_sum")
+    }
+    ordered = [took[phase] for phase in TIMED if phase != "first_output"]
+    assert 0 <= ordered[0] and ordered == sorted(ordered)
+
+    last = rising(after)
+    supervisor = job.server(SUPERVISOR)
+    kill(supervisor)
+    job.until("another supervisor shows the job", lambda view: view["supervisor_pid"] != supervisor)
+    done = chain.until_checkpoint(0)
+    while job.view() is not None and chain.until_checkpoint(0) < done + 3:
+        now = rising(page(port))
+        fallen = {series: (value, now[series]) for series, value in last.items() if now.get(series, value) < value}
+        assert not fallen
+        last |= now
+    assert phases(page(port)) == dict.fromkeys(TIMED, 1.0), "what the journal holds is counted once"
+    chain.finish_exactly()
+
+
+def phases(families: dict[str, Metric]) -> dict[str, float]:
+    """Phase → the recoveries that have reached it."""
+    samples = families["causal_recovery_phase_seconds"].samples
+    return {sample.labels["phase"]: sample.value for sample in samples if sample.name.endswith("_count")}
