@@ -5,6 +5,7 @@ Needs root and `ip` (Debian's iproute2); `missing` says what is not there.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 SUBNET = "10.77.0"
 CLOCK_STEP_S = 100_000
 """The monotonic clocks of two hosts differ by at least this: a comparison of them is seen at once."""
+_serials = itertools.count()  # the names of two networks of one process differ
 
 
 def missing() -> str | None:
@@ -36,13 +38,20 @@ class Network:
     """Namespaces for some hosts, and the bridge between them; `close` removes all of it."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._tag = f"c{os.getpid() % 100_000}"
+        self._tag = f"c{os.getpid() % 100_000}-{next(_serials)}"
         self._hub = f"{self._tag}-hub"
         self._names = list(names)
+        try:
+            self._lay()
+        except BaseException:
+            self.close()  # a network of which a part is missing is of no use, and its owner never sees it
+            raise
+
+    def _lay(self) -> None:
         self._add(self._hub)
         self._in(self._hub, "link", "add", "name", "hub", "type", "bridge")
         self._in(self._hub, "link", "set", "hub", "up")
-        for place, name in enumerate(names, 1):
+        for place, name in enumerate(self._names, 1):
             space = self._space(name)
             self._add(space)
             self._in(self._hub, "link", "add", f"v{place}", "type", "veth", "peer", "name", "eth0", "netns", space)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,11 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     """Makes a site with these hosts, and these others in its network."""
-    sites: list[Site] = []
+    with ExitStack() as stack:
 
-    def make(names: Sequence[str], *others: str) -> Site:
-        sites.append(Site(tmp_path, names, others))
-        return sites[-1]
+        def make(names: Sequence[str], *others: str) -> Site:
+            here = Site(tmp_path, names, others)
+            stack.callback(here.close)
+            return here
 
-    yield make
-    for each in sites:
-        each.close()
+        yield make

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +171,7 @@ class Site:
         pids = {*self._children(root.pid), *(each.pid for each in marked(self.state(name)))}
         moment_ns = time.monotonic_ns()
         for pid in pids:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                continue
+            _send(pid, number)
         return self.network.clock_ns(SUPERVISOR, moment_ns)
 
     def _children(self, pid: int) -> list[int]:
@@ -221,16 +219,28 @@ class Site:
         )
 
     def close(self) -> None:
-        for name in [name for name, process in self._processes.items() if process.poll() is None]:
-            self.signal(name, signal.SIGCONT)
-            for pid in self._children(self._processes[name].pid)[:2]:  # `unshare`, which ignores it, and the root
-                os.kill(pid, signal.SIGTERM)
-        for name, process in self._processes.items():
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                for each in self._children(process.pid):
-                    os.kill(each, signal.SIGKILL)
-                process.wait(END_S)
-            kill_marked(self.state(name), END_S)
-        self.network.close()
+        """Ends all processes and removes the network, whatever fails on the way: the next test needs its names."""
+        with ExitStack() as stack:
+            stack.callback(self.network.close)
+            for name, process in self._processes.items():
+                stack.callback(self._end, name, process)
+            for name in [name for name, process in self._processes.items() if process.poll() is None]:
+                self.signal(name, signal.SIGCONT)
+                for pid in self._children(self._processes[name].pid)[:2]:  # `unshare`, which ignores it, and the root
+                    _send(pid, signal.SIGTERM)
+
+    def _end(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        """Waits until a host has ended, and kills what has not."""
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            for each in self._children(process.pid):
+                _send(each, signal.SIGKILL)
+            process.wait(END_S)
+        kill_marked(self.state(name), END_S)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    """Sends a signal to a process that may have ended since it was seen."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
