@@ -83,9 +83,9 @@ $(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
 soak: $(VENV)/dev
 	$(RUN) -m tests --campaign
 	@$(RUN) -m tests.oracles --soak & oracles=$$!; $(RUN) -m tests.properties.batching --soak & batching=$$!; \
-	  $(RUN) -m tests.simulation --hosts --soak & hosts=$$!; \
-	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching $$hosts 2>/dev/null; \
-	  wait $$oracles || status=1; wait $$batching || status=1; wait $$hosts || status=1; exit $$status
+	  $(RUN) -m tests.simulation --hosts --soak & hosts=$$!; $(RUN) -m tests.simulation --hot --soak & hot=$$!; \
+	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching $$hosts $$hot 2>/dev/null; \
+	  for each in $$oracles $$batching $$hosts $$hot; do wait $$each || status=1; done; exit $$status
 
 docs: $(VENV)/docs
 	$(RUN) docs/commands.py

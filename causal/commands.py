@@ -57,11 +57,12 @@ def _listed(value: Any) -> Any:
 
 
 class Follow(Command, frozen=True, tag="follow"):
-    """Load the state of checkpoint `epoch` as a standby of the task."""
+    """Load the state of checkpoint `epoch` as a standby of the task, which runs in that incarnation."""
 
     task: str
     epoch: Natural
     files: Files
+    incarnation: Natural = 0
 
 
 class Promote(Command, frozen=True, tag="promote"):
@@ -93,6 +94,12 @@ class PeerDown(Command, frozen=True, tag="peer_down"):
 
     task: str
     incarnation: Natural
+
+
+class Echo(Command, frozen=True, tag="echo"):
+    """Echo what the task takes to its hot standby, which is at that endpoint; empty: it has none."""
+
+    endpoint: str
 
 
 class Checkpoint(Command, frozen=True, tag="checkpoint"):
@@ -146,7 +153,9 @@ class Alive(Command, frozen=True, tag="alive"):
     """The supervisor is alive."""
 
 
-AnyCommand = Follow | Promote | Peer | PeerDown | Checkpoint | Completed | Inspect | Inquire | Keep | Stop | Alive
+AnyCommand = (
+    Follow | Promote | Peer | PeerDown | Echo | Checkpoint | Completed | Inspect | Inquire | Keep | Stop | Alive
+)
 
 
 class HighestTerm:

@@ -100,7 +100,8 @@ class JobConfig:
     """The failures that durable data survives: "process", the death of every process; "os", also a loss of power."""
     checkpoint_interval_s: float = 1.0
     standbys: str = "per-task"
-    """The standbys: "per-task", or the size of a pool that all tasks share, as text ("0" for none: cold starts)."""
+    """The standbys: "per-task", "hot" for one per task that performs what its task performs, or the size of a pool that
+    all tasks share, as text ("0" for none: cold starts)."""
     on_error: str = "stop"
     """The effect of a record on which user code raises: "stop" the job, or send it to the "dead-letter" output."""
     dead_letters: str = ""
@@ -192,10 +193,13 @@ class JobConfig:
         self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
         self._check(0 < self.checkpoint_interval_s <= 1e6, "checkpoint_interval_s", "a number of seconds above 0")
         self._check(
-            self.standbys == "per-task"
+            self.own_standbys
             or (self.standbys.isdecimal() and len(self.standbys) <= 4 and int(self.standbys) <= STANDBYS_MAX),
             "standbys",
-            f"per-task or a number up to {STANDBYS_MAX}",
+            f"per-task, hot or a number up to {STANDBYS_MAX}",
+        )
+        self._check(
+            self.standbys != "hot" or self.guarantee == "causal", "guarantee", "causal: a hot standby performs a log"
         )
         self._check(1 <= self.key_groups <= 32768, "key_groups", "1 to 32768")
         self._check(self.channel_window_bytes >= 1 << 16, "channel_window_bytes", "at least 65536")
@@ -241,6 +245,11 @@ class JobConfig:
     def place_in_store(self) -> str:
         """The prefix of everything that this run keeps in the shared store."""
         return f"{self.name}/{self.run}"
+
+    @property
+    def own_standbys(self) -> bool:
+        """Whether each task has a standby of its own."""
+        return self.standbys in ("per-task", "hot")
 
     def fingerprint(self, topology: object) -> int:
         """Returns 64 bits that differ if run, graph or anything that shapes the bytes on the wire differs."""

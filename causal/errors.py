@@ -89,6 +89,19 @@ class PipelineError(CausalError):
     """The pipeline, its settings or the command line are wrong: one line, exit status 2."""
 
 
+DEFINITE = (
+    OperatorFailed,
+    ReplayDivergence,
+    DeterminantsLost,
+    CorruptData,
+    PipelineError,
+    InvariantViolation,
+    RetriesExhausted,
+    Superseded,
+)
+"""The errors after which another try would fail again."""
+
+
 def invariant(condition: object, message: str, **facts: object) -> None:
     """Raises `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""
     if not condition:

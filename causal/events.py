@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Extent, Rollback
 from causal.ports import StoreState
+
+if TYPE_CHECKING:
+    from causal.channels.wire import Header
 
 
 @dataclass(slots=True)
@@ -42,6 +45,43 @@ class PeerDown:
 
     task: int
     incarnation: int
+
+
+@dataclass(slots=True)
+class HotStandbyUp:
+    """The task has a hot standby, to which a new connection has been dialled: the task echoes what it takes."""
+
+
+@dataclass(slots=True)
+class HotStandbyDown:
+    """The task has no hot standby any more."""
+
+
+@dataclass(slots=True)
+class Shadowed:
+    """This is a hot standby, whose task's echo follows the state that is restored."""
+
+
+@dataclass(slots=True)
+class Echoed:
+    """A part of the echo of its task has come to a hot standby: logs, and the frames that the task has taken."""
+
+    logs: list[LogDelta]
+    depends: list[Extent]
+    frames: list[tuple[Header, bytes | memoryview]]
+
+
+@dataclass(slots=True)
+class Promoted:
+    """The hot standby becomes its task: what `files` restore, of checkpoint `epoch`, is complete.
+
+    `Started` follows.
+    """
+
+    incarnation: int
+    epoch: int
+    files: list[tuple[str, int, str]]
+    rollback: Rollback
 
 
 @dataclass(slots=True)
@@ -192,6 +232,11 @@ class Turn:
 
 Event = (
     Started
+    | HotStandbyUp
+    | HotStandbyDown
+    | Shadowed
+    | Echoed
+    | Promoted
     | FrameReceived
     | PeerUp
     | PeerDown

@@ -28,3 +28,6 @@ Incarnation = NewType("Incarnation", int)
 
 OUTSIDE = TaskIndex(-1)
 """The far end of a channel that comes from a source's partition or goes to a sink's store."""
+
+HOT_STANDBY = TaskIndex(-2)
+"""The hot standby of a task, as the target of its frames."""

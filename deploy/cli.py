@@ -184,7 +184,11 @@ def _add_run(commands: Any) -> None:
     )
     running.add_argument("--durability", choices=DURABILITY, help="what files must survive; default: process")
     running.add_argument("--checkpoint-interval", type=float, metavar="SECONDS", help="default: 1")
-    running.add_argument("--standbys", metavar="per-task|N", help="one standby per task, or N that all tasks share")
+    running.add_argument(
+        "--standbys",
+        metavar="per-task|hot|N",
+        help="a standby per task, a hot one, or N for all",
+    )
     running.add_argument("--on-error", choices=ON_ERROR, help="what a record does on which user code raises")
     running.add_argument(
         "--hidden-nondeterminism", choices=HIDDEN_NONDETERMINISM, help="time.time() and the like; default: capture"

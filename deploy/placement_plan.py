@@ -18,7 +18,7 @@ def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[
     constraints = {name: Constraint(*place) for name, place in planned.places().items()}
     topology = planned.topology
     where = preview(topology, constraints, members)
-    standbys: Mapping[str, str] = where.standbys if config.standbys == "per-task" else {}
+    standbys: Mapping[str, str] = where.standbys if config.own_standbys else {}
     result: dict[str, Any] = {
         "hosts": [member.name for member in members],
         "tasks": [

@@ -102,7 +102,7 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
             state = "finished" if task["state"] == "finished" else "down"
             yield f"  {task['task']:<{width}}  {state:<11} incarnation {task['incarnation']}"
             continue
-        standby = f", standby {', '.join(task['standbys'])}" if task["standbys"] else ""
+        standby = _standbys(task)
         yield (
             f"  {task['task']:<{width}}  {task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'},"
             f" incarnation {task['incarnation']}{standby}"
@@ -178,6 +178,11 @@ def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"  decisions wait for the shared store, and recoveries with them: {view['decisions_wait']}"
     if view.get("store_problem"):
         yield f"  old snapshots stay in the shared store: {view['store_problem']}"
+
+
+def _standbys(task: dict[str, Any]) -> str:
+    hot = f" (hot, {task['shadow']['behind']} elements behind)" if task.get("shadow") else ""
+    return f", standby {', '.join(task['standbys'])}{hot}" if task["standbys"] else ""
 
 
 def _counted(tasks: list[Mapping[str, Any]]) -> str:

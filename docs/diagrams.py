@@ -29,6 +29,7 @@ from causal.task.recovery import TRANSITIONS, State, Step  # noqa: E402
 PAGES = ("docs/recovery.md", "docs/wire.md")
 _PLACE = re.compile(r"(<!-- (\w+): drawn by docs/diagrams.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _MEANING: dict[Enum, str] = {
+    Step.SHADOWED: "hot: all that the task takes is echoed",
     Step.STARTED: "promoted: sockets open",
     Step.COLLECTED: "every neighbour downstream, or the store, has answered",
     Step.REPLAYED: "the log is performed to its end",

@@ -24,6 +24,7 @@ from causal.inflight import Entry
 from causal.logs.deltas import pack_deltas, split_deltas, unpack_deltas
 from causal.logs.dissemination import Following, Holdings
 from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
 from causal.topology import Topology
 
 CORRUPT_FRAMES_MAX = 5
@@ -61,6 +62,9 @@ class Exchange:
         """This task asks downstream for its determinants, and answers no task upstream."""
         self.compress: dict[int, bool] = {}
         self.first_output = False
+        self.taken: Callable[[wire.Header, bytes | memoryview, list[Extent]], None] | None = None
+        """Called with each DATA frame that has been accepted, its plain payload, and what its elements depend on: the
+        echo of the task."""
         self.faults: Counter[str] = Counter()
         self._report = report
 
@@ -127,6 +131,8 @@ class Exchange:
         """
         try:
             header = wire.read_header(parts, self.job)
+            if header.kind in wire.ECHOES:
+                raise PeerViolation("an echo, at a task")
             rule = FRAMES[header.kind]
             if rule.from_upstream is (not link):
                 raise PeerViolation("a frame that came by the wrong way")
@@ -212,6 +218,8 @@ class Exchange:
             holdings.check(deltas)
         position = max(header.position, receiver.next)
         receiver.accept(header, payload)
+        if self.taken is not None:
+            self.taken(header, payload, depends)
         # Bytes of a frame that is refused must not stay: no task would hear of what depends on them (seed 15780).
         if following is None:
             holdings.store(deltas)

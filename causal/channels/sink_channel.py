@@ -55,6 +55,8 @@ class SinkChannel:
         self.name = name
         self.position = position
         self.epoch = epoch
+        self.covered = epoch
+        """The last complete checkpoint that is known here."""
         self.opened = False
         self.staging = staging
         self.requests = requests
@@ -78,6 +80,14 @@ class SinkChannel:
         self._first = position
         self._origins: list[tuple[int, int]] = []
         self._marks: list[WithdrawPoint] = []
+        self._befores: list[tuple[int, int]] | None = None
+        """The position and the digest before each of `_rows`, in a hot standby; None in a task."""
+        self._row_barriers: dict[int, int] = {}
+        """The position at each barrier that no complete checkpoint covers, in a hot standby."""
+
+    def shadow(self) -> None:
+        """Rows are kept, for the store of the task may have them, or not, when a hot standby takes its place."""
+        self._befores = []
 
     def orphaned(self, state: StoreState, rollback: Rollback) -> WithdrawPoint | None:
         """The place to which visible rows must be taken back, because what is behind it depends on what was lost.
@@ -109,7 +119,7 @@ class SinkChannel:
 
     def untruncated(self, state: StoreState) -> bool:
         """Whether the store has not heard yet of the checkpoint that this task was restored from."""
-        return sum(mark.epoch < self.epoch for mark in state.marks) > 1
+        return sum(mark.epoch < self.covered for mark in state.marks) > 1
 
     def open(self, state: StoreState, aligned: bool) -> None:
         """The store says what it has.
@@ -129,13 +139,28 @@ class SinkChannel:
         if not aligned:
             self.position = self._first = state.next
             self._digest = RollingDigest(state.digest)
-        if state.next < self.position:
+        if state.next < (self.position if self._befores is None else self._first):
             raise DeterminantsLost(
                 f"{self.name}: its store holds rows up to {state.next}, the checkpoint was taken at {self.position}; "
                 "the store was emptied or replaced: restore it, or start the job without --resume"
             )
         self._held_next, self._held_digest = state.next, state.digest
-        if self.position == state.next:
+        if self._befores is not None:
+            self._drop_known(self._befores)
+        elif self.position == state.next:
+            self._compare()
+
+    def _drop_known(self, befores: list[tuple[int, int]]) -> None:
+        """Drops the rows of a hot standby that the store has."""
+        self._befores = None
+        places = [*befores, (self.position, self._digest.value)]
+        if self._held_next < self.position and (self._held_next, self._held_digest) not in places:
+            raise self._contradiction()
+        known = sum(position < self._held_next for position, _ in befores)
+        del self._rows[:known], self._origins[:known]
+        self._row_bytes = sum(map(len, self._rows))
+        self._first = min(self._held_next, self.position)
+        if self.position == self._held_next:
             self._compare()
 
     def put(self, chunk: Chunk) -> None:
@@ -147,12 +172,16 @@ class SinkChannel:
         if chunk.kind == BARRIER:
             self._digest.close()
             self.epoch += 1
+            if self._befores is not None:
+                self._row_barriers[self.epoch] = self.position
             if self.staging:
                 self._barriers[self.epoch] = self.position
             return
         if chunk.kind != ROWS:
             return
         known = self.position < self._held_next
+        if self._befores is not None:
+            self._befores.append((self.position, self._digest.value))
         self._digest.feed(chunk.body)
         self.position += chunk.count
         if known:
@@ -166,10 +195,13 @@ class SinkChannel:
 
     def _compare(self) -> None:
         if self.position != self._held_next or self._digest.value != self._held_digest:
-            raise ReplayDivergence(
-                f"the sink's encoding or an operator before {self.name}",
-                f"replayed rows up to {self.position} are not the rows up to {self._held_next} that its store has",
-            )
+            raise self._contradiction()
+
+    def _contradiction(self) -> ReplayDivergence:
+        return ReplayDivergence(
+            f"the sink's encoding or an operator before {self.name}",
+            f"replayed rows up to {self.position} are not the rows up to {self._held_next} that its store has",
+        )
 
     @property
     def expecting(self) -> bool:
@@ -188,6 +220,13 @@ class SinkChannel:
     def truncate(self, epoch: int) -> None:
         """Checkpoint `epoch` is complete: rows before it stay, whatever is lost."""
         self._marks = truncated(self._marks, epoch)
+        self.covered = max(self.covered, epoch)
+        through = self._row_barriers.get(epoch)
+        if self._befores and through is not None:
+            covered = sum(position < through for position, _ in self._befores)
+            del self._befores[:covered], self._rows[:covered], self._origins[:covered]
+            self._first = through
+        self._row_barriers = {e: at for e, at in self._row_barriers.items() if e > epoch}
 
     def commit(self, epoch: int) -> bool:
         """Checkpoint `epoch` is complete: whether staged rows are to be made visible now."""

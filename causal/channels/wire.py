@@ -6,6 +6,8 @@
     CREDIT   header                         downstream → upstream: delivered to `position`, may have `count` under way
     FENCED   header                         to a zombie: `incarnation` is the one that lives
     LOGS     header | deltas                downstream → upstream: what does not fit into a WELCOME
+    ECHO     header | deltas | frames       a task → its hot standby: what it has taken, and its logs
+    ECHOED   header                         a hot standby → its task: it has performed up to `position`
 
 Everything that does not fit is a `PeerViolation`; sizes are checked before memory is allocated.  The page
 `docs/wire.md` describes the bytes.
@@ -29,9 +31,12 @@ MAGIC = b"CL"
 VERSION = 2
 FRAME_BYTES_MAX = 64 << 20
 
-DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS = 1, 2, 3, 4, 5, 6
-KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2}
+DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS, ECHO, ECHOED = 1, 2, 3, 4, 5, 6, 7, 8
+KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2, ECHO: 3, ECHOED: 1}
 """The kinds: kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
+
+ECHOES = frozenset((ECHO, ECHOED))
+"""The kinds between a task and its hot standby; all others belong to a session."""
 
 FROM_UPSTREAM = frozenset((DATA, HELLO))
 """The kinds that arrive at the socket that a task has bound; all others are answers on its own connections."""
@@ -77,8 +82,29 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
     Raises:
         PeerViolation: malformed, too long, of another version or of another job.
     """
-    if not parts or len(parts[0]) != HEADER_BYTES:
-        raise PeerViolation(f"a frame's header has {len(parts[0]) if parts else 0} bytes, not {HEADER_BYTES}")
+    header = _read_header(parts[0] if parts else b"", job)
+    if KINDS.get(header.kind) != len(parts):
+        raise PeerViolation(f"a frame of kind {header.kind} with {len(parts)} parts")
+    if header.plain_bytes > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
+        raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
+    return header
+
+
+def read_echoed(packed: bytes | memoryview, job: int) -> Header:
+    """Reads the header of a frame in the body of an ECHO: it is DATA, and its payload is plain.
+
+    Raises:
+        PeerViolation: it is something else.
+    """
+    header = _read_header(packed, job)
+    if header.kind != DATA or header.flags or header.plain_bytes > FRAME_BYTES_MAX:
+        raise PeerViolation("an echo of something else than plain data")
+    return header
+
+
+def _read_header(packed: bytes | memoryview, job: int) -> Header:
+    if len(packed) != HEADER_BYTES:
+        raise PeerViolation(f"a frame's header has {len(packed)} bytes, not {HEADER_BYTES}")
     (
         magic,
         version,
@@ -94,19 +120,15 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
         digest,
         origin,
         plain,
-    ) = _HEADER.unpack(parts[0])
+    ) = _HEADER.unpack(packed)
     if magic != MAGIC:
         raise PeerViolation("a frame of another protocol")
     if version != VERSION:
         raise PeerViolation(f"a frame of protocol version {version}, this is {VERSION}")
     if its_job != job:
         raise PeerViolation(f"a frame of job {its_job:016x}, this is {job:016x}")
-    if KINDS.get(kind) != len(parts):
-        raise PeerViolation(f"a frame of kind {kind} with {len(parts)} parts")
     if flags & ~_LZ4:
         raise PeerViolation(f"a frame with unknown flags {flags:#04x}")
-    if plain > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
-        raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
     return Header(kind, its_job, channel, incarnation, session, sequence, count, position, digest, origin, plain, flags)
 
 
@@ -116,6 +138,11 @@ def channel_of(header: bytes) -> int | None:
         return None
     channel: int = _HEADER.unpack(header)[4]
     return channel
+
+
+def kind_of(parts: Sequence[bytes]) -> int | None:
+    """The kind that the header of a frame names; None for what is no header.  `read_header` checks the rest."""
+    return parts[0][3] if parts and len(parts[0]) == HEADER_BYTES else None
 
 
 def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) -> list[bytes]:

@@ -54,6 +54,8 @@ class Checkpointing:
         """The next turn encodes, as the one before performed an event: neither waits for more than one of the other."""
         self._chain = chain
         self._job: SnapshotJob | None = None
+        self.withholding = False
+        """Whether what is encoded is not written: a hot standby keeps it until the checkpoint is complete."""
         self._cut = cut
         self._writing = 0
         self._full = False
@@ -119,8 +121,8 @@ class Checkpointing:
         parts = [self._cut.pack(), *self._job.parts()]
         self._full = self._job.full
         self._job = None
-        self._writing = self._cut.epoch
-        return [WriteSnapshot(self._writing, parts)]
+        self._writing = 0 if self.withholding else self._cut.epoch
+        return [WriteSnapshot(self._cut.epoch, parts)]
 
     def finish_encoding(self) -> list[Effect]:
         """Encodes all that is left, as the next barrier has already arrived (only in a replay)."""
@@ -136,6 +138,22 @@ class Checkpointing:
         self._writing = 0
         self.files = [file] if self._full else [*self.files, file]
         return [SnapshotReady(epoch, list(self.files))]
+
+    def resume(self, epoch: int, files: list[SnapshotFile], withheld: WriteSnapshot | None) -> None:
+        """Continues as the task itself, from the complete checkpoint `epoch`.
+
+        Args:
+            withheld: the snapshot behind it that is to be written now.
+        """
+        self.files = list(files)
+        self.withholding = False
+        self._writing = 0 if withheld is None else withheld.epoch
+        if self._job is not None and self._cut.epoch <= epoch:
+            self._job = None  # its task has written it
+
+    def encodes_behind(self, epoch: int) -> bool:
+        """Whether a snapshot of a later barrier than `epoch` is being encoded."""
+        return self._job is not None and self._cut.epoch > epoch
 
     def completed(self, epoch: int) -> Cut | None:
         """Notes that checkpoint `epoch` is complete; returns its cut, if this incarnation knows it."""

@@ -64,9 +64,10 @@ class DeterminantCursor:
         elif self.logging:
             self._ruled += 1
             if choice:
-                self._log_run()
+                self.log_run()
 
-    def _log_run(self) -> None:
+    def log_run(self) -> None:
+        """Logs the events that the rule of an ordered task has selected; its hot standby performs what is logged."""
         if self._ruled:
             entry = self._codec.encode(Run(self._ruled))
             self._ruled = 0
@@ -117,7 +118,7 @@ class DeterminantCursor:
         if not self.logging:
             return
         invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
-        self._log_run()
+        self.log_run()
         entry = self._codec.encode(determinant)
         self.last_ns = max(self.last_ns, self._codec.last_ns)
         self._append(determinant.kind, entry)
@@ -125,7 +126,7 @@ class DeterminantCursor:
     def record_order(self, input: int, count: int) -> None:
         """Does the same as `record` for the commonest kind."""
         if self.logging:
-            self._log_run()
+            self.log_run()
             self._append(Order.kind, encode_order(input, count))
 
     def _append(self, kind: str, entry: bytes) -> None:

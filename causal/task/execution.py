@@ -28,6 +28,9 @@ from causal.task.recording import Recording
 from causal.task.recovery import Recovery, State, Step
 from causal.task.services import CausalServices
 
+_REPLAYS = frozenset((State.SHADOWING, State.REPLAYING))
+"""The states in which events of the log are performed, several in one turn."""
+
 
 class Execution:
     """Runs one task's chain.
@@ -81,7 +84,7 @@ class Execution:
         self._outputs = channels.outputs
         self._holdings = holdings
         self._services = CausalServices(schedule, live)
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._by_arrival = ByArrival(channels.inputs, self.pace, bytes_max)
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self._asked: dict[tuple[int, int], None] = {}
@@ -118,7 +121,7 @@ class Execution:
             return []
         partial = self._logging and self._holdings.partial
         sinks = self._channels.sinks.values()
-        return [WriteBundle(sink.id, sink.last(partial, self._incarnation, self.rollback), []) for sink in sinks]
+        return [WriteBundle(sink.id, sink.last(partial, self.incarnation, self.rollback), []) for sink in sinks]
 
     def begin_turn(self, took_ns: int) -> None:
         """Takes how long the previous turn lasted: the size of the next events follows from it."""
@@ -136,7 +139,7 @@ class Execution:
             ReplayDivergence, OperatorFailed: as `perform_next`.
         """
         schedule = self.schedule
-        if self._recovery.state is not State.REPLAYING or not schedule.replaying:
+        if self._recovery.state not in _REPLAYS or not schedule.replaying:
             return self.perform_next(effects, now_ns)
         stop = self.replayed_elements + (
             self.pace.elements if self.pace.reduced else max(self._elements_max, events_max)
@@ -168,6 +171,8 @@ class Execution:
             OperatorFailed: user code raised.
         """
         schedule = self.schedule
+        if self._recovery.state is State.SHADOWING:
+            return self.rehearse_next(effects)
         if self._recovery.state is State.REPLAYING:
             if schedule.replaying:
                 return self._replay_next(effects)
@@ -184,14 +189,16 @@ class Execution:
         return self._perform_live(effects)
 
     def rehearse_next(self, effects: list[Effect]) -> bool:
-        """Performs one event of an epoch that ended with a barrier, as it was; false if the log has no other.
+        """Performs one event as the log says; false if it has no other, or what it takes has not arrived.
 
         Raises:
             ReplayDivergence, OperatorFailed: as `perform_next`.
         """
         if self.schedule.replaying:
             return self._replay_next(effects)
-        return self._by_content is not None and self._perform_between(self._by_content, effects)
+        if self._by_content is None or self._recovery.state is State.SHADOWING and self.schedule.exhausted():
+            return False
+        return self._perform_between(self._by_content, effects)
 
     def _perform_between(self, rule: ByContent, effects: list[Effect]) -> bool:
         """Performs an event by the rule alone, up to the barrier: this epoch's log has ended, a later one's has not."""
@@ -211,7 +218,7 @@ class Execution:
         if picked is None:
             return False
         channel, count = picked
-        if self._recovery.state is State.REPLAYING:
+        if self._recovery.state in _REPLAYS:
             self.replayed_elements += count
         self.schedule.rule(rule.choice or chain.waiting() or chain.next_timer_ns() is not None)
         self._perform_order(channel, count, effects)
@@ -376,14 +383,16 @@ class Execution:
     def flush_sinks(self, effects: list[Effect], force: bool) -> None:
         """Writes the rows that wait, if they are many or if `force`; behind them, requests are sent.
 
-        Reports the end of the task if these were its last rows.
+        Reports the end of the task if these were its last rows.  A hot standby keeps them.
         """
+        if self._recovery.state is State.SHADOWING:
+            return
         for sink in self._channels.sinks.values():
             rows = sink.waiting
             if rows and (force or sink.full or (self.pace.reduced and rows >= self.pace.elements)):
                 self._turn_elements = max(self._turn_elements, rows)
                 holdings = self._holdings if self._logging else None
-                bundle, origins = sink.bundle(holdings, self._incarnation, self.rollback)
+                bundle, origins = sink.bundle(holdings, self.incarnation, self.rollback)
                 effects.append(WriteBundle(sink.id, bundle, [] if sink.requests else origins))
                 self.wrote = self.wrote or not sink.requests
         if self._unasked and not any(sink.waiting for sink in self._channels.sinks.values() if sink.requests):

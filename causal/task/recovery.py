@@ -15,6 +15,7 @@ class State(Enum):
     """The states of a task from its promotion to running."""
 
     RESTORED = "restored"  # the state at the last complete checkpoint is loaded; nothing has been sent
+    SHADOWING = "shadowing"  # a hot standby: performs what its task has performed, and sends nothing
     COLLECTING = "collecting"  # asks all tasks downstream for determinants and positions; answers none upstream
     REPLAYING = "replaying"  # performs the events of the log, with elements replayed by upstream
     RUNNING = "running"  # the log is at its end: what arrives is performed and logged
@@ -24,6 +25,7 @@ class State(Enum):
 class Step(Enum):
     """The transitions of a task from one state to the next."""
 
+    SHADOWED = "shadowed"  # the task's echo follows the state that is loaded
     STARTED = "started"
     COLLECTED = "collected"  # every output channel and every store has answered
     REPLAYED = "replayed"  # the log has been performed to its end
@@ -32,6 +34,9 @@ class Step(Enum):
 
 TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.RESTORED, Step.STARTED): State.COLLECTING,
+    (State.RESTORED, Step.SHADOWED): State.SHADOWING,
+    (State.SHADOWING, Step.STARTED): State.COLLECTING,
+    (State.SHADOWING, Step.FAILED): State.FAILED,
     (State.COLLECTING, Step.COLLECTED): State.REPLAYING,
     (State.REPLAYING, Step.REPLAYED): State.RUNNING,
     (State.RESTORED, Step.FAILED): State.FAILED,
@@ -41,7 +46,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.FAILED, Step.FAILED): State.FAILED,
 }
 
-PERFORMS = frozenset((State.REPLAYING, State.RUNNING))
+PERFORMS = frozenset((State.SHADOWING, State.REPLAYING, State.RUNNING))
 """The states in which events of the schedule are performed."""
 
 

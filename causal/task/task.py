@@ -9,27 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from causal.channels import wire
 from causal.channels.ends import Channels
 from causal.channels.exchange import Exchange
 from causal.channels.sink_channel import depended
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import Effect, OpenSink, Phase, StateReply, TruncateSink, WithdrawRows
+from causal.effects import Effect, OpenSink, Phase, StateReply, TruncateSink, WithdrawRows, WriteSnapshot
+from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.events import (
     CheckpointCompleted,
     CheckpointRequested,
+    Echoed,
     Event,
     FrameReceived,
+    HotStandbyDown,
+    HotStandbyUp,
     InquiryResolved,
     JobEnded,
     OrphanQuery,
     PeerDown,
     PeerUp,
+    Promoted,
     ResponseReceived,
     RowsCommitted,
     SegmentFailed,
     SegmentRead,
     SegmentWritten,
+    Shadowed,
     SinkOpened,
     SnapshotWritten,
     SourceRead,
@@ -46,6 +53,7 @@ from causal.logs.rollback import NO_ROLLBACK, Extent, Rollback
 from causal.ports import Chain, Environment
 from causal.task.checkpointing import SnapshotFile
 from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.echo import Echo
 from causal.task.execution import Execution
 from causal.task.flushing import Flushing
 from causal.task.inquiry import Inquiry
@@ -119,6 +127,10 @@ class TaskProtocol:
             topology, task, incarnation, config, self.holdings,
             {c.id: c for c in channels.network}, channels.downstream, report,
         )  # fmt: skip
+        output = topology.outputs(task)[0].id if topology.outputs(task) else 0
+        self.echo = Echo(self.exchange.job, output, channels.network, self.holdings)
+        self.withheld: list[WriteSnapshot] = []
+        """The snapshots that a hot standby has encoded and not written."""
         self.inquiry = Inquiry(rollback)
         self.lost: list[Extent] = []
         """The extents of its own log beyond which others depend on it; it waits for a decision (D9)."""
@@ -167,9 +179,89 @@ class TaskProtocol:
     def _started(self, event: Started, now_ns: int) -> list[Effect]:
         self.recovery.step(Step.STARTED, now_ns)
         effects: list[Effect] = [OpenSink(channel, self._restored) for channel in self.channels.sinks]
+        effects += self.withheld
+        self.withheld = []
         return effects + self.exchange.pump(now_ns) + self._collected(now_ns)
 
+    # -- a hot standby (0026) ------------------------------------------------------------------------
+
+    def _hot_standby_up(self, event: HotStandbyUp, now_ns: int) -> list[Effect]:
+        self.exchange.taken = self.echo.take
+        self.echo.begin()
+        return []
+
+    def _hot_standby_down(self, event: HotStandbyDown, now_ns: int) -> list[Effect]:
+        self.exchange.taken = None
+        self.echo.end()
+        return []
+
+    def _shadowed(self, event: Shadowed, now_ns: int) -> list[Effect]:
+        invariant(not self.channels.partitions, "only tasks with inputs of other tasks are shadowed", task=self.name)
+        self.recovery.step(Step.SHADOWED, now_ns)
+        self.execution.checkpointing.withholding = True
+        for sink in self.channels.sinks.values():
+            sink.shadow()
+        return []
+
+    def _echoed(self, event: Echoed, now_ns: int) -> list[Effect]:
+        """Takes what the task has taken.
+
+        Raises:
+            PeerViolation: it does not follow on what is here.
+        """
+        self.holdings.merge(event.logs)
+        self.holdings.depend(event.depends)
+        for header, payload in event.frames:
+            receiver = self.exchange.inputs.get(header.channel)
+            if receiver is None or not receiver.accept(header, payload):
+                raise PeerViolation(f"channel {header.channel}: the echo has a gap at position {header.position}")
+        return []
+
+    def _shadowed_turn(self, now_ns: int) -> list[Effect]:
+        """Performs what the log says; what a snapshot has is kept, everything else is the task's own business."""
+        checkpointing, effects = self.execution.checkpointing, list[Effect]()
+        grown = self.holdings.own.grown
+        performed = not checkpointing.encodes_next and self.execution.perform(effects, self.replayed_per_turn, now_ns)
+        if self.holdings.own.grown != grown:
+            raise ReplayDivergence(self.name, "its hot standby asks for an answer that the task has not asked for")
+        if not performed:
+            effects += checkpointing.step(busy=False)
+        checkpointing.encodes_next = performed and checkpointing.encoding
+        self.idle = not performed and not checkpointing.encoding
+        self.withheld += [each for each in effects if isinstance(each, WriteSnapshot)]
+        return []
+
+    def covers(self, epoch: int) -> bool:
+        """Whether a hot standby can become its task from checkpoint `epoch`: it has passed that barrier or the next."""
+        behind = self.execution.checkpointing.encodes_behind(epoch) + sum(each.epoch > epoch for each in self.withheld)
+        return self.schedule.epoch >= epoch and behind < 2
+
+    def settle(self, epoch: int) -> None:
+        """Forgets, as a hot standby that has passed barrier `epoch`, what that checkpoint covers, which is complete."""
+        invariant(self.schedule.epoch >= epoch, "the barrier has been passed", task=self.name, epoch=epoch)
+        self.withheld = [each for each in self.withheld if each.epoch > epoch]
+        cut = self.execution.checkpointing.completed(epoch)
+        truncate(epoch, cut, self.holdings, self.channels)
+        self.execution.completed(epoch)
+        self.retention.completed(epoch)
+
+    def _promoted(self, event: Promoted, now_ns: int) -> list[Effect]:
+        """Becomes the task; everything that it has performed counts as if it had been restored."""
+        invariant(self.covers(event.epoch), "a hot standby has come that far", task=self.name, epoch=event.epoch)
+        self.settle(event.epoch)
+        self.inquiry = Inquiry(event.rollback)
+        self.execution.rollback = event.rollback.number
+        self.execution.checkpointing.resume(event.epoch, event.files, self.withheld[0] if self.withheld else None)
+        self.incarnation = self.exchange.incarnation = self.execution.incarnation = event.incarnation
+        self.execution.replayed_elements = 0
+        return []
+
+    # -- neighbours ----------------------------------------------------------------------------------
+
     def _frame_received(self, event: FrameReceived, now_ns: int) -> list[Effect]:
+        if not event.link and self.echo.active and wire.kind_of(event.parts) == wire.ECHOED:
+            self.echo.acknowledged(event.parts, now_ns)
+            return []
         state = self.recovery.state
         regenerating = state in (State.COLLECTING, State.REPLAYING)
         effects = self.exchange.receive(event.link, list(event.parts), regenerating, now_ns)
@@ -178,7 +270,7 @@ class TaskProtocol:
     def _peer_at(self, event: PeerUp, now_ns: int) -> list[Effect]:
         self.exchange.peer_up(event.task, event.incarnation, event.compress, now_ns)
         effects = self._answer_early()
-        return effects + self._pump(now_ns) if self.recovery.state is not State.RESTORED else effects
+        return effects if self.recovery.state in (State.RESTORED, State.SHADOWING) else effects + self._pump(now_ns)
 
     def _answer_early(self) -> list[Effect]:
         return self.exchange.answer_early() if self.inquiry.asked is None else []
@@ -195,7 +287,7 @@ class TaskProtocol:
         if self._logging:
             visible = self._rows_visible.setdefault(event.channel, state.next)
             if sink.untruncated(state):
-                return [TruncateSink(sink.id, sink.epoch), OpenSink(sink.id)]
+                return [TruncateSink(sink.id, sink.covered), OpenSink(sink.id)]
             mark = sink.orphaned(state, self.inquiry.rollback)
             if mark is not None:
                 return [WithdrawRows(event.channel, mark)]
@@ -244,6 +336,7 @@ class TaskProtocol:
         if not self.inquiry.decided(event.rollback):
             return []
         self.idle = self.inquiry.asked is not None  # otherwise what waited in the queues may be performed
+        self.echo.fail(now_ns)
         self.execution.rollback = event.rollback.number
         retreats = event.rollback.retreats
         self.holdings.cut(retreats)
@@ -317,6 +410,8 @@ class TaskProtocol:
     # -- a turn --------------------------------------------------------------------------------------
 
     def _turn(self, event: Turn, now_ns: int) -> list[Effect]:
+        if self.recovery.state is State.SHADOWING:
+            return self._shadowed_turn(now_ns)
         effects: list[Effect] = []
         execution = self.execution
         execution.begin_turn(event.took_ns)
@@ -326,6 +421,8 @@ class TaskProtocol:
             checkpointing = execution.checkpointing
             performed = not checkpointing.encodes_next and not self.full
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
+            if self.echo.wanted:
+                self.schedule.log_run()
             more = checkpointing.encodes_next or (performed and execution.may_continue)
             if performed:
                 checkpointing.encodes_next = checkpointing.encoding
@@ -340,6 +437,8 @@ class TaskProtocol:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
         effects += self.flushing.due(now_ns)
+        if self.echo.wanted and self.recovery.state in PERFORMS:  # before, its own log may lack what is stable
+            effects += self.echo.due(execution.checkpointing.cuts[self.schedule.epoch], self.incarnation, now_ns)
         if not self._first_output_reported and (self.exchange.first_output or execution.wrote):
             self._first_output_reported = True
             effects.append(Phase("first_output"))
@@ -378,6 +477,11 @@ class TaskProtocol:
 
 _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     Started: TaskProtocol._started,
+    HotStandbyUp: TaskProtocol._hot_standby_up,
+    HotStandbyDown: TaskProtocol._hot_standby_down,
+    Shadowed: TaskProtocol._shadowed,
+    Echoed: TaskProtocol._echoed,
+    Promoted: TaskProtocol._promoted,
     FrameReceived: TaskProtocol._frame_received,
     PeerUp: TaskProtocol._peer_at,
     PeerDown: TaskProtocol._peer_down,

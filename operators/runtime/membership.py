@@ -18,6 +18,8 @@ from causal.events import (
     CheckpointCompleted,
     CheckpointRequested,
     Event,
+    HotStandbyDown,
+    HotStandbyUp,
     InquiryResolved,
     JobEnded,
     OrphanQuery,
@@ -25,6 +27,7 @@ from causal.events import (
     PeerUp,
     StateQuery,
 )
+from causal.ids import HOT_STANDBY
 from causal.logs.rollback import Rollback, read_rollback
 from causal.records.values import NotCarried, encode
 from causal.task.activity import Activity
@@ -58,9 +61,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The state that `Load` asked for is in memory."""
+    """The state that `Load` asked for is in memory; None where it is not any more."""
 
-    epoch: int
+    epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class Load:
 
     task: int
     files: tuple[SnapshotFile, ...]
+    epoch: int = 0
+    """The checkpoint that they are of."""
+    incarnation: int = 0
+    """The incarnation of the task, as far as the supervisor knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,8 @@ class Vitals:
     """The checkpoint that should complete now, because the task keeps so much until then; 0 for none."""
     uploading: tuple[int, str] | None = None
     """The time since which a snapshot is on its way to the shared store, and the problem, where that takes long."""
+    shadow: Mapping[str, Any] | None = None
+    """The figures of a hot standby, for people."""
 
 
 class Membership:
@@ -195,6 +204,8 @@ class Membership:
         self._heartbeat_ns = heartbeat_ms * 1_000_000
         self._vitals = vitals
         self._followed: int | None = None
+        self._hot_standby = ""
+        """The endpoint of the hot standby that the task echoes to."""
         self._acked: list[Any] | None = None
         self._peers: dict[str, tuple[str, int]] = {}
         self._peers_due_ns = 0
@@ -253,6 +264,10 @@ class Membership:
             facts["doing"] = vitals.doing.message()
         if vitals.uploading is not None:
             facts["uploading"] = list(vitals.uploading)
+        if self._hot_standby:
+            facts["hot_standby"] = self._hot_standby
+        if vitals.shadow is not None:
+            facts["shadow"] = dict(vitals.shadow)
         if vitals.wanted_epoch:
             facts["wanted_epoch"] = vitals.wanted_epoch
         if now_ns >= self._peers_due_ns:
@@ -290,7 +305,7 @@ class Membership:
         if self.serving:
             return []
         self.task = self._index(command.task)
-        return [Load(self.task, command.files)]
+        return [Load(self.task, command.files, command.epoch, command.incarnation)]
 
     def _promote(self, command: commands.Promote, now_ns: int) -> list[Act]:
         task = self._index(command.task)
@@ -299,7 +314,7 @@ class Membership:
         # From here on it reports as that task: a failure to become it is a failure of the task.
         self.task, self.incarnation, self.serving = task, command.incarnation, True
         files = command.files
-        self._followed = None
+        self._followed, self._hot_standby = None, ""
         self._acked = [command.epoch, [list(file) for file in files]] if files else None
         self._peers, self._peers_due_ns = {}, 0
         acts: list[Act] = [Begin(task, self.incarnation, command.epoch, files, read_rollback(command.rollback))]
@@ -325,6 +340,14 @@ class Membership:
             self._peers[command.task] = ("", command.incarnation)
             self._peers_due_ns = 0
         return self._feed(PeerDown(self._index(command.task), command.incarnation))
+
+    def _echo(self, command: commands.Echo, now_ns: int) -> list[Act]:
+        if not self.serving or command.endpoint == self._hot_standby:
+            return []
+        self._hot_standby = command.endpoint
+        if not command.endpoint:
+            return [Feed(HotStandbyDown())]
+        return [Dial(HOT_STANDBY, command.endpoint), Feed(HotStandbyUp())]
 
     def _checkpoint(self, command: commands.Checkpoint, now_ns: int) -> list[Act]:
         return self._feed(CheckpointRequested(command.epoch, command.final, command.hold))
@@ -366,6 +389,7 @@ _COMMANDS: dict[type[AnyCommand], Callable[[Membership, Any, int], list[Act]]] =
     commands.Promote: Membership._promote,
     commands.Peer: Membership._peer,
     commands.PeerDown: Membership._peer_down,
+    commands.Echo: Membership._echo,
     commands.Checkpoint: Membership._checkpoint,
     commands.Completed: Membership._completed,
     commands.Inspect: Membership._inspect,

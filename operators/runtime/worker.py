@@ -8,14 +8,12 @@ runs the task.  It continues without a supervisor.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,21 +25,19 @@ import zmq
 from causal.commands import HighestTerm
 from causal.config import JobConfig
 from causal.errors import (
+    DEFINITE,
     CausalError,
     CorruptData,
-    DeterminantsLost,
     Fenced,
-    InvariantViolation,
     OperatorFailed,
     PeerViolation,
-    PipelineError,
     ReplayDivergence,
-    RetriesExhausted,
     Superseded,
     invariant,
-)  # fmt: skip
+)
 from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.logs.rollback import NO_ROLLBACK, Rollback
 from causal.ports import SinkStore
 from causal.records.values import decode, encode
 from causal.shell import processlog
@@ -66,8 +62,9 @@ from operators.kinds.process.outside_calls import askers_of
 from operators.records.seconds import seconds_of
 from operators.runtime.backlog import Backlog
 from operators.runtime.hosting import fetch_from, network_of
+from operators.runtime.hot_standby import HotStandby, Promotion
 from operators.runtime.image import Image
-from operators.runtime.job_time import JobTimeReader
+from operators.runtime.job_time import JobTimeReader, began_ns
 from operators.runtime.membership import (
     Begin,
     Commanded,
@@ -86,26 +83,14 @@ from operators.runtime.membership import (
     Vitals,
 )
 from operators.runtime.rehearsals import Rehearsals
+from operators.runtime.root_watch import RootWatch
 from operators.runtime.undeclared import Witness, cause_of
 from operators.stage.disk_state import located
 from operators.stage.progress import LONG_NS, Progress, Work, timed_out
 from operators.tracebacks import described, location, user_traceback
 
-DEFINITE = (
-    OperatorFailed,
-    ReplayDivergence,
-    DeterminantsLost,
-    CorruptData,
-    PipelineError,
-    InvariantViolation,
-    RetriesExhausted,
-    Superseded,
-)
-"""The errors after which another try would fail again."""
-ABANDONED_AFTER_CHECKS = 3
 WATCHED_MAX = 500
 """The values in each attribute, global and variable of a closure that a task looks at as it begins."""
-CHECK_ROOT_NS = 3_000_000_000
 GC_THRESHOLD = 50_000
 LINGER_MS = 500
 LOOK_AT_BOUNDS_NS = 10_000_000
@@ -132,8 +117,8 @@ class _Loading:
 class Worker:
     """A process with sockets from the first moment, and a task after its promotion.
 
-    State: `following` while it is a standby, `driver` once promoted; never both.  While `loading`, acts wait in
-    `later`, but for what is said to the supervisor and the order to end.
+    State: `following`, or what `hot` performs, while it is a standby, `driver` once promoted; never both.  While
+    `loading`, acts wait in `later`, but for what is said to the supervisor and the order to end.
     """
 
     def __init__(self, job_directory: Path, slot: str) -> None:
@@ -170,6 +155,11 @@ class Worker:
         self.terms = HighestTerm()
         self.witness: Witness | None = None
         self.following: Image | None = None
+        self.hot: HotStandby[Image] | None = None
+        self.difference = ""
+        """The difference that a hot standby has found between its task and itself."""
+        if self.config.standbys == "hot":
+            self.hot = HotStandby(self.config.fingerprint(self.plan.topology), self._shadow, self._shadow_lost)
         self.loading: _Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)
         self.stopping = False
@@ -179,10 +169,10 @@ class Worker:
         self.asking = RequestPool({})
         self.retained = NO_KNOWLEDGE
         """The knowledge of determinants of the incarnation before, while the next one is loaded."""
-        self.load_began_ns = self.root_check_due_ns = self.bounds_look_due_ns = 0
+        self.load_began_ns = self.bounds_look_due_ns = 0
+        self.root = RootWatch(job_directory)
         self.wanted_epoch = 0
         """The checkpoint that the last look at the bounds wanted."""
-        self.root_missing = 0
 
     def _image(self, task: int) -> Image:
         return Image(self.plan, task, self.directory, self.fetch)
@@ -223,8 +213,9 @@ class Worker:
         if self.driver is None:
             begins = self.loading is not None and isinstance(self.loading.act, Begin)
             epoch = self.loading.act.epoch if self.loading is not None and isinstance(self.loading.act, Begin) else 0
-            return Vitals("loading" if begins else "standby", epoch, checked=checked, doing=doing)
-        protocol = self.driver.task
+            shadow = None if self.hot is None else {**self.hot.facts, "difference": self.difference}
+            return Vitals("loading" if begins else "standby", epoch, checked=checked, doing=doing, shadow=shadow)
+        protocol, disk = self.driver.task, self.disk
         return Vitals(
             self.driver.reported_state,
             protocol.schedule.epoch,
@@ -237,7 +228,7 @@ class Worker:
             checked,
             self.driver.waiting,
             wanted_epoch=protocol.retention.wanted_epoch,
-            uploading=self.disk.uploads.waiting if self.disk is not None and self.disk.uploads is not None else None,
+            uploading=disk.uploads.waiting if disk is not None and disk.uploads is not None else None,
         )
 
     def _loaded_so_far(self) -> Activity | None:
@@ -327,6 +318,10 @@ class Worker:
 
     def load(self, act: Load) -> None:
         """Load the state of a task, in the steps of `_load_more`."""
+        if self.hot is not None:
+            if self.hot.follow(act.incarnation, act.epoch):
+                return
+            self.following = self.hot.take_image()
         if self.following is None or self.following.task != act.task:
             self.following = self._image(act.task)
         if self.config.verify_replay:
@@ -335,9 +330,17 @@ class Worker:
 
     def begin(self, act: Begin) -> None:
         """Become the task, or go back in place; its state is loaded in the steps of `_load_more`."""
+        self.retained = NO_KNOWLEDGE
+        hot, self.hot = self.hot, None
+        if hot is not None:
+            promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
+            task = hot.promote(promotion, monotonic_ns())
+            if task is not None:
+                self.driver = self._drive(act, task)
+                return
+            self.following = hot.take_image()
         image = self.following if self.following is not None and self.following.task == act.task else None
         self.following = None
-        self.retained = NO_KNOWLEDGE
         if self.driver is not None:
             self.retained = self.driver.task.retained(act.rollback)
             before, self.driver = self.driver, None
@@ -376,13 +379,43 @@ class Worker:
             self._begun(loading.act, loading.image)
         else:
             gc.freeze()
+            if self.hot is not None:
+                self.following = None
+                self.hot.loaded(loading.image, monotonic_ns())
             self.handle(Loaded(loading.image.cut.epoch))
 
     def _begun(self, act: Begin, image: Image) -> None:
         invariant(image.cut.epoch == act.epoch, "the files hold the epoch of the order", epoch=act.epoch)
         retained, self.retained = self.retained, NO_KNOWLEDGE
         self._watch(image)
-        self.driver = self._drive(image, act, retained)
+        self.driver = self._drive(act, self._task(image, act.incarnation, act.rollback, retained))
+
+    def _task(self, image: Image, incarnation: int, rollback: Rollback, retained: Knowledge) -> TaskProtocol:
+        return TaskProtocol(
+            self.plan.topology, TaskIndex(image.task), incarnation, self.config, image.chain, SystemEnvironment(),
+            image.cut, image.files, say, rollback, retained,
+        )  # fmt: skip
+
+    def _shadow(self, image: Image) -> TaskProtocol:
+        """A task that is performed from the echo of another process."""
+        self._watch(image)
+        return self._task(image, 0, NO_ROLLBACK, NO_KNOWLEDGE)
+
+    def _shadow_lost(self, line: str, blamed: bool) -> None:
+        say(f"hot standby of {self.member.name}: {line}")
+        self.difference = line if blamed else self.difference
+        self.handle(Loaded(None))
+
+    def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
+        """Performs some of what the task performs."""
+        followed = hot.follows
+        for link, parts in self.transport.receive(ready):
+            hot.receive(link, parts, monotonic_ns())
+        acknowledged = hot.turn(monotonic_ns())
+        if acknowledged is not None:
+            self.transport.reply(*acknowledged)
+        if hot.follows not in (followed, None):
+            self.handle(Loaded(hot.follows))
 
     def _watch(self, image: Image) -> None:
         """Remember what user code keeps outside of its state before it performs anything: to name it if it differs."""
@@ -397,12 +430,8 @@ class Worker:
             act = self.later.next()
             _ACTS[type(act)](self, act)
 
-    def _drive(self, image: Image, act: Begin, retained: Knowledge) -> TaskDriver:
-        topology, task = self.plan.topology, TaskIndex(act.task)
-        protocol = TaskProtocol(
-            topology, task, act.incarnation, self.config, image.chain, SystemEnvironment(), image.cut, image.files,
-            say, act.rollback, retained,
-        )  # fmt: skip
+    def _drive(self, act: Begin, protocol: TaskProtocol) -> TaskDriver:
+        topology, task, chain = self.plan.topology, TaskIndex(act.task), protocol.execution.chain
         name = topology.tasks[task].name
         spill = self.directory / "spill" / f"{name}-{act.incarnation}"
         for old in spill.parent.glob(f"{spill.name.rpartition('-')[0]}-*"):
@@ -415,15 +444,14 @@ class Worker:
         self.poller.register(self.disk.wake, zmq.POLLIN)
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)
-        self.asking = RequestPool(askers_of(image.chain))
+        self.asking = RequestPool(askers_of(chain))
         if self.asking.wake >= 0:
             self.poller.register(self.asking.wake, zmq.POLLIN)
         stores: dict[int, SinkStore] = {
             c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
         }
-        began_ns = self._began_ns()
         readers: dict[int, Reader] = {
-            c.id: self.plan.reader(c, self.directory, of_host(began_ns))
+            c.id: self.plan.reader(c, self.directory, of_host(began_ns(self.directory)))
             for c in topology.inputs(task)
             if c.source == OUTSIDE
         }
@@ -433,21 +461,6 @@ class Worker:
             protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
             self.config.sink_retry_timeout_s, self.work.turn,
         )  # fmt: skip
-
-    def _began_ns(self) -> int:
-        """The time at which the job began to read, in the job's time; the first process of a host writes it."""
-        path = self.directory / "began"
-        try:
-            with open(path, "x") as file:
-                file.write(str(monotonic_ns()))
-        except FileExistsError:
-            pass
-        for _ in range(100):
-            text = path.read_text()
-            if text:
-                return min(int(text), monotonic_ns())
-            time.sleep(0.001)
-        return monotonic_ns()
 
     def start(self, act: Start) -> None:
         invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)
@@ -472,7 +485,8 @@ class Worker:
         work, member = self.work, self.member
         while not self.stopping:
             self.handle(Tick())
-            wait_ms = self.driver.wait_ms() if self.driver is not None else 1000
+            busy = self.hot is not None and not self.hot.idle
+            wait_ms = self.driver.wait_ms() if self.driver is not None else 0 if busy else 1000
             until_beat_ms = max(0, (member.beat_due_ns - monotonic_ns()) // 1_000_000)
             rest_ns = work.rest()
             ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
@@ -485,14 +499,17 @@ class Worker:
                 self._catch_up()
             if self.driver is not None:
                 self.driver.work(ready, work.began_ns - rest_ns)
+            elif self.hot is not None:
+                self._shadows(self.hot, ready)
             elif ready:
                 for _ in self.transport.receive(ready):
                     pass  # no task is here: upstream sends HELLO again
             now_ns = monotonic_ns()
             if now_ns >= self.bounds_look_due_ns:
                 self._look_at_bounds(now_ns)
-            if now_ns >= self.root_check_due_ns:
-                self._check_root(now_ns)
+            if self.root.gone(now_ns):
+                say("the job's root process is gone: ending")
+                self.stopping = True
 
     def _look_at_bounds(self, now_ns: int) -> None:
         """Beat at once when the task has come to want a checkpoint: until it begins, what is kept grows."""
@@ -501,23 +518,6 @@ class Worker:
         if wanted_epoch > self.wanted_epoch:
             self.member.beat_due_ns = 0
         self.wanted_epoch = wanted_epoch
-
-    def _check_root(self, now_ns: int) -> None:
-        """End when `causal run` has been gone for a while: it holds the lock of the job as long as it lives."""
-        self.root_check_due_ns = now_ns + CHECK_ROOT_NS
-        take_offset(self.directory)
-        try:
-            with open(self.directory / "lock") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.root_missing = 0
-            return
-        except FileNotFoundError:
-            pass
-        self.root_missing += 1
-        if self.root_missing >= ABANDONED_AFTER_CHECKS:
-            say("the job's root process is gone: ending")
-            self.stopping = True
 
     def close(self) -> None:
         self.pulse.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from causal.errors import invariant
 from causal.task.activity import Activity
@@ -143,6 +144,12 @@ class WorkerEntry:
     """(since, reason) while its task waits for its store."""
     uploading: tuple[int, str] | None = None
     """(since, problem) while a snapshot takes long on its way to the shared store."""
+    hot_standby: str = ""
+    """The endpoint that its task echoes to, as its beats report."""
+    echo_asked_ns: int = 0
+    """Time at which it last heard of a hot standby."""
+    shadow: Mapping[str, Any] = field(default_factory=dict)
+    """The figures of a hot standby."""
 
     def endpoint_for(self, host: str) -> str:
         """The endpoint that a task on that host connects to; empty for none yet.

@@ -63,6 +63,11 @@ class Beat:
     uploading: tuple[int, str] | None = None
     """(since, problem) while a snapshot takes long on its way to the shared store; the problem may be empty."""
 
+    hot_standby: str = ""
+    """The endpoint of the hot standby that the task echoes to."""
+    shadow: Mapping[str, Any] = field(default_factory=dict)
+    """The figures of a hot standby."""
+
     def __post_init__(self) -> None:
         problem = reason_invalid(self.counters)
         if problem is not None:

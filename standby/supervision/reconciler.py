@@ -22,6 +22,9 @@ AGAIN_NS = 1_000_000_000
 FOLLOW_NS = 200_000_000
 """The least time between two states that a standby loads: where checkpoints come faster it loads several at once."""
 
+ECHO_NS = 200_000_000
+"""The time for a task to show in its beats that it has heard of its hot standby."""
+
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 100_000_000, 5_000_000_000
 """Wait before a standby that died before it was ready is replaced; doubles with each such death."""
 
@@ -29,7 +32,8 @@ WORKER = "worker"
 ROLLBACK = "rollback"
 """The reason for which a healthy task is killed: without determinants, all tasks roll back together."""
 
-PER_TASK = "per-task"
+OWN = ("per-task", "hot")
+"""The kinds of standbys of which each task has one of its own."""
 
 
 class Reconciler:
@@ -58,7 +62,8 @@ class Reconciler:
         self._placement = placement
         self._together = together
         self._follow_ns = 0 if every_epoch else FOLLOW_NS
-        self._pool = None if standbys == PER_TASK else int(standbys)
+        self._pool = None if standbys in OWN else int(standbys)
+        self._hot = standbys == "hot"
         self._stillborn: dict[str, int] = {}
         self._start_from_ns: dict[str, int] = {}
 
@@ -86,6 +91,9 @@ class Reconciler:
         for slot in slots:
             if slot.seen_ns and slot.state is WorkerState.IDLE:
                 self._follow(slot, now_ns, outbox)
+        if self._hot:
+            for slot in slots:
+                self._echo(slot, now_ns, outbox)
         self._start_missing(now_ns, outbox)
 
     def _waiting(self, attention: DirtyWorkers) -> list[TaskEntry]:
@@ -189,7 +197,20 @@ class Reconciler:
             return  # the next checkpoint, or else the next look at all processes, comes back to it
         slot.following, slot.commanded_ns = (slot.purpose, epoch), now_ns
         files = self._coordinator.files.get(slot.purpose, ())
-        outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files))
+        incarnation = self._roster.seats[slot.purpose].incarnation if self._hot else 0
+        outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
+
+    def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
+        """Names a task its hot standby, until its beats show that it echoes to it.  Sources are read again instead."""
+        seat = self._roster.seat_of(slot) or self._roster.seats.get(slot.purpose)
+        holder = None if seat is None or seat.source else self._roster.holder(seat)
+        if seat is None or holder is None or holder.state is not WorkerState.SERVING:
+            return
+        standby = self._roster.idle(seat.name)
+        endpoint = "" if standby is None else standby.endpoint_for(holder.host)
+        if holder.hot_standby != endpoint and now_ns - holder.echo_asked_ns >= ECHO_NS:
+            holder.echo_asked_ns = now_ns
+            outbox.send(holder.name, commands.Echo(endpoint))
 
     def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
         """Starts a process for every waiting task and, once all tasks have run, for every missing standby."""

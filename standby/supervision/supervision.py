@@ -176,7 +176,11 @@ class Supervision:
             self._attention.slot(slot)
         elif slot.wanted_epoch != event.wanted_epoch:
             self._attention.slot(slot)
-        slot.wanted_epoch = event.wanted_epoch
+        slot.wanted_epoch, slot.hot_standby = event.wanted_epoch, event.hot_standby
+        difference = event.shadow.get("difference", "")
+        if difference and difference != slot.shadow.get("difference"):
+            self._outbox.add(Note(f"{slot.name}: {difference}"))
+        slot.shadow = event.shadow
         slot.seen_ns = slot.alive_ns = self._now_ns
         slot.pid, slot.endpoint, slot.remote = event.pid, event.endpoint, event.remote
         self._doing(slot, event.doing)

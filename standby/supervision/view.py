@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from causal.config import JobConfig
-from standby.supervision.assignments import TaskEntry, TaskState, WorkerEntry, WorkerState
+from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
 from standby.supervision.hosts import HostEntry, HostLoss
 
 if TYPE_CHECKING:
@@ -147,12 +147,23 @@ def _task(supervision: Supervision, seat: TaskEntry, standbys: list[str]) -> dic
         "incarnation": seat.incarnation,
         "epoch": holder.epoch if holder else None,
         "standbys": standbys,
+        "shadow": _shadow(roster, holder),
         "waiting": _since(holder.waiting if holder else None),
         "uploading": _since(holder.uploading if holder else None),
         "doing": _doing(holder),
         "checked_epochs": supervision.checks.epochs(seat.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }
+
+
+def _shadow(roster: Assignments, holder: WorkerEntry | None) -> dict[str, Any] | None:
+    """The figures of the hot standby that a task echoes to; None where it has none that has begun to perform."""
+    if holder is None or not holder.hot_standby:
+        return None
+    for slot in roster.unserved.get(holder.task, {}).values():
+        if slot.endpoint_for(holder.host) == holder.hot_standby and (slot.shadow or {}).get("epoch", -1) >= 0:
+            return {"slot": slot.name, **slot.shadow}
+    return None
 
 
 def _since(wait: tuple[int, str] | None) -> dict[str, Any] | None:

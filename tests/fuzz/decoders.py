@@ -26,6 +26,7 @@ from causal.logs.rollback import Rollback, read_rollback
 from causal.records.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.records.values import NotCarried, decode, encode
 from causal.shell.files import read_parts
+from causal.task.shadow import read_frames
 from operators.sinks.journaled.shared_journal import Record, read_record
 from operators.sinks.storage.journal import bodies, framed
 from operators.sources.ingest_contract import Segment, digest_of
@@ -131,8 +132,10 @@ def frame(data: bytes) -> None:
     kind = parts[0][3] if len(parts[0]) > 3 else 0
     parts = parts[: wire.KINDS.get(kind, 3)]
     parsed = wire.read_header(parts, JOB)
-    if parsed.kind in (wire.DATA, wire.LOGS):
+    if parsed.kind in (wire.DATA, wire.LOGS, wire.ECHO):
         unpack_deltas(parts[1])
+    if parsed.kind == wire.ECHO:
+        assert sum(len(each) for _, each in read_frames(parsed, parts[2])) <= len(parts[2]), "an echo holds its frames"
     if parsed.kind == wire.DATA:
         for chunk in unpack_chunks(wire.unpack_payload(parsed, parts[2]), parsed.origin_ns):
             if chunk.kind == 1:

@@ -144,6 +144,10 @@ def _frames() -> list[bytes]:
     frames.append([wire.Header(wire.WELCOME, JOB, 1, 1).pack(), _welcomes()[1], b""])
     frames.append([wire.Header(wire.LOGS, JOB, 1, 1).pack(), pack_deltas(DELTAS, []), b""])
     frames.append([wire.Header(wire.CREDIT, JOB, 1, 1, position=9).pack(), b"", b""])
+    plain = batch.pack_chunks(_chunks())
+    inner = wire.Header(wire.DATA, JOB, 1, 1, 2, 3, 10, 40, 77, 5, len(plain))
+    echo = wire.Header(wire.ECHO, JOB, 1, 1, 1, 0, 1, 3, 77, plain_bytes=len(plain))
+    frames.append([echo.pack(), pack_deltas(DELTAS, EXTENTS), inner.pack() + plain])
     return [bytes((len(a),)) + len(b).to_bytes(2, "little") + a + b + c for a, b, c in frames]
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from itertools import count
@@ -21,7 +21,7 @@ from tests.simulation.diagram import drawn
 from tests.simulation.finding import FOUND_WITHIN_SEEDS, drawing
 from tests.simulation.sabotage import SABOTAGES, SHELL_SABOTAGE_NAMES
 from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
-from tests.simulation.scenario import Scenario, draw, draw_hosts, from_json
+from tests.simulation.scenario import Scenario, draw, draw_hosts, draw_hot, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
 
@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=300, metavar="N", help="how many seeds to run (300)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (0)")
     parser.add_argument("--hosts", action="store_true", help="give each job several hosts, and faults of those")
+    parser.add_argument("--hot", action="store_true", help="give each job hot standbys")
     parser.add_argument("--soak", action="store_true", help="run until stopped with Ctrl-C")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
     parser.add_argument(
@@ -51,11 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.sabotage is not None and options.sabotage != "all" and options.sabotage not in SABOTAGES:
         parser.error(f"no sabotage is called {options.sabotage}; there are {', '.join(SABOTAGES)}")
     if options.scenario is not None or options.draw is not None:
-        scenario = (
-            from_json(options.scenario)
-            if options.scenario is not None
-            else (draw_hosts if options.hosts else draw)(options.first)
-        )
+        scenario = from_json(options.scenario) if options.scenario is not None else _drawing(options)(options.first)
         return _single(scenario, options.draw, options.sabotage or "")
     if options.sabotage is not None:
         names = list(SABOTAGES) if options.sabotage == "all" else [options.sabotage]
@@ -74,8 +71,14 @@ def _single(scenario: Scenario, drawing: Path | None, sabotage: str) -> int:
     return 1 if outcome.problem else 0
 
 
-def _outcomes(seeds: Iterable[int], jobs: int, sabotage: str = "", hosts: bool = False) -> Iterator[Outcome]:
-    trial = partial(_trial, sabotage=sabotage, hosts=hosts)
+def _drawing(options: argparse.Namespace) -> Callable[[int], Scenario]:
+    return draw_hot if options.hot else draw_hosts if options.hosts else draw
+
+
+def _outcomes(
+    seeds: Iterable[int], jobs: int, drawn_by: Callable[[int], Scenario], sabotage: str = ""
+) -> Iterator[Outcome]:
+    trial = partial(_trial, sabotage=sabotage, drawn_by=drawn_by)
     if jobs == 1:
         yield from map(trial, seeds)
         return
@@ -88,8 +91,8 @@ def _deaf() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _trial(seed: int, sabotage: str, hosts: bool) -> Outcome:
-    return run((draw_hosts if hosts else drawing(sabotage))(seed), sabotage)
+def _trial(seed: int, sabotage: str, drawn_by: Callable[[int], Scenario]) -> Outcome:
+    return run(drawn_by(seed), sabotage)
 
 
 def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
@@ -98,7 +101,7 @@ def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
     failures: list[Outcome] = []
     passed, began_s, shown_s = 0, time.monotonic(), time.monotonic()
     try:
-        for outcome in _outcomes(seeds, options.jobs, hosts=options.hosts):
+        for outcome in _outcomes(seeds, options.jobs, _drawing(options)):
             faults += outcome.faults
             figures += outcome.figures
             if outcome.problem:
@@ -135,7 +138,7 @@ def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
 def _print_failure(outcome: Outcome, shrinking: bool) -> None:
     seed = outcome.scenario.seed
     print(f"seed {seed}: {outcome.problem}", flush=True)
-    several = " --hosts" if outcome.scenario.layout is not None else ""
+    several = " --hot" if outcome.scenario.hot else " --hosts" if outcome.scenario.layout is not None else ""
     print(f"  again:   python -m tests.simulation{several} --first {seed} --seeds 1")
     if shrinking:
         smaller, tries = shrink(outcome)
@@ -166,8 +169,9 @@ def _in_order(name: str, first: int, jobs: int) -> Iterator[Outcome]:
     if name in SHELL_SABOTAGE_NAMES:
         yield from (run(scenario, name) for scenario in LAST_ROWS_REFUSED)
     few = min(20, FOUND_WITHIN_SEEDS)
-    yield from _outcomes(range(first, first + few), 1, name)
-    yield from _outcomes(range(first + few, first + FOUND_WITHIN_SEEDS), jobs, name)
+    drawn_by = drawing(name)
+    yield from _outcomes(range(first, first + few), 1, drawn_by, name)
+    yield from _outcomes(range(first + few, first + FOUND_WITHIN_SEEDS), jobs, drawn_by, name)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from causal.channels.receiver import Receiver
 from causal.channels.sink_channel import depended
 from causal.cut import Cut
-from causal.events import CheckpointCompleted, Event
+from causal.events import CheckpointCompleted, Event, Turn
 from causal.ids import OUTSIDE
 from causal.ports import Bundle
 from causal.task.recovery import PERFORMS, State
@@ -102,6 +102,19 @@ class Observer:
             self._current[index] = (process, task)
         self._truth[_life(task)], self._owed[_life(task)] = {}, {}
         self._senders[_life(task)] = {channel.id: [] for channel in task.inputs}
+
+    def took_over(self, process: Process, task: TaskProtocol, index: int, of: int, before: Places) -> None:
+        """A hot standby becomes its task: what it has performed of the echo of incarnation `of` counts as a replay."""
+        taken = {channel.id: channel.next for channel in task.inputs}
+        senders = self._senders[index, of]
+        self.began(process, task, index)
+        self._senders[_life(task)] = {c: [s for s in senders[c] if s[0] < at] for c, at in taken.items()}
+        self.after(process, task, Turn(), (list(taken.values()), *before[1:4], True))
+
+    def shadow_lost(self, line: str, blamed: bool) -> None:
+        """A hot standby could not follow its task: that is no fault, but a difference between them is."""
+        if blamed:
+            raise Violated(f"shadow: {line}")
 
     def superseded(self, task: TaskProtocol) -> bool:
         """Whether a younger incarnation has begun: nothing needs to be kept for what this one misses."""

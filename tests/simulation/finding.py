@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tests.simulation.sabotage import HOST_SABOTAGE_NAMES, SHELL_SABOTAGE_NAMES
+from tests.simulation.sabotage import HOST_SABOTAGE_NAMES, HOT_SABOTAGE_NAMES, SHELL_SABOTAGE_NAMES
 from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
-from tests.simulation.scenario import Scenario, draw, draw_hosts
+from tests.simulation.scenario import Scenario, draw, draw_hosts, draw_hot
 
 FOUND_WITHIN_SEEDS = 2000
 
@@ -87,6 +87,11 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "journals-are-not-sealed": 13,
     "acted-upon-before-it-is-written": 3,
     "a-seal-is-no-hindrance": 18,
+    "an-echo-without-logs-of-others": 15,
+    "an-echo-without-dependencies": 38,
+    "a-shadow-forgets-its-rows": 599,
+    "a-passed-barrier-is-a-checkpoint": 38,
+    "a-shadow-takes-over-anywhere": 38,
 }
 """Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
 
@@ -102,6 +107,8 @@ SOON = tuple(name for name in (*SEEDS_THAT_FIND, *SHELL_SABOTAGE_NAMES) if name 
 
 def drawing(name: str) -> Callable[[int], Scenario]:
     """Returns how a seed becomes a scenario in which the sabotage of that name is looked for."""
+    if name in HOT_SABOTAGE_NAMES:
+        return draw_hot
     return draw_hosts if name in HOST_SABOTAGE_NAMES else draw
 
 

@@ -13,22 +13,12 @@ from typing import TYPE_CHECKING, Any
 from causal.commands import HighestTerm
 from causal.cut import Cut
 from causal.effects import Effect
-from causal.errors import (
-    CausalError,
-    CorruptData,
-    DeterminantsLost,
-    Fenced,
-    InvariantViolation,
-    OperatorFailed,
-    PipelineError,
-    ReplayDivergence,
-    Superseded,
-    Unavailable,
-)
+from causal.errors import DEFINITE, CausalError, CorruptData, Fenced, Superseded, Unavailable
 from causal.events import Event, FrameReceived, Started, Turn
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.task.task import TaskProtocol
 from operators.runtime.backlog import Backlog
+from operators.runtime.hot_standby import HotStandby, Promotion
 from operators.runtime.membership import (
     Act,
     Begin,
@@ -55,15 +45,6 @@ from tests.simulation.shell import Died, Gone, Links, Shell, SimulatedDisk
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
 
-DEFINITE = (
-    OperatorFailed,
-    ReplayDivergence,
-    DeterminantsLost,
-    CorruptData,
-    PipelineError,
-    InvariantViolation,
-    Superseded,
-)
 TURNS_PER_POLL = 8
 
 SLOW_TURN_EVERY_MS, SLOW_TURN_NS = 8, 1_000_000_000
@@ -140,6 +121,10 @@ class Process:
             slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals, self.remote
         )
         self._image: _Image | None = None
+        self._reported_epoch: int | None = None
+        self.hot: HotStandby[_Image] | None = None
+        if world.scenario.hot:
+            self.hot = HotStandby(world.config.fingerprint(world.topology), self._shadow, self._shadow_report)
         self._loading: Callable[[], None] | None = None
         """The action to take once the state that is being loaded is there."""
         self._loaded_at_ns = 0
@@ -231,6 +216,7 @@ class Process:
             return min(self._busy_until_ns - now_ns, self.world.config.heartbeat_ms * MS)
         busy = bool(self._control or self._inbox or self.from_disk)
         busy = busy or (self.task is not None and not self.task.idle and not self._waits)
+        busy = busy or (self.task is None and self.hot is not None and not self.hot.idle)
         if busy:
             return self.world.rng.randint(2_000, 60_000)
         due = [self.membership.beat_due_ns]
@@ -261,6 +247,10 @@ class Process:
             link, frame = self._inbox.popleft()
             if self.task is not None:
                 self._feed(FrameReceived(link, list(frame)))
+            elif self.hot is not None:
+                self.hot.receive(link, list(frame), self.world.clock.now_ns)
+        if self.hot is not None and self.task is None:
+            self._perform_hot(self.hot)
         while self.from_disk:
             self._feed(self.from_disk.popleft())
         if self.task is None or self.shell is None:
@@ -274,6 +264,29 @@ class Process:
             self._feed(Turn(SLOW_TURN_NS if slow else 0))
             if self.task.idle or self._busy_until_ns:
                 return
+
+    def _shadow(self, image: _Image) -> TaskProtocol:
+        """A task that is performed from the echo of another process."""
+        world = self.world
+        task = TaskProtocol(
+            world.topology, image.task, 0, world.config, image.chain, world.live,  # type: ignore[arg-type]
+            image.cut, image.files, lambda line: world.note(self.slot, line),
+        )  # fmt: skip
+        task.replayed_per_turn = world.rng.choice((1, 3, task.replayed_per_turn))
+        self._shadow_before = world.observer.before(task)
+        return task
+
+    def _shadow_report(self, line: str, blamed: bool) -> None:
+        self.world.note(self.slot, line)
+        self.world.observer.shadow_lost(line, blamed)
+
+    def _perform_hot(self, hot: HotStandby[_Image]) -> None:
+        acknowledged = hot.turn(self.world.clock.now_ns)
+        if acknowledged is not None:
+            self.links.reply(*acknowledged)
+        if hot.follows != self._reported_epoch and self._loading is None:
+            self._reported_epoch = hot.follows
+            self._handle(Loaded(hot.follows))
 
     @property
     def _waits(self) -> bool:
@@ -349,6 +362,10 @@ class Process:
         self.world.report(self, act.kind, act.facts)
 
     def _load(self, act: Load) -> None:
+        if self.hot is not None:
+            if self.hot.follow(act.incarnation, act.epoch):
+                return
+            self._image = self.hot.take_image()
         if self._image is None or self._image.task != act.task:
             self._image = _Image(self.world, act.task, self.machine)
         image = self._image
@@ -359,9 +376,25 @@ class Process:
             self._image = None  # a later checkpoint has replaced it: the supervisor says which one
             return
         image.load(act.files)
+        if self.hot is not None:
+            self._image, self._reported_epoch = None, image.cut.epoch
+            self.hot.loaded(image, self.world.clock.now_ns)
         self._handle(Loaded(image.cut.epoch))
 
+    def _promoted(self, hot: HotStandby[_Image], act: Begin) -> bool:
+        """Becomes the task at once, if the hot standby can."""
+        promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
+        task = hot.promote(promotion, self.world.clock.now_ns)
+        if task is None:
+            self._image = hot.take_image()
+            return False
+        self.task, self.shell = task, Shell(self, task, self._handled)
+        self.world.observer.took_over(self, task, act.task, hot.incarnation, self._shadow_before)
+        return True
+
     def _begin(self, act: Begin) -> None:
+        if self.hot is not None and self.task is None and self._promoted(self.hot, act):
+            return
         image = self._image if self._image is not None and self._image.task == act.task else None
         image = image or _Image(self.world, act.task, self.machine)
         self._image = None
@@ -376,13 +409,16 @@ class Process:
         image.load(act.files)
         if image.cut.epoch != act.epoch:
             raise Violated(f"promotion: {self.slot} is promoted at epoch {act.epoch}, its files hold {image.cut.epoch}")
-        self.task = TaskProtocol(
+        task = TaskProtocol(
             self.world.topology, act.task, act.incarnation, self.world.config, image.chain, self.world.live,  # type: ignore[arg-type]
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
         )  # fmt: skip
-        self.task.replayed_per_turn = self.world.rng.choice((1, 3, self.task.replayed_per_turn))
-        self.shell = Shell(self, self.task, self._handled)
-        self.world.observer.began(self, self.task, act.task)
+        task.replayed_per_turn = self.world.rng.choice((1, 3, task.replayed_per_turn))
+        self._serve(task, act.task)
+
+    def _serve(self, task: TaskProtocol, index: int) -> None:
+        self.task, self.shell = task, Shell(self, task, self._handled)
+        self.world.observer.began(self, task, index)
 
     def _start(self, act: Start) -> None:
         self._feed(Started())

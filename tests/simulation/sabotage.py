@@ -34,6 +34,7 @@ from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Journal, Outbox
 from tests.simulation.sabotage_hosts import HOST_SABOTAGES
+from tests.simulation.sabotage_hot import HOT_SABOTAGES
 from tests.simulation.sabotage_requests import REQUEST_SABOTAGES
 from tests.simulation.sabotage_shell import OUTSIDE_SABOTAGES, SHELL_SABOTAGES
 from tests.simulation.sabotage_stable import STABLE_SABOTAGES
@@ -365,7 +366,7 @@ def _runs_are_not_reported() -> Patches:
     def silent(self: DeterminantCursor) -> None:
         self._ruled = 0
 
-    return {(DeterminantCursor, "_log_run"): silent}
+    return {(DeterminantCursor, "log_run"): silent}
 
 
 def _answers_count_twice() -> Patches:
@@ -451,6 +452,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         *STABLE_SABOTAGES,
         *STAGING,
         *HOST_SABOTAGES,
+        *HOT_SABOTAGES,
     )
 }
 
@@ -459,6 +461,9 @@ SHELL_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in SHELL_SABOTAG
 
 HOST_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in HOST_SABOTAGES)
 """Found by scenarios with hosts."""
+
+HOT_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in HOT_SABOTAGES)
+"""Found by scenarios with hot standbys."""
 
 
 @contextmanager

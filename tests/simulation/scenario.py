@@ -93,6 +93,8 @@ class Scenario:
     """The bounds on what a task keeps until the next checkpoint; 0 for the defaults."""
     mixed_keys: bool = False
     """Equal keys come in several types (1, 1.0, True), where operators have keys."""
+    hot: bool = False
+    """Standbys perform what their tasks perform."""
     layout: Layout | None = None
     """The hosts of the job; None for one machine."""
 
@@ -148,6 +150,13 @@ def draw(seed: int) -> Scenario:
         mixed_keys=production and apart.random() < 0.5,
         kept_bytes=apart.choice((400, 2000, 8000)) if apart.random() < 0.25 else 0,
     )
+
+
+def draw_hot(seed: int) -> Scenario:
+    """The scenario of a seed with hot standbys, on one machine or on several hosts; the guarantee is always causal."""
+    alike = draw_hosts(seed) if random.Random(seed ^ 0x40_7).random() < 0.3 else draw(seed)
+    faults = tuple(fault for fault in alike.faults if alike.guarantee == "causal" or fault.kind not in ALL_BACK)
+    return replace(alike, hot=True, guarantee="causal", faults=faults)
 
 
 def draw_hosts(seed: int) -> Scenario:

@@ -75,7 +75,7 @@ class Simulation:
         self.config = JobConfig(
             run=RUN, name="simulated", pipeline="/nowhere", guarantee=scenario.guarantee,
             sharing_depth=scenario.depth, checkpoint_interval_s=scenario.checkpoint_ms / 1000,
-            standbys=scenario.standbys, channel_window_bytes=scenario.channel_window_bytes,
+            standbys="hot" if scenario.hot else scenario.standbys, channel_window_bytes=scenario.channel_window_bytes,
             batch_elements_max=scenario.batch_elements, heartbeat_ms=60, heartbeat_timeout_ms=300,
             inflight_memory_bytes_max=scenario.inflight_memory_bytes, crash_loop_max=40,
             key_groups=8, determinant_flush="background" if scenario.flush else "off",

@@ -59,7 +59,7 @@ class Loading(Worker):
         self.work = Work()
         self.progress = Progress(self.work)
         self.membership = cast(Any, Scripted())
-        self.following = self.loading = self.driver = self.depot = self.fetch = None
+        self.following = self.loading = self.driver = self.hot = self.depot = self.fetch = None
         self.later = Backlog()
         self.retained = NO_KNOWLEDGE
         self.load_began_ns = 0
@@ -73,8 +73,11 @@ class Loading(Worker):
     def send_report(self, act: SendReport) -> None:
         self.did.append(f"report {act.kind} {act.facts.get('after', '')}".strip())
 
-    def _drive(self, image: Any, act: Begin, retained: Any) -> Any:
-        self.did.append(f"begin {act.epoch} with {len(image.chain.loaded)} parts")
+    def _task(self, image: Any, *_: Any) -> Any:
+        return image
+
+    def _drive(self, act: Begin, protocol: Any) -> Any:
+        self.did.append(f"begin {act.epoch} with {len(protocol.chain.loaded)} parts")
         return SimpleNamespace(
             feed=lambda event: self.did.append(f"feed {event.epoch}"), start=lambda: self.did.append("start")
         )

@@ -1,0 +1,189 @@
+"""The echo of a task: what it takes, forwarded to its hot standby in the order in which it took it (D18, 0026).
+
+An echo never delays its task.  A standby that lags too far, or that has lost a frame, costs the echo: it ends, and
+after a wait another one begins, from which the standby can resume at a later checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import xxhash
+
+from causal.channels import wire
+from causal.channels.receiver import Receiver
+from causal.cut import Cut
+from causal.effects import Effect, Send
+from causal.errors import PeerViolation
+from causal.ids import HOT_STANDBY
+from causal.logs.deltas import pack_deltas, split_deltas
+from causal.logs.dissemination import Holdings
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
+from causal.records.values import encode
+
+ECHO_BYTES_MAX = 64 << 20
+"""The bytes that a hot standby may have to perform yet."""
+FRAME_BYTES_TARGET = 16 << 20
+"""The bytes of payloads, and of logs, in one frame."""
+AGAIN_NS_MIN, AGAIN_NS_MAX = 1_000_000_000, 60_000_000_000
+"""The wait between the end of an echo and the next one; it doubles with each echo that ends early."""
+
+
+def outputs_digest(cut: Cut) -> int:
+    """Returns a digest of where the outputs of a task stood at a barrier, and of all that had gone through them."""
+    return xxhash.xxh3_64_intdigest(encode([[channel, *cut.outputs[channel]] for channel in sorted(cut.outputs)]))
+
+
+class Echo:
+    """The sending end: one echo after the other, numbered.
+
+    Args:
+        job: the fingerprint that every frame carries.
+        channel: an output of the task, by which a process on another host knows whose frame it is.
+    """
+
+    def __init__(self, job: int, channel: int, inputs: Iterable[Receiver], holdings: Holdings) -> None:
+        self.wanted = False
+        """Whether the task has a hot standby."""
+        self.active = False
+        """Whether an echo has begun, and not ended."""
+        self._job = job
+        self._channel = channel
+        self._inputs = list(inputs)
+        self._holdings = holdings
+        self._number = 0
+        self._sequence = 0
+        self._echoed: dict[int, dict[int, int]] = {}
+        """The bytes of each log that were echoed, by epoch."""
+        self._grown: dict[int, int] = {}
+        self._depends: list[Extent] = []
+        """The extents that the frames that wait to be echoed depend on."""
+        self._frames: list[bytes | memoryview] = []
+        self._frame_count = 0
+        self._outstanding: deque[tuple[int, int]] = deque()
+        """The position behind each frame that has been sent and not been performed, and its bytes."""
+        self._outstanding_bytes = 0
+        self._again_at_ns = 0
+        self._again_ns = AGAIN_NS_MIN
+        self._marked: tuple[int, int] = (-1, 0)
+        """The last barrier, and the digest of the outputs there."""
+
+    def begin(self) -> None:
+        """Begins at once: another standby is there, and a connection to it."""
+        self.wanted = True
+        self._again_ns = AGAIN_NS_MIN
+        self._open()
+
+    def end(self) -> None:
+        """Ends the echo: the standby is gone."""
+        self.wanted = self.active = False
+        self._clear()
+
+    def fail(self, now_ns: int) -> None:
+        """Ends an echo that its standby cannot follow; another one begins after a while."""
+        if self.active:
+            self.active = False
+            self._clear()
+            self._again_at_ns = now_ns + self._again_ns
+            self._again_ns = min(2 * self._again_ns, AGAIN_NS_MAX)
+
+    def _clear(self) -> None:
+        self._frames, self._depends = [], []
+        self._outstanding.clear()
+        self._frame_count = self._outstanding_bytes = 0
+
+    def _open(self) -> None:
+        self._clear()
+        self.active = True
+        self._number += 1
+        self._sequence = 0
+        self._echoed, self._grown = {}, {}
+        if self._holdings.partial:
+            self._depends = [*self._holdings.dependencies()]
+            self._depends += [extent for receiver in self._inputs for extent in receiver.queued_depends()]
+        for receiver in self._inputs:  # from where on elements are echoed
+            self._take(wire.Header(wire.DATA, self._job, receiver.id, 0, position=receiver.next), b"")
+
+    def take(self, header: wire.Header, payload: bytes | memoryview, depends: Sequence[Extent]) -> None:
+        """Takes the plain payload of a frame that the task has accepted, and what its elements depend on."""
+        if self.active:
+            if self._holdings.partial:
+                self._depends += depends
+            header.flags, header.plain_bytes = 0, len(payload)
+            self._take(header, payload)
+
+    def _take(self, header: wire.Header, payload: bytes | memoryview) -> None:
+        self._frames += (header.pack(), payload)
+        self._frame_count += 1
+
+    def acknowledged(self, parts: Sequence[bytes], now_ns: int) -> None:
+        """Takes the standby's report of how much of an echo it has performed; with `count` 1, that it has lost it."""
+        try:
+            header = wire.read_header(parts, self._job)
+        except PeerViolation:
+            return  # of another job; what is not acknowledged ends the echo
+        if header.session != self._number:
+            return
+        if header.count:
+            self.fail(now_ns)
+        outstanding = self._outstanding
+        while outstanding and outstanding[0][0] <= header.position:
+            self._outstanding_bytes -= outstanding.popleft()[1]
+            self._again_ns = AGAIN_NS_MIN
+
+    def due(self, cut: Cut, incarnation: int, now_ns: int) -> list[Effect]:
+        """Returns the frames to send at the end of a turn.
+
+        Args:
+            cut: the position of the task at the last barrier that it has passed.
+        """
+        if not self.active:
+            if not self.wanted or now_ns < self._again_at_ns:
+                return []
+            self._open()
+        deltas = self._fresh()
+        if not self._frames and not deltas:
+            return []
+        if cut.epoch != self._marked[0]:
+            self._marked = (cut.epoch, outputs_digest(cut))
+        *ahead, rest = split_deltas(deltas, FRAME_BYTES_TARGET)
+        effects = [self._frame(incarnation, group, 0, more=True) for group in ahead]
+        effects.append(self._frame(incarnation, rest, self._frame_count, more=False))
+        self._frames, self._frame_count, self._depends = [], 0, []
+        if self._outstanding_bytes > ECHO_BYTES_MAX:
+            self.fail(now_ns)
+        return effects
+
+    def _fresh(self) -> list[LogDelta]:
+        """Returns what the standby lacks of all logs; the task's own is whole, as the shadow performs it."""
+        deltas: list[LogDelta] = []
+        for log in self._holdings.logs.values():
+            if self._grown.get(log.task) == log.grown:
+                continue
+            self._grown[log.task] = log.grown
+            echoed = self._echoed.get(log.task, {})
+            self._echoed[log.task] = extents = log.extents()
+            for epoch, extent in extents.items():
+                start, begin = echoed.get(epoch, 0), log.begins.get(epoch, 0)
+                if start < begin:
+                    deltas.append(LogDelta(log.task, epoch, begin, b""))
+                    start = begin
+                if start < extent:
+                    deltas.append(LogDelta(log.task, epoch, start, log.bytes_of(epoch, start)))
+        return deltas
+
+    def _frame(self, incarnation: int, deltas: list[LogDelta], count: int, more: bool) -> Effect:
+        """Returns one frame; the elements go with the last of a turn."""
+        body, depends = (b"", []) if more else (b"".join(self._frames), self._depends)
+        logs = pack_deltas(deltas, depends)
+        header = wire.Header(
+            wire.ECHO, self._job, self._channel, incarnation, self._number, self._sequence, count,
+            *self._marked, origin_ns=more, plain_bytes=len(body),
+        )  # fmt: skip
+        self._sequence += 1
+        size = len(body) + len(logs)
+        self._outstanding.append((sum(receiver.next for receiver in self._inputs), size))
+        self._outstanding_bytes += size
+        return Send(HOT_STANDBY, [header.pack(), logs, body])

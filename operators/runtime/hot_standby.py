@@ -1,0 +1,182 @@
+"""The part of a standby process that performs what its task performs, milliseconds behind it (D18, 0026).
+
+Pure: frames of the echo, states that were loaded, and turns come in.  The same object runs in a worker and in the
+simulator.  Whenever something does not fit, it reports so and begins again from a later checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from causal.cut import Cut
+from causal.errors import CausalError, PeerViolation
+from causal.events import Promoted, Shadowed, Turn
+from causal.logs.rollback import Rollback
+from causal.task.checkpointing import SnapshotFile
+from causal.task.shadow import Shadow
+from causal.task.task import TaskProtocol
+
+TURNS_PER_LOOK = 8
+
+
+class Restored(Protocol):
+    """A state as the files of a checkpoint restore it."""
+
+    cut: Cut
+
+
+Image = TypeVar("Image", bound=Restored)
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """The order to a hot standby to become its task in that incarnation, from that checkpoint on."""
+
+    incarnation: int
+    epoch: int
+    files: Sequence[SnapshotFile]
+    rollback: Rollback
+
+
+class HotStandby(Generic[Image]):
+    """A shadow of one task, and the state from which it begins.
+
+    Args:
+        job: the fingerprint of the job.
+        make: makes a task of a state.
+        report: called with one line, and whether the task itself is to blame: its operators depend on more than their
+            input and their log.
+
+    Attributes:
+        image: the state that was loaded and that nothing was performed on; None while there is none.
+    """
+
+    def __init__(self, job: int, make: Callable[[Image], TaskProtocol], report: Callable[[str, bool], None]) -> None:
+        self.image: Image | None = None
+        self._shadow = Shadow(job)
+        self._make = make
+        self._report = report
+        self._completed: int | None = None
+        """A complete checkpoint whose barrier has not been passed yet."""
+        self._settled = 0
+
+    @property
+    def shadowing(self) -> bool:
+        """Whether it performs."""
+        return self._shadow.task is not None
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation of the task that it follows."""
+        return self._shadow.incarnation
+
+    @property
+    def follows(self) -> int | None:
+        """The last checkpoint whose state is here, as far as the supervisor may rely on it; None for none."""
+        if self.shadowing:
+            return self._settled
+        return None if self.image is None else self.image.cut.epoch
+
+    def take_image(self) -> Image | None:
+        """Returns the state that was loaded, for more files to be loaded into it, or to begin from it otherwise."""
+        image, self.image = self.image, None
+        return image
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has performed everything that has arrived."""
+        task = self._shadow.task
+        return task is None or task.idle
+
+    @property
+    def facts(self) -> Mapping[str, int]:
+        """The figures for a beat: the epoch that it performs, the elements it is behind, the barriers compared."""
+        task = self._shadow.task
+        epoch = -1 if task is None else task.schedule.epoch
+        return {"epoch": epoch, "behind": self._shadow.behind, "compared": self._shadow.compared}
+
+    def loaded(self, image: Image, now_ns: int) -> None:
+        """Takes a state; it begins to perform from there as soon as the echo reaches back so far."""
+        self.image = image
+        self._begin(now_ns)
+
+    def follow(self, incarnation: int, epoch: int) -> bool:
+        """Takes which incarnation of the task is to be followed, and which checkpoint is complete.
+
+        Returns whether nothing is to be loaded: what the checkpoint covers is forgotten once its barrier is passed.
+        """
+        self._shadow.incarnation = incarnation
+        if self.shadowing:
+            self._completed = max(self._completed or 0, epoch)
+        return self.shadowing
+
+    def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
+        """Takes a frame, which may be one of the echo."""
+        try:
+            if self._shadow.receive(link, parts):
+                self._report("its task began another echo; it loads the last checkpoint again", False)
+        except PeerViolation as problem:
+            self._lose(str(problem))
+            return
+        self._begin(now_ns)
+
+    def _begin(self, now_ns: int) -> None:
+        image, shadow = self.image, self._shadow
+        if image is None or shadow.task is not None or not shadow.follows(image.cut):
+            return
+        self.image, self._completed, self._settled = None, None, image.cut.epoch
+        task = self._make(image)
+        task.handle(Shadowed(), now_ns)
+        shadow.task = task
+
+    def turn(self, now_ns: int) -> tuple[bytes, list[bytes]] | None:
+        """Performs some of what has arrived; returns the acknowledgement to send, with its link, if one is due."""
+        try:
+            for _ in range(TURNS_PER_LOOK):
+                if self._perform(now_ns):
+                    break
+        except CausalError as problem:
+            self._lose(str(problem), blamed=not isinstance(problem, PeerViolation))
+        return self._shadow.acknowledgement()
+
+    def _perform(self, now_ns: int) -> bool:
+        """Performs one turn; returns whether nothing is left to perform."""
+        shadow = self._shadow
+        shadow.hand_over(now_ns)
+        task = shadow.task
+        if task is None:
+            return True
+        task.handle(Turn(), now_ns)
+        different = shadow.compare()
+        if different:
+            self._lose(different, blamed=True)
+        elif self._completed is not None and task.schedule.epoch >= self._completed:
+            task.settle(self._completed)
+            self._settled, self._completed = self._completed, None
+        return task.idle
+
+    def _lose(self, why: str, blamed: bool = False) -> None:
+        self.image = self._completed = None
+        self._shadow.lose()
+        self._report(why, blamed)
+
+    def promote(self, promotion: Promotion, now_ns: int) -> TaskProtocol | None:
+        """Returns the task, which is to be started; None if the process has to load the checkpoint instead."""
+        task = self._shadow.task
+        self._completed = None
+        try:
+            while task is not None and not self._perform(now_ns):
+                pass
+        except CausalError as problem:
+            self._report(str(problem), not isinstance(problem, PeerViolation))
+            return None
+        if task is None or self._shadow.task is None:
+            return None
+        if promotion.rollback.retreats or not task.covers(promotion.epoch):
+            self._report(f"it cannot take over at checkpoint {promotion.epoch}, and loads it", False)
+            return None
+        files = list(promotion.files)
+        task.handle(Promoted(promotion.incarnation, promotion.epoch, files, promotion.rollback), now_ns)
+        return task

@@ -1,0 +1,71 @@
+"""Ways to break what hot standbys promise, one rule each (see `sabotage`); looked for in scenarios that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from causal.channels.sink_channel import SinkChannel
+from causal.task.echo import Echo
+from causal.task.task import TaskProtocol
+
+Patches = Mapping[tuple[Any, str], Any]
+
+
+def _an_echo_without_logs_of_others() -> Patches:
+    """A hot standby takes elements without the determinants that they depend on."""
+    fresh = Echo._fresh
+
+    def own(self: Echo) -> Any:
+        return [delta for delta in fresh(self) if delta.task == self._holdings.task]
+
+    return {(Echo, "_fresh"): own}
+
+
+def _an_echo_without_dependencies() -> Patches:
+    """Below full sharing depth a hot standby does not hear what its elements depend on."""
+    frame = Echo._frame
+
+    def silent(self: Echo, *arguments: Any, **more: Any) -> Any:
+        self._depends = []
+        return frame(self, *arguments, **more)
+
+    return {(Echo, "_frame"): silent}
+
+
+def _a_shadow_forgets_its_rows() -> Patches:
+    """Rows that the store lacks are not kept."""
+    put = SinkChannel.put
+
+    def dropping(self: SinkChannel, chunk: Any) -> None:
+        put(self, chunk)
+        if self._befores is not None:
+            self._befores, self._rows, self._origins, self._first = [], [], [], self.position
+
+    return {(SinkChannel, "put"): dropping}
+
+
+def _a_passed_barrier_is_a_checkpoint() -> Patches:
+    """A store hears of each barrier that a shadow has passed as of a complete checkpoint."""
+
+    untruncated = SinkChannel.untruncated
+
+    def passed(self: SinkChannel, state: Any) -> bool:
+        self.covered = self.epoch
+        return untruncated(self, state)
+
+    return {(SinkChannel, "untruncated"): passed}
+
+
+def _a_shadow_takes_over_anywhere() -> Patches:
+    """A shadow that has not passed the last complete checkpoint takes over."""
+    return {(TaskProtocol, "covers"): lambda self, epoch: True}
+
+
+HOT_SABOTAGES: tuple[Callable[[], Patches], ...] = (
+    _an_echo_without_logs_of_others,
+    _an_echo_without_dependencies,
+    _a_shadow_forgets_its_rows,
+    _a_passed_barrier_is_a_checkpoint,
+    _a_shadow_takes_over_anywhere,
+)

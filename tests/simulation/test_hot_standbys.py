@@ -1,0 +1,30 @@
+"""The simulator with hot standbys in the test suite: every promise, and that they do take over."""
+
+from __future__ import annotations
+
+import pytest
+
+from operators.runtime.hot_standby import HotStandby
+from tests.members import sample
+from tests.simulation.scenario import draw_hot
+from tests.simulation.test_simulation import failing
+from tests.simulation.trial import run
+
+GROUP = 20
+GROUPS = sample(range(0, 400, GROUP), 2)
+
+
+@pytest.mark.parametrize("first", GROUPS)
+def test_every_promise_is_kept_with_hot_standbys(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    promote, hot = HotStandby.promote, 0
+
+    def counted(*arguments: object) -> object:
+        nonlocal hot
+        task = promote(*arguments)  # type: ignore[arg-type]
+        hot += task is not None
+        return task
+
+    monkeypatch.setattr(HotStandby, "promote", counted)
+    outcomes = [run(draw_hot(seed)) for seed in range(first, first + GROUP)]
+    assert not failing(outcomes), failing(outcomes)
+    assert hot, "no hot standby has taken over"

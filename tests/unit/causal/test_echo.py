@@ -1,0 +1,244 @@
+"""The echo of a task and the shadow that performs it: what is refused, what is bounded, and who may take over."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.channels import wire
+from causal.channels.receiver import Receiver
+from causal.channels.wire import Header
+from causal.config import JobConfig
+from causal.cut import Cut
+from causal.effects import Send
+from causal.errors import PeerViolation
+from causal.ids import HOT_STANDBY
+from causal.logs.dissemination import Holdings
+from causal.logs.rollback import Rollback, TaskRollback
+from causal.ports import PlainChain
+from causal.records.batch import barrier, pack_chunks
+from causal.rolling import RollingDigest
+from causal.task import echo as echo_module
+from causal.task.checkpointing import Checkpointing
+from causal.task.echo import AGAIN_NS_MIN, Echo
+from causal.task.shadow import Shadow, read_frames
+from causal.task.task import TaskProtocol
+from operators.runtime.hot_standby import HotStandby, Promotion
+from tests.unit.causal.world import layered
+
+TOPOLOGY = layered((1, 1, 1))
+CONFIG = JobConfig(run="r", name="n", pipeline="p", standbys="hot")
+JOB = CONFIG.fingerprint(TOPOLOGY)
+MIDDLE = TOPOLOGY.tasks[1].index
+[INPUT] = [channel.id for channel in TOPOLOGY.inputs(MIDDLE)]
+LINK = b"link"
+
+
+class Sending:
+    """The sending end, with one input."""
+
+    def __init__(self) -> None:
+        self.receiver = Receiver(INPUT, 0, 0, 0, 0, False, 1 << 20)
+        self.holdings = Holdings(TOPOLOGY, MIDDLE, CONFIG.sharing_depth, 0)
+        self.echo = Echo(JOB, INPUT, [self.receiver], self.holdings)
+        self._digest = RollingDigest()
+
+    def take(self, payload: bytes) -> None:
+        """The task has accepted a frame of one barrier more."""
+        digest = self._digest.feed(payload)
+        self._digest.close()
+        header = Header(wire.DATA, JOB, INPUT, 1, count=1, position=self.receiver.next, digest=digest)
+        header.plain_bytes = len(payload)
+        self.receiver.accept(header, payload)
+        self.echo.take(header, payload, [])
+
+    def due(self, now_ns: int = 0, incarnation: int = 1) -> list[list[bytes]]:
+        effects = self.echo.due(Cut(), incarnation, now_ns)
+        assert all(isinstance(effect, Send) and effect.target == HOT_STANDBY for effect in effects)
+        return [effect.parts for effect in effects if isinstance(effect, Send)]
+
+    def acknowledge(self, position: int, lost: bool = False, session: int = 1) -> None:
+        header = Header(wire.ECHOED, JOB, 0, 1, session, count=lost, position=position)
+        self.echo.acknowledged([header.pack()], 0)
+
+
+def begun() -> Sending:
+    sending = Sending()
+    sending.echo.begin()
+    return sending
+
+
+def barriers(count: int) -> list[bytes]:
+    return [pack_chunks([barrier(epoch)]) for epoch in range(1, count + 1)]
+
+
+@given(st.lists(st.binary(max_size=50), max_size=5), st.integers(0, 60), st.integers(0, 255))
+def test_the_frames_of_an_echo_are_read_as_they_were_written_or_refused(
+    payloads: list[bytes], at: int, other: int
+) -> None:
+    inner = [Header(wire.DATA, JOB, INPUT, 1, count=1, position=i, plain_bytes=len(p)) for i, p in enumerate(payloads)]
+    body = b"".join(header.pack() + payload for header, payload in zip(inner, payloads, strict=True))
+    outer = Header(wire.ECHO, JOB, INPUT, 1, count=len(payloads))
+    assert [(header, bytes(payload)) for header, payload in read_frames(outer, body)] == [*zip(inner, payloads)]
+    for damaged in (body[:-1], body + b"x"):
+        if payloads or damaged:
+            with pytest.raises(PeerViolation):
+                read_frames(outer, damaged)
+    if at < len(body) and body[at] != other:
+        try:
+            read_frames(outer, body[:at] + bytes((other,)) + body[at + 1 :])
+        except PeerViolation:
+            pass  # the only error that a damaged frame raises
+
+
+def test_an_echo_begins_with_the_positions_of_its_inputs_and_goes_on_with_what_was_taken() -> None:
+    sending = begun()
+    first, second = barriers(2)
+    sending.take(first)
+    [opening] = sending.due()
+    header = wire.read_header(opening, JOB)
+    [start, taken] = read_frames(header, opening[2])
+    assert (start[0].count, start[0].position, taken[0].position, bytes(taken[1])) == (0, 0, 0, first)
+    assert sending.due() == []
+    sending.take(second)
+    [following] = sending.due()
+    assert wire.read_header(following, JOB).sequence == 1
+
+
+def test_a_standby_that_lags_costs_the_echo_and_another_one_begins_later_and_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(echo_module, "ECHO_BYTES_MAX", 200)
+    sending, now_ns, waits = begun(), 0, []
+    payloads = iter(barriers(40))
+    for _ in range(3):
+        while sending.echo.active:
+            sending.take(next(payloads))
+            sending.due(now_ns)
+        ended_ns = now_ns
+        while not sending.due(now_ns):
+            now_ns += AGAIN_NS_MIN // 4
+        waits.append((now_ns - ended_ns) // AGAIN_NS_MIN)
+    assert waits == [1, 2, 4]
+
+
+def test_a_standby_that_keeps_up_costs_nothing_however_much_is_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(echo_module, "ECHO_BYTES_MAX", 200)
+    sending = begun()
+    for payload in barriers(40):
+        sending.take(payload)
+        assert len(sending.due()) == 1
+        sending.acknowledge(sending.receiver.next)
+    assert sending.echo.active
+
+
+def test_an_echo_that_its_standby_has_lost_ends_and_one_of_another_number_does_not() -> None:
+    sending = begun()
+    sending.due()
+    sending.acknowledge(0, lost=True, session=7)
+    assert sending.echo.active
+    sending.acknowledge(0, lost=True)
+    assert not sending.echo.active and sending.echo.wanted
+
+
+def following(incarnation: int = 1) -> Shadow:
+    shadow = Shadow(JOB)
+    shadow.incarnation = incarnation
+    return shadow
+
+
+def test_a_shadow_takes_nothing_from_another_incarnation_or_job_or_of_a_session() -> None:
+    [opening] = begun().due()
+    shadow = following(incarnation=2)
+    foreign = Header(wire.ECHO, JOB + 1, INPUT, 2, 1).pack()
+    data = Header(wire.DATA, JOB, INPUT, 2, count=1).pack()
+    for parts in (opening, [foreign, b"", b""], [data, b"", b""], [b"short"]):
+        assert shadow.receive(LINK, parts) is False
+    assert not shadow.follows(Cut()) and shadow.acknowledgement() is None
+
+
+def test_a_frame_that_is_missing_costs_the_echo_and_its_task_hears_of_it() -> None:
+    sending = begun()
+    frames = []
+    for payload in barriers(3):
+        sending.take(payload)
+        frames += sending.due()
+    shadow = following()
+    shadow.receive(LINK, frames[0])
+    with pytest.raises(PeerViolation, match="frame 2 of an echo, 1 is the next"):
+        shadow.receive(LINK, frames[2])
+    shadow.lose()
+    acknowledgement = shadow.acknowledgement()
+    assert acknowledgement is not None
+    link, [packed] = acknowledgement
+    header = wire.read_header([packed], JOB)
+    assert (link, header.kind, header.session, header.count) == (LINK, wire.ECHOED, 1, 1)
+    assert shadow.receive(LINK, frames[1]) is False, "nothing of a lost echo counts"
+
+
+@pytest.mark.parametrize("start, cut, follows", [(0, 0, True), (3, 2, False), (3, 3, True), (3, 4, True)])
+def test_a_shadow_begins_only_where_everything_behind_the_checkpoint_was_echoed(
+    start: int, cut: int, follows: bool
+) -> None:
+    sending = Sending()
+    for payload in barriers(start):
+        sending.take(payload)
+    sending.echo.begin()
+    shadow = following()
+    [opening] = sending.due()
+    shadow.receive(LINK, opening)
+    assert shadow.follows(Cut(inputs={INPUT: (cut, 0, False)})) is follows
+
+
+class Image:
+    """The state of a task that has none."""
+
+    cut = Cut()
+
+
+def hot(lines: list[str]) -> HotStandby[Image]:
+    def make(image: Image) -> TaskProtocol:
+        chain, live = cast(Any, PlainChain()), cast(Any, None)
+        return TaskProtocol(TOPOLOGY, MIDDLE, 0, CONFIG, chain, live, image.cut, [], lines.append)
+
+    standby = HotStandby(JOB, make, lambda line, blamed: lines.append(line))
+    standby.follow(1, 0)
+    standby.loaded(Image(), 0)
+    return standby
+
+
+LOST = Rollback(1, ((1, 0, 0, 0),), {0: TaskRollback(2, {})})
+
+
+@pytest.mark.parametrize(
+    "promotion, line",
+    [
+        (Promotion(2, 0, [], Rollback()), ""),
+        (Promotion(2, 1, [], Rollback()), "cannot take over at checkpoint 1"),
+        (Promotion(2, 0, [], LOST), "cannot take over at checkpoint 0"),
+    ],
+)
+def test_a_hot_standby_becomes_its_task_only_from_a_barrier_that_it_has_passed_and_if_nothing_was_lost(
+    promotion: Promotion, line: str
+) -> None:
+    lines: list[str] = []
+    standby = hot(lines)
+    [opening] = begun().due()
+    standby.receive(LINK, opening, 0)
+    assert standby.shadowing and standby.follows == 0 and standby.image is None
+    task = standby.promote(promotion, 0)
+    if line:
+        assert task is None and line in lines[-1]
+    else:
+        assert task is not None and task.incarnation == task.exchange.incarnation == task.execution.incarnation == 2
+
+
+def test_a_promoted_task_extends_the_files_of_the_complete_checkpoint() -> None:
+    files = [("checkpoints/a", 1, "d")]
+    checkpointing = Checkpointing(cast(Any, PlainChain()), Cut(), [])
+    checkpointing.withholding = True
+    checkpointing.resume(3, files, None)
+    assert checkpointing.files == files and not checkpointing.withholding
