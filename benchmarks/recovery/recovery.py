@@ -22,6 +22,7 @@ OPTIONS = (
     Option("rate", 5000, "records per second", setting="records_per_s"),
     Option("every", 2.537, "seconds between kills, not a multiple of the checkpoint interval", setting="every_s"),
     Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
+    Option("standbys", "per-task", "per-task, hot or the size of a pool"),
 )
 
 
@@ -54,7 +55,7 @@ def _run(options: argparse.Namespace, kills: int) -> dict[str, Any]:
     return runs.job(
         runs.KEYED_LEDGER,
         {"count": records, "rate": options.rate},
-        (f"--checkpoint-interval={options.checkpoint_interval}", *moments),
+        (f"--checkpoint-interval={options.checkpoint_interval}", f"--standbys={options.standbys}", *moments),
         check=lambda out, report: keyed_ledger.check(out, records),
     )
 

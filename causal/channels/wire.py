@@ -82,29 +82,8 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
     Raises:
         PeerViolation: malformed, too long, of another version or of another job.
     """
-    header = _read_header(parts[0] if parts else b"", job)
-    if KINDS.get(header.kind) != len(parts):
-        raise PeerViolation(f"a frame of kind {header.kind} with {len(parts)} parts")
-    if header.plain_bytes > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
-        raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
-    return header
-
-
-def read_echoed(packed: bytes | memoryview, job: int) -> Header:
-    """Reads the header of a frame in the body of an ECHO: it is DATA, and its payload is plain.
-
-    Raises:
-        PeerViolation: it is something else.
-    """
-    header = _read_header(packed, job)
-    if header.kind != DATA or header.flags or header.plain_bytes > FRAME_BYTES_MAX:
-        raise PeerViolation("an echo of something else than plain data")
-    return header
-
-
-def _read_header(packed: bytes | memoryview, job: int) -> Header:
-    if len(packed) != HEADER_BYTES:
-        raise PeerViolation(f"a frame's header has {len(packed)} bytes, not {HEADER_BYTES}")
+    if not parts or len(parts[0]) != HEADER_BYTES:
+        raise PeerViolation(f"a frame's header has {len(parts[0]) if parts else 0} bytes, not {HEADER_BYTES}")
     (
         magic,
         version,
@@ -120,16 +99,32 @@ def _read_header(packed: bytes | memoryview, job: int) -> Header:
         digest,
         origin,
         plain,
-    ) = _HEADER.unpack(packed)
+    ) = _HEADER.unpack(parts[0])
     if magic != MAGIC:
         raise PeerViolation("a frame of another protocol")
     if version != VERSION:
         raise PeerViolation(f"a frame of protocol version {version}, this is {VERSION}")
     if its_job != job:
         raise PeerViolation(f"a frame of job {its_job:016x}, this is {job:016x}")
+    if KINDS.get(kind) != len(parts):
+        raise PeerViolation(f"a frame of kind {kind} with {len(parts)} parts")
     if flags & ~_LZ4:
         raise PeerViolation(f"a frame with unknown flags {flags:#04x}")
+    if plain > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
+        raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
     return Header(kind, its_job, channel, incarnation, session, sequence, count, position, digest, origin, plain, flags)
+
+
+def read_echoed(packed: bytes | memoryview, job: int) -> Header:
+    """Reads the header of a frame in the body of an ECHO: it is DATA, and its payload is plain.
+
+    Raises:
+        PeerViolation: it is something else.
+    """
+    header = read_header((packed, b"", b""), job)
+    if header.kind != DATA or header.flags:
+        raise PeerViolation("an echo of something else than plain data")
+    return header
 
 
 def channel_of(header: bytes) -> int | None:
