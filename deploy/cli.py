@@ -43,7 +43,7 @@ from deploy.local import LocalDeployment, Outcome, agent, executors, supervisor
 from deploy.logs import logs
 from deploy.progress import Progress
 from deploy.querying import state
-from deploy.report import kills_missed, report, summary, write_report
+from deploy.report import kills_missed, operators_table, report, summary, write_report
 from deploy.savepoints import savepoint
 from deploy.spark import options
 from deploy.status import status
@@ -495,14 +495,15 @@ def _no_such_task(topology: Topology, name: str) -> str:
 
 def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Template | None) -> int:
     companions = [companion.name for companion in Blueprint.load(job).companions]
-    progress = Progress(sys.stderr, companions, config.hosts_expected)
+    console = Console(job, sys.stdout.buffer)
+    on_terminal = sys.stdout.isatty()
+    progress = Progress(sys.stderr, companions, config.hosts_expected, lambda: on_terminal and console.shown)
     servers = [supervisor()]
     if config.on:
         servers.append(executors())
     elif not config.listen:
         servers.append(agent())
     deployment = LocalDeployment(job, progress.show, servers, template)
-    console = Console(job, sys.stdout.buffer)
     console.start()
     try:
         outcome = deployment.run()
@@ -516,7 +517,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
     if outcome.view is not None:
         result = report(outcome.view, outcome.wall_s)
         if outcome.status == 0:
-            print(summary(result), file=out)
+            print(operators_table(outcome.view), summary(result), sep="\n", file=out)
             if outcome.reason:
                 print(f"job {config.name}: {outcome.reason}; resume it with: {resume_command(job)}", file=out)
         try:

@@ -238,6 +238,31 @@ def summary(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def operators_table(view: Mapping[str, Any]) -> str:
+    """A table of the operators that tasks are named after: elements in, records read or rows written, recoveries."""
+    rows: dict[str, list[Any]] = {}
+    for task in view["tasks"]:
+        figures, kind = task["figures"], "source" if task["source"] else "sink" if task["sink"] else "operator"
+        row = rows.setdefault(task["task"].rpartition("/")[0], [kind, 0, 0, 0, 0])
+        row[1] += 1
+        row[2] += int(figures.get("delivered_elements", 0))
+        row[3] += int(figures.get("records_in" if task["source"] else "records_out", 0))
+        row[4] += sum(recovery["task"] == task["task"] for recovery in view["recoveries"])
+    lines = [("", "", "tasks", "elements in", "records", "recoveries")]
+    for name, (kind, tasks, taken, written, recovered) in rows.items():
+        records = "" if kind == "operator" else f"{written:,}"
+        lines.append((name, kind, f"{tasks:,}", f"{taken:,}", records, f"{recovered:,}" if recovered else ""))
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    left, right = widths[:2], widths[2:]
+    return "\n".join(
+        "  ".join([
+            *(cell.ljust(width) for cell, width in zip(line, left)),
+            *(cell.rjust(width) for cell, width in zip(line[2:], right)),
+        ]).rstrip()
+        for line in lines
+    )  # fmt: skip
+
+
 def _counted(result: Mapping[str, Any]) -> str:
     """The line of records, rate and durations."""
     line = f"records in {result['records_in']:,}, out {result['records_out']:,}"

@@ -177,7 +177,18 @@ class TaskDriver:
     def _source_counters(self) -> dict[str, int | float]:
         """Returns what readers count of their sources beside records."""
         figures = [reader.counters() for reader in self._readers.values() if isinstance(reader, CountingReader)]
-        return {name: value for counters in figures for name, value in counters.items()}
+        return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
+
+    def _input_counters(self) -> dict[str, int]:
+        """Returns how much input the task has and has read, where every reader of it knows (`measured`)."""
+        known: list[tuple[int, int]] = []
+        for partition in self.task.channels.partitions:
+            measure = getattr(self._readers[partition.id], "measured", None)
+            measured = None if measure is None else measure(partition.delivered)
+            known += [] if measured is None else [measured]
+        if not known or len(known) < len(self._readers):
+            return {}
+        return {"input_read": sum(read for read, _ in known), "input_size": sum(size for _, size in known)}
 
     @property
     def reported_state(self) -> str:

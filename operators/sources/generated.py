@@ -186,6 +186,10 @@ class _Reader:
                 stop, ended = max(due, position + 1), False
         return Read(self._slice(self._partition, position, stop), origin_ns, ended)
 
+    def measured(self, position: int) -> tuple[int, int] | None:
+        """Returns the number of elements before `position`, and of all."""
+        return None if self._count is None else (min(position, self._count), self._count)
+
     def ready_in_s(self, position: int) -> float:
         if not self._interval_ns or (self._count is not None and position >= self._count):
             return 0.0

@@ -14,6 +14,7 @@ PURE = (
     "causal",
     "deploy.ui.admission",
     "deploy.ui.layers",
+    "deploy.progress_model",
     "deploy.ui.meter",
     "deploy.ui.models",
     "standby.leadership",

@@ -108,6 +108,17 @@ class FileReader:
         """Returns 0 where rows are in memory, otherwise the pause between two looks for files."""
         return 0.0 if self._first <= position < self._first + len(self._rows) else self._poll_s
 
+    def measured(self, position: int) -> tuple[int, int] | None:
+        """Returns the bytes of files that are read, approximately, and of all; None while files may be added."""
+        listing, place = self._listing[1], self._next
+        if listing is None or not listing.last:
+            return None
+        sizes = [file.size if file.number % self._partitions == self._partition else 0 for file in listing.files]
+        read = sum(sizes[: place.index])
+        if place.index < len(sizes):
+            read += min(place.mark.offset, sizes[place.index])
+        return read, sum(sizes)
+
     def completed(self, position: int) -> None:
         """Forget marks that no read will need, and keep the one that the next process begins with."""
         at = bisect_right(self._places, position, key=_position) - 1

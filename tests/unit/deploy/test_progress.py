@@ -1,4 +1,4 @@
-"""The line about a running job: renewed on a terminal, repeated elsewhere, with rates and with what it waits for."""
+"""The line about a running job: repeated without a terminal, with rates and with what it waits for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from io import StringIO
 from typing import Any
 
 from deploy.progress import LINE_WIDTH, Progress
-from tests.unit.deploy.test_report import task, view
+from tests.unit.deploy.test_report import line_of, task, view
 
 
 class Terminal(StringIO):
@@ -35,9 +35,9 @@ def test_without_a_terminal_a_line_comes_every_five_seconds() -> None:
     ]
 
 
-def test_on_a_terminal_one_line_is_renewed_and_removed() -> None:
+def test_on_a_terminal_with_rows_one_line_is_renewed_and_removed() -> None:
     out = Terminal()
-    progress = Progress(out)
+    progress = Progress(out, rows_shown=lambda: True)
     for step in (1, 2, 3):
         progress.show(at(step, step), step)
     progress.close()
@@ -50,38 +50,38 @@ def test_a_rate_never_falls_below_zero_when_positions_go_back() -> None:
     progress = Progress(StringIO())
     progress.show(at(1000, 500), 1.0)
     progress.show(at(400, 500), 2.0)
-    assert "in 400 (0/s)" in progress.line(at(400, 500), 2.0)
+    assert "in 400 (0/s)" in progress.line(2.0)
 
 
 def test_what_the_job_waits_for_is_named() -> None:
     shown = at(0, 0)
     shown["life"] = {**shown["life"], "first_record_ns": None}
-    line = Progress(StringIO(), ["words"]).line(shown, 12.0)
-    assert line.endswith("waiting for the first record of words")
-    assert "waiting" not in Progress(StringIO()).line(shown, 12.0)
+    line = line_of(shown, 12.0, ["words"])
+    assert line.endswith("waiting for the first record of words, 12 s")
+    assert "waiting" not in line_of(shown, 12.0)
     shown = at(1, 1)
     shown["tasks"][1]["waiting"] = {"since_ns": 1, "reason": "the server is down"}
-    assert Progress(StringIO()).line(shown, 1.0).endswith("waiting for its store: out/0")
+    assert line_of(shown, 1.0).endswith("waiting for its store: out/0")
     shown["tasks"] += [{**task(f"n/{i}", "operator"), "state": "replaying"} for i in range(6)]
-    assert "not yet running: n/0, n/1, n/2, n/3 and 2 more" in Progress(StringIO()).line(shown, 1.0)
+    assert "not yet running: n/0, n/1, n/2, n/3 and 2 more" in line_of(shown, 1.0)
 
 
 def test_what_takes_long_is_named() -> None:
     shown = view()
     shown["at_ns"] = 20_000_000_000
     shown["tasks"][1]["doing"] = {"kind": "event", "since_ns": 12_800_000_000, "operator": "slow", "key": "5"}
-    assert Progress(StringIO()).line(shown, 1.0).endswith(", read/1 is in 'slow' for 7.2 s, key 5")
+    assert line_of(shown, 1.0).endswith(", read/1 is in 'slow' for 7.2 s, key 5")
     shown["tasks"][0]["doing"] = {"kind": "load", "since_ns": 12_000_000_000, "done": 1, "total": 2}
-    line = Progress(StringIO()).line(shown, 1.0)
+    line = line_of(shown, 1.0)
     assert line.endswith("is loading its state for 8.0 s (1 of 2 bytes) and 1 more")
     shown["at_ns"] = 13_000_000_000
-    assert "slow" not in Progress(StringIO()).line(shown, 1.0)
+    assert "slow" not in line_of(shown, 1.0)
 
 
 def test_the_hosts_that_are_missing_are_counted_until_the_first_record() -> None:
     shown = {**at(0, 0), "hosts": [{"state": "joined"}, {"state": "lost"}]}
     shown["life"] = {**shown["life"], "first_record_ns": None}
-    assert "1 of 3 hosts have joined" in Progress(StringIO(), hosts=3).line(shown, 1.0)
-    assert "joined" not in Progress(StringIO(), hosts=1).line(shown, 1.0)
+    assert "1 of 3 hosts have joined" in line_of(shown, 1.0, hosts=3)
+    assert "joined" not in line_of(shown, 1.0, hosts=1)
     shown["life"] = {**shown["life"], "first_record_ns": 1}
-    assert "joined" not in Progress(StringIO(), hosts=3).line(shown, 1.0)
+    assert "joined" not in line_of(shown, 1.0, hosts=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
@@ -115,6 +116,12 @@ def several() -> dict[str, Any]:
     for task, name in zip(shown["tasks"], ("a", "a", "c"), strict=True):
         task["host"] = name
     return shown
+
+
+def line_of(shown: dict[str, Any], elapsed_s: float, companions: Sequence[str] = (), hosts: int = 0) -> str:
+    progress = Progress(StringIO(), companions, hosts)
+    progress.show(shown, elapsed_s)
+    return progress.line(elapsed_s)
 
 
 def test_a_job_of_several_hosts_reports_each_loss_and_each_host_that_was_never_lost() -> None:
@@ -280,7 +287,7 @@ def test_a_source_that_waits_for_room_is_shown() -> None:
     shown["tasks"][0]["figures"] |= {"ingest_unread_bytes": 1_200_000, "ingest_waiting_s": 12.5}
     line = "Spark has waited for 12.5 s: 1,200,000 bytes are published and not read (ingest_bytes_max)"
     assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
-    assert "the input waits for read/0 to read" in Progress(StringIO()).line(shown, 1.0)
+    assert "the input waits for read/0 to read" in line_of(shown, 1.0)
     families = exposed(shown)
     assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_seconds"].samples] == [
         ("read/0", 12.5)
@@ -293,7 +300,7 @@ def test_a_source_whose_store_does_not_answer_is_shown() -> None:
     shown["tasks"][0]["figures"] |= {"ingest_store_waiting_s": 7.5}
     line = "has waited for the ingest log for 7.5 s: the shared store does not answer"
     assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
-    assert "the shared store does not answer read/0" in Progress(StringIO()).line(shown, 1.0)
+    assert "the shared store does not answer read/0" in line_of(shown, 1.0)
     families = exposed(shown)
     assert [s.value for s in families["causal_ingest_store_waiting_seconds"].samples] == [7.5]
 

@@ -1,0 +1,218 @@
+"""The figures that `causal run` shows of a running job: views come in, lines and rows of a table go out.  Pure.
+
+What is shown is the same on a terminal and without one; `deploy.progress` and `deploy.progress_screen` show it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.task.activity import sentence
+from deploy.hints import led_by
+from deploy.report import Buckets, merged_buckets, percentile_ms, total
+
+View = Mapping[str, Any]
+
+RATE_S = 1.0
+"""The least time over which a rate is measured."""
+SETTLED_S = 3.0
+"""The time over which the rate of a bounded input is measured before the time that is left is estimated."""
+LONG_NS = 5_000_000_000
+"""Work that has taken longer is named; of several, the oldest."""
+NAMES_SHOWN = 4
+RECOVERIES_SHOWN = 3
+TASKS_SHOWN = 30
+"""The most rows of the table; of more tasks, the busiest are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task, as a row of the table.
+
+    Attributes:
+        entering, leaving: elements that it has delivered, and rows or records, per second; None before there is a rate.
+        busy, blocked: the shares of its time.
+        waiting_bytes: what has arrived and has not been performed.
+    """
+
+    task: str
+    state: str
+    entering: float | None
+    leaving: float | None
+    busy: float | None
+    blocked: float | None
+    waiting_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """The part of a bounded input that has been read.
+
+    Attributes:
+        left_s: an estimate of the time until all of it is read; None before there is a rate.
+    """
+
+    read: int
+    size: int
+    left_s: float | None
+
+
+class ProgressModel:
+    """The latest view, and what has grown since an earlier one.
+
+    Args:
+        companions: names of the sources that need a process of their own before the first record can enter.
+        hosts: the number of hosts that are to join.
+    """
+
+    def __init__(self, companions: Sequence[str] = (), hosts: int = 0) -> None:
+        self._companions = tuple(companions)
+        self._hosts = hosts
+        self._samples: deque[tuple[float, View]] = deque()
+        self._buckets_before: Buckets = {}
+        self.latency_ms: tuple[float, float] | None = None
+        """The median and the 99th percentile of the rows that became visible lately."""
+
+    def take(self, view: View, elapsed_s: float) -> None:
+        """Takes a view."""
+        samples = self._samples
+        if samples and elapsed_s - samples[-1][0] < RATE_S / 4:
+            samples.pop()
+        samples.append((elapsed_s, view))
+        while len(samples) > 2 and elapsed_s - samples[1][0] >= RATE_S:
+            self._measure_latency(samples.popleft()[1])
+
+    def _measure_latency(self, before: View) -> None:
+        sinks = [task for task in self._samples[-1][1]["tasks"] if task["sink"]]
+        buckets, earlier = merged_buckets(sinks), merged_buckets([task for task in before["tasks"] if task["sink"]])
+        fresh = {bound: max(0, count - earlier.get(bound, 0)) for bound, count in buckets.items()}
+        median_ms, high_ms = percentile_ms(fresh, 0.5), percentile_ms(fresh, 0.99)
+        self.latency_ms = None if median_ms is None or high_ms is None else (median_ms, high_ms)
+
+    def _grown(self, value_before: float, value: float) -> float | None:
+        """Returns the growth per second of a figure over the samples that are kept."""
+        seconds = self._samples[-1][0] - self._samples[0][0] if self._samples else 0.0
+        return max(0.0, value - value_before) / seconds if seconds >= RATE_S / 2 else None
+
+    def rate(self, figure: str, kind: str) -> float | None:
+        """Returns the growth per second of a figure of all tasks of a kind; None before there are two views."""
+        if len(self._samples) < 2:
+            return None
+        first, last = self._samples[0][1], self._samples[-1][1]
+        return self._grown(total(first, figure, kind), total(last, figure, kind))
+
+    # -- lines -----------------------------------------------------------------------------------------------
+
+    def headline(self, elapsed_s: float) -> str:
+        """Returns one line about the job."""
+        view = self._samples[-1][1]
+        leader = view.get("leader")
+        if leader is not None and not leader["here"]:
+            return f"{elapsed_s:.1f} s  followed: led by {led_by(leader)}"
+        rates = (self.rate("records_in", "source"), self.rate("records_out", "sink"))
+        entering, leaving = ("" if rate is None else f" ({rate:,.0f}/s)" for rate in rates)
+        parts = [
+            f"in {total(view, 'records_in', 'source'):,}{entering}",
+            f"out {total(view, 'records_out', 'sink'):,}{leaving}",
+            *([] if self.latency_ms is None else [f"latency {self.latency_ms[0]:.0f} to {self.latency_ms[1]:.0f} ms"]),
+            f"in flight {in_bytes(total(view, 'inflight_bytes') + total(view, 'inflight_disk_bytes'))}",
+            f"checkpoint {view['checkpoint']['complete']}",
+            f"recoveries {len(view['recoveries'])}",
+        ]
+        return f"{elapsed_s:.1f} s  {view['state']}: {', '.join(parts)}"
+
+    def waits(self, elapsed_s: float) -> list[str]:
+        """Returns descriptions of what the job waits for."""
+        view = self._samples[-1][1]
+        waits = []
+        joined = sum(1 for host in view["hosts"] if host["state"] == "joined") if self._hosts else 0
+        if joined < self._hosts and view["life"]["first_record_ns"] is None:
+            waits.append(f"{joined} of {self._hosts} hosts have joined")
+        if view["life"]["first_record_ns"] is None and self._companions:
+            names = ", ".join(self._companions)
+            waits.append(f"waiting for the first record of {names}, {elapsed_s:.0f} s")
+        recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished", "staged")]
+        if recovering:
+            waits.append(f"not yet running: {named(recovering)}")
+        away = [task["task"] for task in view["tasks"] if task.get("waiting")]
+        if away:
+            waits.append(f"waiting for its store: {named(away)}")
+        busy = [task for task in view["tasks"] if task.get("doing") and not task.get("waiting")]
+        long = [task for task in busy if view["at_ns"] - task["doing"]["since_ns"] >= LONG_NS]
+        if long:
+            oldest = min(long, key=lambda task: int(task["doing"]["since_ns"]))
+            more = f" and {len(long) - 1} more" if len(long) > 1 else ""
+            waits.append(f"{oldest['task']} is {sentence(oldest['doing'], view['at_ns'])}{more}")
+        full = [task["task"] for task in view["tasks"] if task["figures"].get("ingest_waiting_s", 0)]
+        if full:
+            waits.append(f"the input waits for {named(full)} to read")
+        unanswered = [task["task"] for task in view["tasks"] if task["figures"].get("ingest_store_waiting_s", 0)]
+        if unanswered:
+            waits.append(f"the shared store does not answer {named(unanswered)}")
+        return waits
+
+    def recoveries(self) -> list[str]:
+        """Returns a line for each of the last recoveries."""
+        lines = []
+        for recovery in self._samples[-1][1]["recoveries"][-RECOVERIES_SHOWN:]:
+            live_ms = recovery["live_ms"]
+            end = "not live yet" if live_ms is None else f"live after {live_ms:,.0f} ms"
+            replayed = recovery["replayed_elements"]
+            again = "" if replayed is None else f", {replayed:,} elements replayed"
+            lines.append(f"recovered {recovery['task']} ({recovery['mode']}): {end}{again}")
+        return lines
+
+    # -- the table -------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[TaskRow]:
+        """Returns a row for each task, in the order of the graph; of too many, those that are busiest."""
+        before = {task["task"]: task["figures"] for task in self._samples[0][1]["tasks"]}
+        tasks = self._samples[-1][1]["tasks"]
+        rows = [self._row(task, before.get(task["task"], {})) for task in tasks]
+        if len(rows) > TASKS_SHOWN:
+            busiest = {row.task for row in sorted(rows, key=lambda row: -(row.busy or 0))[:TASKS_SHOWN]}
+            rows = [row for row in rows if row.task in busiest]
+        return rows
+
+    def _row(self, task: Mapping[str, Any], before: Mapping[str, Any]) -> TaskRow:
+        figures = task["figures"]
+
+        def grown(name: str) -> float | None:
+            return self._grown(before.get(name, 0), figures.get(name, 0)) if before else None
+
+        leaving = grown("records_out") if task["sink"] else grown("records_in") if task["source"] else None
+        return TaskRow(
+            task["task"], task["state"], grown("delivered_elements"), leaving, grown("busy_s"), grown("blocked_s"),
+            int(figures.get("queued_bytes", 0)),
+        )  # fmt: skip
+
+    # -- bounded inputs --------------------------------------------------------------------------------------
+
+    def bounded(self) -> Bounded | None:
+        """Returns how much of the input has been read, where every source says how much it has."""
+        view = self._samples[-1][1]
+        sources = [task["figures"] for task in view["tasks"] if task["source"]]
+        if not sources or any("input_size" not in figures for figures in sources):
+            return None
+        size, read = total(view, "input_size", "source"), total(view, "input_read", "source")
+        rate = self.rate("input_read", "source")
+        settled = self._samples[-1][0] >= SETTLED_S
+        left_s = (size - read) / rate if rate and settled else None
+        return Bounded(min(read, size), size, left_s) if size else None
+
+
+def named(names: Sequence[str]) -> str:
+    """Returns some names, and the number of the others."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def in_bytes(count: int) -> str:
+    """Returns a number of bytes in a unit that suits it."""
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
