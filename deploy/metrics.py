@@ -276,8 +276,12 @@ def _recoveries(view: View) -> Iterator[Metric]:
         ("job", "mode", "phase"),
     )
     totals = view["recovery_totals"]
-    for each in totals["numbers"]:
-        count.add_metric([view["job"], each["task"], each["mode"]], each["number"])
+    usual = "rollback" if view["guarantee"] in ("at-least-once", "epoch") else "standby"
+    # A counter that begins with 1 has not grown, for Prometheus: so each is there from the beginning.
+    numbers = {(task["task"], usual): 0 for task in view["tasks"]}
+    numbers |= {(each["task"], each["mode"]): each["number"] for each in totals["numbers"]}
+    for (task, mode), number in numbers.items():
+        count.add_metric([view["job"], task, mode], number)
     for each in totals["phases"]:
         phases.add_metric([view["job"], each["mode"], each["phase"]], _buckets(each), each["sum_s"])
     yield from (count, phases)
