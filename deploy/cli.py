@@ -47,6 +47,7 @@ from deploy.report import kills_missed, operators_table, report, summary, write_
 from deploy.savepoints import savepoint
 from deploy.spark import options
 from deploy.status import status
+from deploy.tracing import traces
 from deploy.ui import dashboard, top
 from deploy.upgrading import begin_from, beginning, change, first_incarnation, present, roll_back, to_roll_back
 from operators.builder.advice import advice
@@ -503,13 +504,22 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Te
         servers.append(executors())
     elif not config.listen:
         servers.append(agent())
-    deployment = LocalDeployment(job, progress.show, servers, template)
+    exported = traces(config.name)
+
+    def show(view: Mapping[str, Any], elapsed_s: float) -> None:
+        progress.show(view, elapsed_s)
+        exported.show(view)
+
+    deployment = LocalDeployment(job, show, servers, template)
     console.start()
     try:
         outcome = deployment.run()
     finally:
         console.close()
     progress.close()
+    if outcome.view is not None:
+        exported.show(outcome.view)
+    exported.close()
     return _conclude(outcome, job, config, report_path, sys.stderr if console.shown else sys.stdout)
 
 

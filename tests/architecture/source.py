@@ -15,6 +15,7 @@ PURE = (
     "deploy.ui.admission",
     "deploy.ui.layers",
     "deploy.progress_model",
+    "deploy.trace_spans",
     "deploy.ui.meter",
     "deploy.ui.models",
     "standby.leadership",

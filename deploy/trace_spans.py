@@ -1,0 +1,108 @@
+"""The traces of a job: views come in, finished spans of recoveries and checkpoints go out.  Pure.
+
+A recovery is a trace whose root lasts from the kill, or the last sign of life, until the task is live; each of its
+phases is a span below it.  A checkpoint is one span, from its trigger to its manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+View = Mapping[str, Any]
+Value = str | int | float | bool
+
+PHASES = ("detected", "promoted", "collected", "replayed", "first_output")
+"""The phases of a recovery, each from the end of the one before."""
+CHECKPOINTS_MAX = 20
+"""The most checkpoints of which spans are made of one view; between two views there are seldom more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A finished span, in monotonic time."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Value]
+    children: Sequence[Span] = field(default_factory=tuple)
+    failed: str = ""
+    """The reason why it did not reach its end; empty if it did."""
+
+
+class TraceModel:
+    """Follows the views of one job, and makes each span once.
+
+    Args:
+        since_ns: what began before is not traced: an earlier `causal run` has done so.
+    """
+
+    def __init__(self, since_ns: int) -> None:
+        self._since_ns = since_ns
+        self._traced: set[tuple[str, int]] = set()
+        self._checkpoints: int | None = None
+
+    def take(self, view: View) -> list[Span]:
+        """Takes a view; returns the spans that have ended since the one before."""
+        return [*self._recoveries(view), *self._completed(view)]
+
+    def _recoveries(self, view: View) -> list[Span]:
+        recoveries = view["recoveries"]
+        latest = {recovery["task"]: recovery["since_ns"] for recovery in recoveries}
+        spans = []
+        for recovery in recoveries:
+            key = (recovery["task"], recovery["since_ns"])
+            ended = recovery["live_ms"] is not None or latest[recovery["task"]] != recovery["since_ns"]
+            if ended and key not in self._traced and recovery["since_ns"] >= self._since_ns:
+                self._traced.add(key)
+                spans.append(_recovery(view["job"], recovery))
+        self._traced &= {(recovery["task"], recovery["since_ns"]) for recovery in recoveries}
+        return spans
+
+    def _completed(self, view: View) -> list[Span]:
+        checkpoint = view["checkpoint"]
+        before, self._checkpoints = self._checkpoints, checkpoint["count"]
+        if before is None or checkpoint["count"] <= before:
+            return []
+        took_ms = checkpoint["took_ms"][-min(checkpoint["count"] - before, CHECKPOINTS_MAX) :]
+        spans, end_ns = [], int(view["at_ns"])
+        for place, duration_ms in enumerate(reversed(took_ms)):
+            start_ns = end_ns - int(duration_ms * 1e6)
+            attributes = {"causal.job": view["job"], "causal.epoch": checkpoint["complete"] - place}
+            spans.append(Span("checkpoint", start_ns, end_ns, attributes | (_slowest(view) if not place else {})))
+            end_ns = start_ns
+        return spans[::-1]
+
+
+def _slowest(view: View) -> dict[str, Value]:
+    """The task whose last snapshot took longest."""
+    took = [(task["figures"].get("checkpoint_ms", 0.0), task["task"]) for task in view["tasks"]]
+    longest_ms, task = max(took, default=(0.0, ""))
+    return {"causal.slowest_task": task, "causal.slowest_snapshot_ms": longest_ms} if longest_ms else {}
+
+
+def _recovery(job: str, recovery: Mapping[str, Any]) -> Span:
+    since_ns = recovery["since_ns"]
+    reached = [(phase, recovery[f"{phase}_ms"]) for phase in PHASES if recovery[f"{phase}_ms"] is not None]
+    children, before_ns = [], since_ns
+    for phase, after_ms in reached:
+        end_ns = since_ns + int(after_ms * 1e6)
+        children.append(Span(phase.replace("_", " "), min(before_ns, end_ns), end_ns, {}))
+        before_ns = max(before_ns, end_ns)
+    live_ms = recovery["live_ms"]
+    end_ns = before_ns if live_ms is None else max(before_ns, since_ns + int(live_ms * 1e6))
+    attributes: dict[str, Value] = {
+        "causal.job": job,
+        "causal.task": recovery["task"],
+        "causal.operator": recovery["task"].rpartition("/")[0],
+        "causal.mode": recovery["mode"],
+        "causal.replayed_elements": recovery["replayed_elements"] or 0,
+        "causal.withdrawn_rows": recovery["withdrawn"],
+    }
+    cause = recovery["cause"] or recovery["why"]
+    if cause:
+        attributes["causal.cause"] = cause
+    failed = "" if live_ms is not None else "the task died again before it was live"
+    return Span("recovery", since_ns, end_ns, attributes, children, failed)

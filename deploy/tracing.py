@@ -1,0 +1,107 @@
+"""Exports the traces of a job with OpenTelemetry, where its standard environment names a collector.
+
+    OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 causal run job.py
+
+Spans wait in a bounded queue and are sent by a thread; a collector that is unavailable costs spans and one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from deploy.trace_spans import Span, TraceModel
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""The variables of OpenTelemetry that name a collector; all others of it count as well."""
+TIMEOUT_S = 3.0
+"""The longest time that a request, and the last one at the end of the job, may take."""
+QUEUE_MAX = 2048
+
+
+class Traces(Protocol):
+    """Takes the views of a job."""
+
+    def show(self, view: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoTraces:
+    """Exports nothing: no collector is named."""
+
+    def show(self, view: Mapping[str, Any]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def traces(job: str) -> Traces:
+    """Returns what exports the traces of a job; nothing is imported for a job without a collector."""
+    if not any(os.environ.get(name) for name in ENDPOINTS):
+        return NoTraces()
+    try:
+        import opentelemetry.exporter.otlp.proto.http  # noqa: F401
+    except ImportError:
+        line = "no traces: a collector is named, and its library is missing; run: pip install 'causal-streams[otel]'"
+        print(f"causal: {line}", file=sys.stderr)
+        return NoTraces()
+    return _Exported(job)
+
+
+class _Exported:
+    def __init__(self, job: str) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        self._problem = _Problem()
+        logger = logging.getLogger("opentelemetry")
+        logger.addHandler(self._problem)
+        logger.propagate = False
+        self._model = TraceModel(time.monotonic_ns())
+        resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "causal-streams")})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(timeout=TIMEOUT_S)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=QUEUE_MAX))
+        self._tracer = self._provider.get_tracer("causal")
+        self._job = job
+
+    def show(self, view: Mapping[str, Any]) -> None:
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        for span in self._model.take(view):
+            self._export(span, offset_ns, None)
+
+    def _export(self, span: Span, offset_ns: int, parent: Any) -> None:
+        from opentelemetry.trace import Status, StatusCode, set_span_in_context
+
+        exported = self._tracer.start_span(
+            span.name, context=parent, attributes=dict(span.attributes), start_time=span.start_ns + offset_ns
+        )
+        for child in span.children:
+            self._export(child, offset_ns, set_span_in_context(exported))
+        if span.failed:
+            exported.set_status(Status(StatusCode.ERROR, span.failed))
+        exported.end(end_time=span.end_ns + offset_ns)
+
+    def close(self) -> None:
+        self._provider.shutdown()  # sends what waits
+        if self._problem.line:
+            print(f"causal: traces of {self._job} are missing: {self._problem.line}", file=sys.stderr)
+
+
+class _Problem(logging.Handler):
+    """Keeps the first line that OpenTelemetry logs, for the end of the job: a collector may be gone for all of it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.line = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.line = self.line or record.getMessage().splitlines()[0]
