@@ -43,6 +43,7 @@ PARTS: Mapping[str, Part] = {
         "determinants --records 200000 --single 1000 --payments 400 --rounds 1",
     ),
     "recovery": Part("recovery --kills 40", "recovery --kills 4"),
+    "recovery_hot": Part("recovery --kills 40 --standbys hot", "recovery --kills 4 --standbys hot"),
     "state": Part("state --rounds 5 --seconds 10 --kills 8", "state --keys 100000 --rounds 1 --seconds 8 --kills 1"),
     "memory": Part(
         "state --keys 10000 --rounds 5 --seconds 8 --kills 5", "state --keys 10000 --rounds 1 --seconds 8 --kills 1"

@@ -125,6 +125,14 @@ GOALS: Sequence[Goal] = (
         "recovery", "the same with 1,000,000 keys, ms, median", "≤ 80", "state", ("first_output_ms",), at_most=80,
     ),
     Goal(
+        "recovery", "with hot standbys: kill -9 → first new output, ms, median", "≤ 10", "recovery_hot",
+        ("first_output_ms",), at_most=10,
+    ),
+    Goal(
+        "recovery", "the same with hot standbys, p99", "≤ 25", "recovery_hot", ("first_output_ms",), at_most=25,
+        which="p99",
+    ),
+    Goal(
         "isolation", "seconds after a kill in which output gaps of independent tasks can be distinguished from noise",
         "0", "isolation", at_most=0, read=told_from_noise,
     ),
