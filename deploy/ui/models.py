@@ -14,8 +14,8 @@ from causal.ids import OUTSIDE
 from causal.task.activity import sentence
 from causal.topology import FULL_DEPTH, Topology
 from deploy.report import active_s, before, counts, merged_buckets, percentile_ms, throughput_rps, total
-from deploy.ui.layers import placed
 from deploy.ui.meter import Meter, averages, shares
+from operators.builder.layers import placed
 
 View = Mapping[str, Any]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from operators import graph
+from operators.builder import drawing
 from operators.builder.pipeline_settings import Settings
 from operators.builder.streams.stream import Stream
 from operators.builder.streams.stream_base import StreamBase, T, kind_of
@@ -94,6 +95,10 @@ class Pipeline:
     def sources(self) -> dict[str, Source[Any]]:
         """The sources by name."""
         return {node.name: node.subject for node in self._nodes.values() if node.kind == "source"}
+
+    def _repr_svg_(self) -> str:
+        """The graph, as a notebook shows it."""
+        return drawing.graph_svg(self.nodes)
 
     def check(self) -> None:
         """Refuse a pipeline that cannot run.

@@ -11,6 +11,7 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from operators.builder.drawing import rows_html
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan, plan
@@ -47,6 +48,10 @@ class TrialResult:
     determinant_bytes: Mapping[str, int]
     elements: Mapping[str, int]
     clock_s: float
+
+    def _repr_html_(self) -> str:
+        """The rows of each sink as a table, as a notebook shows them."""
+        return rows_html(self.rows)
 
     def __getitem__(self, sink: str) -> list[Any]:
         """The rows of one sink.

@@ -13,7 +13,6 @@ PACKAGES = ("causal", "operators", "standby", "deploy")
 PURE = (
     "causal",
     "deploy.ui.admission",
-    "deploy.ui.layers",
     "deploy.progress_model",
     "deploy.trace_spans",
     "deploy.ui.meter",
@@ -21,6 +20,8 @@ PURE = (
     "standby.leadership",
     "standby.supervision",
     "operators.graph",
+    "operators.builder.drawing",
+    "operators.builder.layers",
     "operators.engine.chain",
     "operators.engine.chain_state",
     "operators.engine.fusion",
