@@ -178,6 +178,7 @@ def _families(view: View, rising: Rising) -> Iterator[Metric]:
         yield gauge
     yield from _tasks(view)
     yield _standbys(view)
+    yield _behind(view)
     yield from _outputs(view, rising)
     yield from _counted(view, rising)
     yield from _recoveries(view)
@@ -213,6 +214,15 @@ def _tasks(view: View) -> Iterator[Metric]:
 def _since_s(view: View, wait: View | None) -> float:
     """Seconds since a wait began; 0 for none."""
     return max(0.0, (view["at_ns"] - wait["since_ns"]) / 1e9) if wait else 0.0
+
+
+def _behind(view: View) -> Metric:
+    """The lag of hot standbys; none for a task whose standby does not perform."""
+    behind = _gauge("hot_standby_behind_elements", "Elements that the task has received and its hot standby has not.")
+    for task in view["tasks"]:
+        if task.get("shadow"):
+            behind.add_metric([view["job"], task["task"]], task["shadow"]["behind"])
+    return behind
 
 
 def _standbys(view: View) -> Metric:

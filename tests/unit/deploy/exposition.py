@@ -23,6 +23,7 @@ def full_view() -> dict[str, Any]:
     """The view of a job that has every figure."""
     full = several()
     full["tasks"].append(task(f"{DEAD_LETTERS}/0", "sink"))
+    full["tasks"][0]["shadow"] = {"slot": "w9", "epoch": 3, "behind": 12, "compared": 2, "difference": ""}
     figures = [figure for figure, *_ in (*COUNTERS.values(), *GAUGES.values())]
     for each in full["tasks"]:
         each["figures"] |= dict.fromkeys(figures, 1)
