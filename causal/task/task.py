@@ -421,7 +421,7 @@ class TaskProtocol:
             checkpointing = execution.checkpointing
             performed = not checkpointing.encodes_next and not self.full
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
-            if self.echo.wanted:
+            if self.echo.wanted and self.recovery.state is State.RUNNING:
                 self.schedule.log_run()
             more = checkpointing.encodes_next or (performed and execution.may_continue)
             if performed:

@@ -33,6 +33,7 @@ PURE = (
     "operators.records.nesting",
     "operators.records.seconds",
     "operators.runtime.backlog",
+    "operators.runtime.hot_standby",
     "operators.runtime.membership",
     "operators.runtime.rescaling",
     "operators.sinks.contract.account",
