@@ -100,8 +100,9 @@ class JobConfig:
     """The failures that durable data survives: "process", the death of every process; "os", also a loss of power."""
     checkpoint_interval_s: float = 1.0
     standbys: str = "per-task"
-    """The standbys: "per-task", "hot" for one per task that performs what its task performs, or the size of a pool that
-    all tasks share, as text ("0" for none: cold starts)."""
+    """The standbys: "per-task", "hot" for one per task that performs what its task performs, "hot:OPERATOR,OPERATOR"
+    for such ones of these operators alone, or the size of a pool that all tasks share, as text ("0" for none: cold
+    starts)."""
     on_error: str = "stop"
     """The effect of a record on which user code raises: "stop" the job, or send it to the "dead-letter" output."""
     dead_letters: str = ""
@@ -196,11 +197,9 @@ class JobConfig:
             self.own_standbys
             or (self.standbys.isdecimal() and len(self.standbys) <= 4 and int(self.standbys) <= STANDBYS_MAX),
             "standbys",
-            f"per-task, hot or a number up to {STANDBYS_MAX}",
+            f"per-task, hot, hot:OPERATOR,… or a number up to {STANDBYS_MAX}",
         )
-        self._check(
-            self.standbys != "hot" or self.guarantee == "causal", "guarantee", "causal: a hot standby performs a log"
-        )
+        self._check(not self.hot or self.guarantee == "causal", "guarantee", "causal: a hot standby performs a log")
         self._check(1 <= self.key_groups <= 32768, "key_groups", "1 to 32768")
         self._check(self.channel_window_bytes >= 1 << 16, "channel_window_bytes", "at least 65536")
         self._check(1 <= self.batch_elements_max <= 1 << 20, "batch_elements_max", "1 to 1048576")
@@ -249,7 +248,18 @@ class JobConfig:
     @property
     def own_standbys(self) -> bool:
         """Whether each task has a standby of its own."""
-        return self.standbys in ("per-task", "hot")
+        return self.standbys == "per-task" or self.hot
+
+    @property
+    def hot(self) -> bool:
+        """Whether there are hot standbys."""
+        kind, separator, names = self.standbys.partition(":")
+        return kind == "hot" and bool(names) == bool(separator)
+
+    @property
+    def hot_operators(self) -> tuple[str, ...]:
+        """The operators that alone have hot standbys; none where all have them, or none has."""
+        return tuple(self.standbys.partition(":")[2].split(",")) if ":" in self.standbys else ()
 
     def fingerprint(self, topology: object) -> int:
         """Returns 64 bits that differ if run, graph or anything that shapes the bytes on the wire differs."""

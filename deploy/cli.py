@@ -187,7 +187,7 @@ def _add_run(commands: Any) -> None:
     running.add_argument("--checkpoint-interval", type=float, metavar="SECONDS", help="default: 1")
     running.add_argument(
         "--standbys",
-        metavar="per-task|hot|N",
+        metavar="per-task|hot[:OPERATOR,…]|N",
         help="a standby per task, a hot one, or N for all",
     )
     running.add_argument("--on-error", choices=ON_ERROR, help="what a record does on which user code raises")

@@ -435,4 +435,8 @@ def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
         PipelineError: the pipeline cannot run.
     """
     pipeline.check()
+    known = [node.name for node in pipeline.nodes if node.kind != "source"]
+    for name in config.hot_operators:
+        if name not in known:
+            raise PipelineError(f"--standbys: {name!r} is no operator behind a source; there are {', '.join(known)}")
     return Plan(pipeline, config, fuse(pipeline.nodes))

@@ -158,7 +158,7 @@ class Worker:
         self.hot: HotStandby[Image] | None = None
         self.difference = ""
         """The difference that a hot standby has found between its task and itself."""
-        if self.config.standbys == "hot":
+        if self.config.hot:
             self.hot = HotStandby(self.config.fingerprint(self.plan.topology), self._shadow, self._shadow_lost)
         self.loading: _Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)

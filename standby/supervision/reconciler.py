@@ -32,9 +32,6 @@ WORKER = "worker"
 ROLLBACK = "rollback"
 """The reason for which a healthy task is killed: without determinants, all tasks roll back together."""
 
-OWN = ("per-task", "hot")
-"""The kinds of standbys of which each task has one of its own."""
-
 
 class Reconciler:
     """Keeps every task served and every standby ready."""
@@ -46,14 +43,17 @@ class Reconciler:
         timeline: Timeline,
         inquiries: Inquiries,
         placement: Placement,
-        standbys: str,
+        pool: int | None,
         together: bool = False,
         every_epoch: bool = False,
+        hot: frozenset[str] = frozenset(),
     ) -> None:
         """
         Args:
+            pool: the number of processes that all tasks share; None where each task has a standby of its own.
             together: one failure rolls every task back to the last complete checkpoint (at-least-once).
             every_epoch: standbys load each epoch by itself, to check it.
+            hot: the tasks whose standbys perform what they perform.
         """
         self._roster = roster
         self._coordinator = coordinator
@@ -62,8 +62,8 @@ class Reconciler:
         self._placement = placement
         self._together = together
         self._follow_ns = 0 if every_epoch else FOLLOW_NS
-        self._pool = None if standbys in OWN else int(standbys)
-        self._hot = standbys == "hot"
+        self._pool = pool
+        self._hot = hot
         self._stillborn: dict[str, int] = {}
         self._start_from_ns: dict[str, int] = {}
 
@@ -201,9 +201,9 @@ class Reconciler:
         outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
 
     def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Names a task its hot standby, until its beats show that it echoes to it.  Sources are read again instead."""
+        """Names a task its hot standby, until its beats show that it echoes to it."""
         seat = self._roster.seat_of(slot) or self._roster.seats.get(slot.purpose)
-        holder = None if seat is None or seat.source else self._roster.holder(seat)
+        holder = None if seat is None or seat.name not in self._hot else self._roster.holder(seat)
         if seat is None or holder is None or holder.state is not WorkerState.SERVING:
             return
         standby = self._roster.idle(seat.name)

@@ -15,6 +15,7 @@ from causal import commands
 from causal.config import JobConfig
 from causal.errors import invariant
 from causal.task.activity import Activity
+from causal.topology import Topology
 from standby import orders
 from standby.blueprint import Blueprint
 from standby.supervision import events, savepoints, slow_events
@@ -56,6 +57,15 @@ LOST_NS = 1_000_000_000
 """The time after a restart for which a process may be unknown to the agent and silent before it counts as gone."""
 
 
+def hot_tasks(config: JobConfig, topology: Topology) -> frozenset[str]:
+    """The tasks whose standbys are to perform what they perform; sources are read again instead."""
+    if not config.hot:
+        return frozenset()
+    wanted = set(config.hot_operators)
+    tasks = [task for task in topology.tasks if not topology.is_source(task.index)]
+    return frozenset(task.name for task in tasks if not wanted or wanted.intersection(task.operators))
+
+
 class Supervision:
     """The state and the rules of one job's supervisor."""
 
@@ -76,7 +86,9 @@ class Supervision:
         self.hosts = Hosts(bool(config.listen), config.host_timeout_ms * 1_000_000, config.hosts_expected, expect_ns)
         self.losses = HostLosses()
         self._placement = Placement(self.hosts, self.roster, blueprint.constraints)
-        self._promotion = Reconciler(*shared, self._placement, config.standbys, together, config.verify_replay)
+        pool = None if config.own_standbys else int(config.standbys)
+        hot = hot_tasks(config, blueprint.topology)
+        self._promotion = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)
         self._failures = Failures(
             self.roster, self.figures, self.injection, self.hosts, self._promotion, config.crash_loop_max
         )
