@@ -181,12 +181,14 @@ class TaskDriver:
 
     def _input_counters(self) -> dict[str, int]:
         """Returns how much input the task has and has read, where every reader of it knows (`measured`)."""
+        if not self._readers:
+            return {}
         known: list[tuple[int, int]] = []
         for partition in self.task.channels.partitions:
             measure = getattr(self._readers[partition.id], "measured", None)
             measured = None if measure is None else measure(partition.delivered)
             known += [] if measured is None else [measured]
-        if not known or len(known) < len(self._readers):
+        if len(known) < len(self._readers):
             return {}
         return {"input_read": sum(read for read, _ in known), "input_size": sum(size for _, size in known)}
 

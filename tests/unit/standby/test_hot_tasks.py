@@ -1,4 +1,4 @@
-"""Which tasks have hot standbys: all behind the sources, or those of the operators that are named."""
+"""The tasks that have hot standbys: all behind the sources, or those of the operators that are named."""
 
 from __future__ import annotations
 
