@@ -92,11 +92,12 @@ class Shadow:
             return False
         void = False
         if echo > self._echo:
-            if header.sequence:
-                return False  # its first frame was lost
             void = self.task is not None
             self._forget()
-            self._echo, self._sequence = echo, 0
+            self._echo, self._sequence, self._link = echo, 0, link
+            if header.sequence:  # its first frame was lost, or came before the supervisor had named that incarnation
+                self.lose()
+                return void
         if header.sequence != self._sequence:
             raise PeerViolation(f"frame {header.sequence} of an echo, {self._sequence} is the next")
         self._link = link

@@ -179,6 +179,22 @@ def test_a_frame_that_is_missing_costs_the_echo_and_its_task_hears_of_it() -> No
     assert shadow.receive(LINK, frames[1]) is False, "nothing of a lost echo counts"
 
 
+def test_an_echo_whose_first_frame_came_too_early_is_asked_for_again() -> None:
+    """The order of the supervisor and the first frame come by different ways."""
+    sending = begun()
+    [early] = sending.due()
+    sending.take(barriers(1)[0])
+    [later] = sending.due()
+    shadow = following(incarnation=0)
+    assert shadow.receive(LINK, early) is False and shadow.acknowledgement() is None
+    shadow.incarnation = 1
+    assert shadow.receive(LINK, later) is False and not shadow.follows(Cut())
+    acknowledgement = shadow.acknowledgement()
+    assert acknowledgement is not None
+    sending.echo.acknowledged(acknowledgement[1], 0)
+    assert not sending.echo.active and sending.echo.wanted
+
+
 @pytest.mark.parametrize("start, cut, follows", [(0, 0, True), (3, 2, False), (3, 3, True), (3, 4, True)])
 def test_a_shadow_begins_only_where_everything_behind_the_checkpoint_was_echoed(
     start: int, cut: int, follows: bool
