@@ -14,12 +14,14 @@ from __future__ import annotations
 import hmac
 import json
 import queue
+import socket
 import sys
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,6 +39,11 @@ CLIENT_TIMEOUT_S = 10.0
 """The longest pause in a request, and the longest wait for an answer to ours."""
 WRITTEN_WITHIN_S = 30.0
 """The longest time that a request waits for the disk, or for the job to make room."""
+LINGER_S, LINGER_BYTES_MAX = 1.0, 1 << 20
+"""The longest time for which a connection stays open behind the answer, and the bytes that are read meanwhile."""
+REFUSALS_MAX = 32
+"""The refused connections that get an answer at the same moment; others are closed."""
+REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 BATCH_REQUESTS = 256
 TRIES_PAUSE_MAX_S = 30.0
 
@@ -212,16 +219,36 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[_Handler], requests_max: int) -> None:
         self._room = threading.Semaphore(requests_max)
+        self._refusals = threading.Semaphore(REFUSALS_MAX)
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            request.sendall(
-                b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        elif self._refusals.acquire(blocking=False):
+            threading.Thread(target=self._refuse, args=(request,), daemon=True).start()
+        else:
+            self.close_request(request)
+
+    def _refuse(self, request: Any) -> None:
+        try:
+            with suppress(OSError):
+                request.sendall(REFUSAL)
             self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+        finally:
+            self._refusals.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        """Closes a connection once the client has, or after a moment: bytes that are not read would reset it, and the
+        client would lose the answer."""
+        deadline_s, left = time.monotonic() + LINGER_S, LINGER_BYTES_MAX
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_WR)
+            while left > 0 and (room_s := deadline_s - time.monotonic()) > 0:
+                request.settimeout(room_s)
+                read = len(request.recv(1 << 16))
+                left = left - read if read else 0
+        self.close_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
