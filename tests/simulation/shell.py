@@ -154,7 +154,13 @@ class ReachedStore:
         self._process.world.observer.wrote(store, self._channel, bundle)
 
     def truncate(self, epoch: int) -> None:
-        self._reach().truncate(epoch, self._incarnation)
+        store, durable = self._reach(), self._process.world.observer.durable
+        if epoch > durable:
+            raise Violated(
+                f"truncation: {store.task} lets its store drop what is before {epoch}, checkpoint {durable} is the "
+                "last complete one"
+            )
+        store.truncate(epoch, self._incarnation)
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
         return self._reach().withdraw(mark, self._incarnation)
