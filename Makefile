@@ -87,9 +87,10 @@ soak: $(VENV)/dev
 	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching $$hosts $$hot 2>/dev/null; \
 	  for each in $$oracles $$batching $$hosts $$hot; do wait $$each || status=1; done; exit $$status
 
+# Without --quiet, by which mkdocs counts no warnings.
 docs: $(VENV)/docs
 	$(RUN) docs/commands.py
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 
 $(VENV)/build: $(VENV)/made

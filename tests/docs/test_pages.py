@@ -8,6 +8,7 @@ from pathlib import Path
 
 from causal.channels import wire
 from causal.config import JobConfig
+from tests.architecture.source import PACKAGES
 from tests.unit.deploy.exposition import every_family
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -67,3 +68,14 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
         labels = [label for label in family.samples[0].labels if label not in ("job", "le")]
         exported[name] = (family.type, ", ".join(labels))
     assert documented == exported
+
+
+def test_every_rule_that_is_cited_is_in_the_list_of_rules() -> None:
+    listed = re.findall(r"^\* \*\*(D\d+)\. ", (DOCS / "design" / "README.md").read_text(), re.MULTILINE)
+    assert listed == [f"D{number}" for number in range(1, len(listed) + 1)]
+    places = [
+        *DOCS.rglob("*.md"),
+        *(path for package in (*PACKAGES, "tests") for path in (DOCS.parent / package).rglob("*.py")),
+    ]
+    cited = {rule: path for path in sorted(places) for rule in re.findall(r"\bD[1-9]\d?\b", path.read_text())}
+    assert cited.keys() <= set(listed), {rule: cited[rule] for rule in cited.keys() - set(listed)}

@@ -33,13 +33,32 @@ def test_the_page_of_commands_is_written_from_the_parser() -> None:
     assert commands.PAGE.read_text() == commands.page(), "run python docs/commands.py"
 
 
+def build(directory: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """Builds a site with the options of `make docs`."""
+    command = re.search(r"^\tNO_MKDOCS_2_WARNING=1 \$\(VENV\)/bin/mkdocs (.+)$", (ROOT / "Makefile").read_text(), re.M)
+    assert command is not None
+    argv = [sys.executable, "-m", "mkdocs", *command[1].split(), "--site-dir", str(site)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=WAIT_S)
+
+
+def test_a_page_that_the_navigation_omits_fails_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+    (tmp_path / "docs").mkdir()
+    for name in ("index", "omitted"):
+        (tmp_path / "docs" / f"{name}.md").write_text(f"# {name}\n")
+    validation = "validation: {nav: {omitted_files: warn}}\n"
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: small\n{validation}nav: [index.md, omitted.md]\n")
+    assert build(tmp_path, tmp_path / "site").returncode == 0
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: small\n{validation}nav: [index.md]\n")
+    assert build(tmp_path, tmp_path / "site").returncode != 0
+
+
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
-    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    built = subprocess.run(
-        argv, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=WAIT_S
-    )
+    built = build(ROOT, tmp_path / "site")
     assert built.returncode == 0, built.stderr
+    assert "WARNING" not in built.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) > 40
     fetched = {
