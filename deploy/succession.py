@@ -31,10 +31,11 @@ from deploy.stored_checkpoints import fetch
 from standby.election import FILE as IDENTITY
 from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, restore, save_settings, settings_of
 from standby.gate import address_of
+from standby.journal import FILE as JOURNAL
 from standby.journal import Journal, journaled
 from standby.leadership.candidacy import LOOK_NS, SILENCE_NS
 from standby.leadership.term_journal import Sighting, brought, decided, looked
-from standby.leadership.terms import ENDED, STOPPED, TERMS, Term
+from standby.leadership.terms import ENDED, STOPPED, TERMS, Entry, Term, entry_name
 from standby.manifests import manifests_from, write_manifest
 from standby.store_journal import perform
 from standby.supervision.checkpoints import as_files
@@ -170,10 +171,10 @@ def enrol(config: JobConfig, job: Path) -> None:
 
 
 def refuse_if_led(config: JobConfig, job: Path) -> None:
-    """Refuses a new run of a job whose run before is led by a supervisor elsewhere, or whose place is taken.
+    """Refuses a new run of a job whose place is taken, or whose run before is led elsewhere or was interrupted here.
 
     Raises:
-        PipelineError: it is; the line says by whom.
+        PipelineError: it is; the line says by whom, and what to do.
         Unavailable: the store does not answer.
     """
     if not config.listen:
@@ -183,13 +184,38 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
             f"run {config.run} of job {config.name}, in whose sinks --keep-sinks continues, is in {config.store} "
             "itself; resume it with --resume in its directory, or give another --store"
         )
-    runs = [run for run in Depot(config.store, config.name).folders() if run < config.run]
-    depot = Depot(config.store, f"{config.name}/{runs[-1]}") if runs else None
-    leader = _leader(depot, _holder(job)) if depot is not None else None
+    depot, seen = _run_before(config)
+    if depot is None or seen is None:
+        return
+    own = _holder(job)
+    if seen.term.holder == own and _closing(depot, seen) not in (ENDED, STOPPED):
+        raise PipelineError(
+            f"job {config.name} was interrupted, and its tasks may still work on: resume it with --resume, or begin "
+            "again with another --state-dir"
+        )
+    leader = _leader(depot, own)
     if leader is not None:
         raise PipelineError(
             f"job {config.name} is led by {leader.leader}: follow it with --resume in its directory, or end it first"
         )
+
+
+def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
+    """The place of the newest earlier run of a job that a supervisor was elected for, and what is seen there."""
+    for run in reversed(Depot(config.store, config.name).folders()):
+        depot = Depot(config.store, f"{config.name}/{run}")
+        if run < config.run and (seen := perform(looked(None), depot)) is not None:
+            return depot, seen
+    return None, None
+
+
+def _closing(depot: Depot, seen: Sighting) -> str:
+    """The reason for which the leader of a term closed its journal; empty if it did not.  A seal is no leader's entry."""
+    entry, place = seen.entry, seen.place
+    if entry is not None and entry.sealed_by and place > 0:
+        name = entry_name(seen.term.number, place - 1)
+        entry = Entry.read(name, depot.read(name))
+    return entry.closing if entry is not None else ""
 
 
 def bring(directory: JobDirectory) -> bool:
@@ -211,6 +237,8 @@ def bring(directory: JobDirectory) -> bool:
         say(f"job {config.name} is led by {leader.leader}: this command follows it")
         return True
     fetch_decisions(job)
+    if (job / IDENTITY).exists() and not (job / JOURNAL).exists():
+        Journal(job).close()  # the job ended before its first supervisor decided anything: it begins now
     return False
 
 

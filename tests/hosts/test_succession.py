@@ -23,6 +23,7 @@ from tests.hosts.counted import (
 from tests.hosts.site import SUPERVISOR, Site
 from tests.servers.process import NoServer
 from tests.servers.s3 import BUCKET, s3_server
+from tests.unit.deploy.manifests import resumption
 
 SECOND, THIRD = "supervisor-b", "supervisor-c"
 JOB = "counts"
@@ -169,6 +170,10 @@ def test_a_job_that_no_supervisor_leads_is_resumed_where_it_stood(site: MakeSite
     here.kill_host(SUPERVISOR)
     rows = rows_out(here)
     wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 500)
+    assert resumption(here.state(SUPERVISOR)) == "--resume", "the pod of a supervisor resumes it"
+    here.run(PIPELINE, *arguments_of(here))
+    assert here.end_of(SUPERVISOR) == 2, here.log(SUPERVISOR)
+    assert "was interrupted, and its tasks may still work on: resume it with --resume" in here.log(SUPERVISOR)
     here.run_again()
     wait_for("it leads again", lambda: leads(here, SUPERVISOR))
     after = {task: incarnation + 1 for task, incarnation in before.items()}

@@ -16,7 +16,11 @@ import yaml
 
 from deploy.cli import parser
 from deploy.local import AGENT_STOP_S
+from standby.election import FILE as IDENTITY
+from standby.election import RESUMPTION, Identity, begun
 from standby.gate import address_of
+from standby.journal import FILE as JOURNAL
+from tests.unit.deploy.manifests import resumption
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 HOSTS = ("a", "b")
@@ -119,6 +123,17 @@ def test_agents_join_the_supervisor_with_their_keys_and_keep_what_the_probes_loo
             (secret,) = (volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume)
             key = parser().parse_args(container["args"]).key
             assert secret.removeprefix("causal-key-") == Path(key).stem
+
+
+def test_the_pod_of_a_supervisor_resumes_a_job_that_has_begun(tmp_path: Path) -> None:
+    assert resumption(tmp_path) == ""
+    Identity("holder").save(tmp_path)
+    assert resumption(tmp_path) == "--resume", "it has been enrolled, and may have been elected"
+    for name in (JOURNAL, RESUMPTION):
+        (tmp_path / name).touch()
+    begun(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [IDENTITY]
+    assert resumption(tmp_path) == "--resume"
 
 
 def test_a_pod_and_a_service_have_the_time_that_draining_takes() -> None:
