@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     key, roster = _identity(arguments)
     seats = seats_of(joined(arguments.join), roster)
-    for seat in seats:
-        _check_seat(seat, key)
+    if key is None:
+        _check_plain(seats, arguments.address)
     name = key.name if key is not None else _plain_name(arguments)
     labels = dict(_label(each) for each in arguments.label)
     if arguments.slots is not None and arguments.slots < 1:
@@ -132,12 +133,14 @@ def _identity(arguments: argparse.Namespace) -> tuple[KeyPair | None, Roster]:
     return load_key(Path(arguments.key)), roster
 
 
-def _check_seat(seat: Seat, key: KeyPair | None) -> None:
-    address, _ = address_of(seat.endpoint)
-    if key is None and not is_loopback(address):
-        raise PipelineError(
-            f"--join {seat.endpoint} is on the network; give --key NAME.key (make it with `causal keys new NAME`)"
-        )
+def _check_plain(seats: Sequence[Seat], own: str | None) -> None:
+    """Refuses addresses on the network for a host without a key, whose sockets are plain."""
+    named = [(f"--join {seat.endpoint}", address_of(seat.endpoint)[0]) for seat in seats]
+    for option, address in [*named, (f"--address {own}", own or "localhost")]:
+        if not is_loopback(address):
+            raise PipelineError(
+                f"{option} is on the network; give --key NAME.key (make it with `causal keys new NAME`)"
+            )
 
 
 def _plain_name(arguments: argparse.Namespace) -> str:

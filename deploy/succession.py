@@ -210,7 +210,7 @@ def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
 
 
 def _closing(depot: Depot, seen: Sighting) -> str:
-    """The reason for which the leader of a term closed its journal; empty if it did not.  A seal is no leader's entry."""
+    """The reason for which the leader of a term closed its journal; empty if it did not.  A seal is not its entry."""
     entry, place = seen.entry, seen.place
     if entry is not None and entry.sealed_by and place > 0:
         name = entry_name(seen.term.number, place - 1)

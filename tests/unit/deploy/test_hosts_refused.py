@@ -30,6 +30,7 @@ LISTEN = ["--listen", "tcp://127.0.0.1:7799"]
 STORE = ["--store", "file:///tmp/causal-refused-store"]
 KEYS = ["--key", "keys/supervisor.key", "--hosts", "keys/hosts.toml"]
 SEVERAL = ["run", "p.py", *LISTEN, *STORE, *KEYS]
+PLAIN = ["agent", "--join", "tcp://127.0.0.1:7799"]
 
 WRONG = {
     "out/0: JsonLinesSink keeps its rows on": [*SEVERAL, "--set", "place=", "--guarantee", "epoch"],
@@ -48,6 +49,7 @@ WRONG = {
     "out/0 is placed on z, which": [*SEVERAL, "--set", "place=z"],
     "setting store is 'ftp://x'; give file:///": ["run", "p.py", *LISTEN, "--store", "ftp://x", *KEYS],
     "--join tcp://10.0.0.1:7700 is on the network": ["agent", "--join", "tcp://10.0.0.1:7700"],
+    "--address 192.0.2.2 is on the network; give --key": [*PLAIN, "--address", "192.0.2.2"],
     "absent.key cannot be read": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "keys/absent.key"],
     "lacks the supervisor's public key": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "alone/a.key"],
     "--slots 0: give a number from 1": ["agent", "--join", "tcp://127.0.0.1:7799", "--slots", "0"],
