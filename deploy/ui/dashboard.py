@@ -34,6 +34,7 @@ def add_parser(commands: Any) -> None:
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that name the job which is to be shown."""
     parser.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
+    parser.add_argument("--job", dest="name", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
     parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 
 
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise PipelineError(f"the dashboard needs a web server; run: pip install 'causal-streams[{EXTRA}]'")
-    job = chosen_job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments)
     checked(job)
     listening = _bound(arguments.port)
     token = secrets.token_urlsafe(18)
@@ -70,17 +71,18 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def chosen_job(job: str | None, state_dir: str | None) -> Path:
+def chosen_job(arguments: argparse.Namespace) -> Path:
     """Returns the job's directory, named by itself, by a name under `.causal`, or not at all.
 
     Raises:
-        PipelineError: there is no such job, or there are several.
+        PipelineError: there is no such job, there are several, or it is named twice.
     """
-    if job is not None and state_dir is not None:
-        raise PipelineError("give JOB or --state-dir, not both")
+    job, name, state_dir = arguments.job, arguments.name, arguments.state_dir
+    if sum(each is not None for each in (job, name, state_dir)) > 1:
+        raise PipelineError("give one of JOB, --job and --state-dir")
     if job is not None and (holds_job(Path(job)) or not holds_job(ROOT / job)):
         return find_job(None, job)
-    return find_job(job, state_dir)
+    return find_job(job if name is None else name, state_dir)
 
 
 def _bound(port: int | None) -> socket.socket:

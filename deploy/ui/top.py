@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if importlib.util.find_spec("textual") is None:
         raise PipelineError(f"top needs a library for terminals; run: pip install 'causal-streams[{EXTRA}]'")
-    job = chosen_job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments)
     checked(job)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise PipelineError("top needs a terminal; causal status prints the same once")

@@ -1,0 +1,46 @@
+"""`causal ui` and `causal top` before they show anything: which job is meant, and where they listen."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from deploy.cli import parser
+from deploy.ui.dashboard import chosen_job
+
+
+def asked(*arguments: str) -> argparse.Namespace:
+    return parser().parse_args(arguments)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes jobs of these names under `.causal` of the current directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def made(*names: str) -> None:
+        for name in names:
+            directory = tmp_path / ".causal" / name
+            directory.mkdir(parents=True)
+            JobConfig("r", name, "j.py").save(directory)
+
+    return made
+
+
+@pytest.mark.parametrize("command", ["ui", "top"])
+def test_a_job_is_named_in_one_of_three_ways_or_is_the_only_one(jobs: Callable[..., None], command: str) -> None:
+    jobs("a")
+    assert chosen_job(asked(command)).name == "a"
+    jobs("b")
+    for arguments in (("b",), ("--job", "b"), ("--state-dir", ".causal/b"), (".causal/b",)):
+        assert chosen_job(asked(command, *arguments)).name == "b", arguments
+    with pytest.raises(PipelineError, match="give --job a, --job b"):
+        chosen_job(asked(command))
+    for twice in (("a", "--job", "b"), ("a", "--state-dir", ".causal/b"), ("--job", "b", "--state-dir", ".causal/b")):
+        with pytest.raises(PipelineError, match="give one of JOB, --job and --state-dir"):
+            chosen_job(asked(command, *twice))
