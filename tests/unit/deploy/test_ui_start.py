@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from deploy.cli import parser
-from deploy.ui.dashboard import chosen_job
+from deploy.ui.dashboard import _bound, chosen_job
 
 
 def asked(*arguments: str) -> argparse.Namespace:
@@ -44,3 +45,10 @@ def test_a_job_is_named_in_one_of_three_ways_or_is_the_only_one(jobs: Callable[.
     for twice in (("a", "--job", "b"), ("a", "--state-dir", ".causal/b"), ("--job", "b", "--state-dir", ".causal/b")):
         with pytest.raises(PipelineError, match="give one of JOB, --job and --state-dir"):
             chosen_job(asked(command, *twice))
+
+
+def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
+    with _bound(None) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
