@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from causal.errors import CorruptData, PipelineError, Unavailable
 
 OBJECT_BYTES_MAX = 64 << 30
+"""The largest object that is created or read; its size is known before memory is taken for it."""
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 EXTRA = "hosts"
 """The extra of the package that brings the client library."""
@@ -61,8 +62,14 @@ class Depot:
         An object that is there may be this writer's own, from an attempt whose answer was lost: read it and compare.
 
         Raises:
+            PipelineError: it is too large to be read again.
             Unavailable: the store does not answer; it may be created, now or later.
         """
+        if len(data) > OBJECT_BYTES_MAX:
+            raise PipelineError(
+                f"{self.url}: {self._path(name)} has {len(data):,} bytes, at most {OBJECT_BYTES_MAX:,} can be "
+                "read again; give the operator that writes it a higher parallelism"
+            )
         try:
             self._api.put(self._store, self._path(name), data, mode="create")
             return True
@@ -86,10 +93,17 @@ class Depot:
 
         Raises:
             Missing: it does not exist.
+            CorruptData: it is larger than anything that is created here.
             Unavailable: the store does not answer.
         """
         try:
-            return bytes(self._api.get(self._store, self._path(name)).bytes())
+            answer = self._api.get(self._store, self._path(name))
+            if (size := answer.meta["size"]) > OBJECT_BYTES_MAX:
+                raise CorruptData(
+                    f"{self.url}: {self._path(name)} has {size:,} bytes, at most {OBJECT_BYTES_MAX:,} are read;"
+                    " another program wrote it"
+                )
+            return bytes(answer.bytes())
         except (FileNotFoundError, self._api.exceptions.NotFoundError):
             raise Missing(f"{self.url}: {self._path(name)} is missing; restore it from a copy") from None
         except (OSError, self._api.exceptions.BaseError) as problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,6 +50,30 @@ def test_what_is_missing_is_said_and_what_was_removed_can_be_removed_again(url: 
     depot.create("a", b"")
     depot.remove(["a", "a", "never-was"])
     assert depot.names("") == []
+
+
+def test_the_size_of_an_object_is_checked_before_it_is_created_and_before_it_is_read(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Depot(url, "job/run").create("large", b"12345")
+    depot = Depot(url, "job/run")
+    monkeypatch.setattr("causal.shell.depot.OBJECT_BYTES_MAX", 4)
+    with pytest.raises(PipelineError, match="has 6 bytes, at most 4 can be read again"):
+        depot.create("larger", b"123456")
+    assert depot.names("") == ["large"]
+    depot.create("small", b"1234")
+    assert depot.read("small") == b"1234"
+    with pytest.raises(CorruptData, match="large has 5 bytes, at most 4 are read"):
+        depot.read("large")
+
+    class Answer:
+        """The answer of a store, without a body that could be read."""
+
+        meta = {"size": 5}
+
+    monkeypatch.setattr(depot, "_api", SimpleNamespace(get=lambda *_: Answer(), exceptions=depot._api.exceptions))
+    with pytest.raises(CorruptData, match="large has 5 bytes, at most 4 are read"):
+        depot.read("large")
 
 
 def test_a_store_that_does_not_answer_is_unavailable_and_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
