@@ -12,7 +12,7 @@ from typing import Any
 
 from causal.task.activity import sentence
 from deploy.hints import led_by
-from deploy.report import Buckets, merged_buckets, percentile_ms, total
+from deploy.report import merged_buckets, percentile_ms, total
 
 View = Mapping[str, Any]
 
@@ -72,7 +72,6 @@ class ProgressModel:
         self._companions = tuple(companions)
         self._hosts = hosts
         self._samples: deque[tuple[float, View]] = deque()
-        self._buckets_before: Buckets = {}
         self.latency_ms: tuple[float, float] | None = None
         """The median and the 99th percentile of the rows that became visible lately."""
 
