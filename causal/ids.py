@@ -17,15 +17,6 @@ TaskIndex = NewType("TaskIndex", int)
 ChannelId = NewType("ChannelId", int)
 """The channel's place in `Topology.channels`."""
 
-Position = NewType("Position", int)
-"""The number of an element in its channel, from 0, without gaps, for ever (D2)."""
-
-Epoch = NewType("Epoch", int)
-"""The epoch e follows barrier e; checkpoint e is the state at barrier e.  Epoch 0 has no barrier."""
-
-Incarnation = NewType("Incarnation", int)
-"""The incarnation rises by one with each promotion of a task; processes with lower ones are zombies (D6)."""
-
 OUTSIDE = TaskIndex(-1)
 """The far end of a channel that comes from a source's partition or goes to a sink's store."""
 

@@ -8,7 +8,6 @@ its payload.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -84,9 +83,6 @@ class InflightLog:
         if position == self.end:
             return self.end_place
         return self._dropped + bisect_right(self._firsts, position) - 1
-
-    def entries_from(self, place: int) -> Iterator[Entry]:
-        return iter(self._entries[max(0, place - self._dropped) :])
 
     def frame_at(self, place: int, bytes_max: int) -> Entry:
         """Returns the entry at `place`, joined with those behind it that may leave in the same frame.

@@ -38,9 +38,6 @@ KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2, ECHO: 3, 
 ECHOES = frozenset((ECHO, ECHOED))
 """The kinds between a task and its hot standby; all others belong to a session."""
 
-FROM_UPSTREAM = frozenset((DATA, HELLO))
-"""The kinds that arrive at the socket that a task has bound; all others are answers on its own connections."""
-
 _LZ4 = 1
 _HEADER = struct.Struct("<2sBBQIIIIIBQQQI")
 HEADER_BYTES = _HEADER.size

@@ -18,15 +18,9 @@ UMASK = "CAUSAL_UMASK"
 PRIVATE = 0o077
 
 
-def be_private() -> None:
-    """Makes what this process, and those that it starts, write from now on readable by the user only."""
-    before = os.umask(PRIVATE)
-    os.environ.setdefault(UMASK, f"{before:03o}")
-
-
 @contextmanager
 def private() -> Iterator[None]:
-    """Does the same as `be_private` for the duration of a block."""
+    """Makes what this process, and those that it starts, write in a block readable by the user only."""
     known = UMASK in os.environ
     before = os.umask(PRIVATE)
     os.environ.setdefault(UMASK, f"{before:03o}")

@@ -51,7 +51,7 @@ def test_a_rule_finds_what_breaks_it(rule: rules.Rule, text: str) -> None:
 
 
 KEEPS = [
-    (rules.pure_imports, "import struct\nfrom causal.ids import Epoch"),
+    (rules.pure_imports, "import struct\nfrom causal.ids import TaskIndex"),
     (rules.pure_calls, "self.open('x')"),
     (rules.no_set_order, "for x in sorted({1, 2}): f(x)"),
     (rules.no_set_order, "y = len({f(x) for x in set(z)})"),

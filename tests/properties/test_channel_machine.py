@@ -303,6 +303,10 @@ class Ends(RuleBasedStateMachine):
         assert self.receiver.welcome(0).digest == self.sender.digest
         assert not self.sender.flow.outstanding_bytes and not self.receiver.queued_bytes
 
+    def entries(self) -> list[Entry]:
+        log = self.sender.log
+        return [log.at(place) for place in range(log.first_place, log.end_place)]
+
     # -- what holds always ---------------------------------------------------------------------------------------
 
     @invariant()
@@ -310,7 +314,7 @@ class Ends(RuleBasedStateMachine):
         log = self.sender.log
         assert log.start == self.sender_cuts[self.complete][1] <= self.receiver.next
         position, memory, on_disk = log.start, 0, 0
-        for entry in log.entries_from(0):
+        for entry in self.entries():
             assert entry.first == position
             packed = pack_chunks(self.stream[self.firsts.index(entry.first) : self.firsts.index(entry.next)])
             assert entry.payload in (None, packed) and entry.size == len(packed)
@@ -332,7 +336,7 @@ class Ends(RuleBasedStateMachine):
 
     @invariant()
     def the_disk_holds_no_segment_that_nobody_needs(self) -> None:
-        assert {entry.segment for entry in self.sender.log.entries_from(0)} - {0} == set(self.disk)
+        assert {entry.segment for entry in self.entries()} - {0} == set(self.disk)
 
     @invariant()
     def delivered_is_a_prefix(self) -> None:
