@@ -25,8 +25,9 @@ from operators import Pipeline
 from operators.engine.plan import Plan, plan
 from operators.sinks.contract.sink import Sink
 from operators.sources import Read, SequenceSource
-from operators.testing.cluster import Cluster, NoRequests, Process, Segments
+from operators.testing.cluster import Cluster, Process, Segments
 from operators.testing.outside import MemoryStore
+from tests.transcripts.outside import NoRequests
 
 HANDSHAKE = {wire.HELLO: "hello", wire.WELCOME: "welcome", wire.LOGS: "logs"}
 ROUNDS_MAX = 100_000

@@ -18,7 +18,7 @@ from causal.effects import Effect, ReadSegment, RemoveSegments, SpillSegment, Wr
 from causal.errors import invariant
 from causal.events import Event, FrameReceived, PeerDown, PeerUp, SegmentRead, SegmentWritten
 from causal.ids import OUTSIDE, TaskIndex
-from causal.ports import Request, SinkStore
+from causal.ports import SinkStore
 from causal.task.performer import Disk, DiskEffect, Peers, Performer, Reader, Requests
 from causal.task.task import TaskProtocol
 from causal.topology import Topology
@@ -262,10 +262,3 @@ class Segments:
                 self.segments.pop(segment, None)
         else:
             invariant(isinstance(effect, WriteRecording), "this disk has no files", effect=type(effect).__name__)
-
-
-class NoRequests:
-    """An outside world that no task sends requests to."""
-
-    def ask(self, requests: Sequence[Request]) -> None:
-        invariant(not requests, "nothing is asked of the outside world here")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from causal.effects import (
     AppendStable,
@@ -14,10 +14,11 @@ from causal.effects import (
     TruncateStable,
     WriteSnapshot,
 )
+from causal.errors import invariant
 from causal.events import Event, SnapshotWritten, StableRead
 from causal.ids import OUTSIDE
 from causal.logs.log import LogDelta
-from causal.ports import Bundle, StoreState, WithdrawPoint
+from causal.ports import Bundle, Request, StoreState, WithdrawPoint
 from causal.records.rows import listed
 from causal.task.performer import DiskEffect
 from causal.topology import Topology
@@ -27,6 +28,14 @@ from operators.testing.stable_files import StableEffect, StableFiles
 from tests.transcripts.peers import Partition, Store, label
 from tests.transcripts.process import Process
 from tests.transcripts.words import size
+
+
+class NoRequests:
+    """An outside world that no task sends requests to."""
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        invariant(not requests, "nothing is asked of the outside world here")
+
 
 Say = Callable[..., None]
 """Writes a line of the conversation."""

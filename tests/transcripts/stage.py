@@ -29,9 +29,9 @@ from causal.logs.rollback import NO_ROLLBACK, Rollback
 from causal.records import batch
 from causal.task.task import TaskProtocol
 from causal.topology import Topology
-from operators.testing.cluster import Cluster, Ends, NoRequests
+from operators.testing.cluster import Cluster, Ends
 from tests.transcripts.operators import MS, Numbering, answer_of
-from tests.transcripts.outside import NotedDisk, NotedReader, NotedStore, Outside
+from tests.transcripts.outside import NoRequests, NotedDisk, NotedReader, NotedStore, Outside
 from tests.transcripts.peers import label
 from tests.transcripts.process import Onlooker, Process
 from tests.transcripts.script import Line
