@@ -99,6 +99,9 @@ OWNED = (
 
 KILL_S = 5.0
 
+LOOK_S = 0.2
+"""The time for which a lock that is shared is asked for again."""
+
 RELEASE_S = 10.0
 """The time that the agent of a job whose `causal run` was killed has to end its processes."""
 
@@ -128,14 +131,24 @@ class JobDirectory:
             self._lock = keep_from_children(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:
             raise PipelineError(f"--state-dir {self.path} cannot be used: {problem.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._locked():
             close_lock(self._lock)
-            raise PipelineError(f"a job runs in {self.path}; stop it first, or give another --state-dir") from None
+            raise PipelineError(f"a job runs in {self.path}; stop it first, or give another --state-dir")
         if not self._locks_what_is_there():
             close_lock(self._lock)
             raise PipelineError(f"another job was refused in {self.path} at this moment; start this one again")
+
+    def _locked(self) -> bool:
+        """Whether the lock is ours now; `running` shares it for a moment, when a dashboard or `causal status` looks."""
+        deadline = time.monotonic() + LOOK_S
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return False
+            time.sleep(0.01)
 
     def _locks_what_is_there(self) -> bool:
         """Whether the locked file is still the one in the directory: a job that is refused removes its file."""
