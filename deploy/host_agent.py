@@ -17,12 +17,13 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
-from causal.errors import PeerViolation, PipelineError, Unavailable
+from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
 from causal.shell.depot import Depot, insist
 from causal.shell.host_file import KEY, HostFile, read_term, save_roster, save_sign
 from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
@@ -30,7 +31,8 @@ from causal.shell.seats import Seat, joined, seats_of
 from deploy.installation import installed
 from deploy.jobdirectory import ROOT, JobDirectory
 from deploy.local import LocalDeployment, agent
-from operators.frozen.archive import path_of
+from operators.frozen.archive import Archive, minor, other_versions, path_of
+from operators.frozen.reach import versions_now
 from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_LEFT, STATUS_WRONG
 from standby.description import Description, Inquiry
 from standby.gate import address_of, is_loopback
@@ -198,7 +200,9 @@ def _serve(
         (path / KEY).chmod(0o600)
         save_roster(path, description.roster)
     config = JobConfig.load(path)
-    fetch_code(path, config)
+    archive = fetch_code(path, config)
+    if archive is not None:
+        check_versions(host.host, archive)
     keeper = TetherKeeper(path, host, description, inquiry)
     keeper.start()
     say(f"{host.host}: host of job {config.name}, {host.slots} slots, at {host.address}")
@@ -228,16 +232,48 @@ def _last_line(path: Path) -> str:
     return lines[-1].partition(": ")[2] if lines else "the agent ended; see its log"
 
 
-def fetch_code(path: Path, config: JobConfig) -> None:
-    """Brings the archive of the job's code here, from the shared store."""
-    target = path_of(path, config.code)
-    if not config.code or target.exists():
-        return
+def fetch_code(path: Path, config: JobConfig) -> Archive | None:
+    """Brings the archive of the job's code here, from the shared store, and returns it; None for a job without code.
+
+    What is here already is kept, unless it is damaged.
+
+    Raises:
+        PipelineError: the store does not have it, or it is damaged there.
+    """
+    if not config.code:
+        return None
+    with suppress(CorruptData):
+        return Archive.load(path, config.code)
     depot = Depot(config.store, config.place_in_store)
     _check_place(depot, config, path)
-    body = insist(lambda: depot.read(f"code/{config.code}.zip"), say, partial(_waits, path))
+    name = f"code/{config.code}.zip"
+    try:
+        body = insist(lambda: depot.read(name), say, partial(_waits, path)) or b""
+        archive = Archive.unpacked(body, config.code, f"{depot.url}: {config.place_in_store}/{name}")
+    except CorruptData as problem:
+        raise PipelineError(f"{problem}, or start the job again from its code") from None
+    target = path_of(path, config.code)
     target.parent.mkdir(exist_ok=True)
-    target.write_bytes(body or b"")
+    fresh = target.with_name(f"{target.name}.tmp")
+    fresh.write_bytes(body)
+    os.replace(fresh, target)
+    return archive
+
+
+def check_versions(name: str, archive: Archive) -> None:
+    """Refuses a host with another Python than the job's, and names what else has another version here.
+
+    Raises:
+        PipelineError: its Python is another minor version, in which the same code may do something else.
+    """
+    now = versions_now(archive)
+    if minor(archive.python) != minor(now.python):
+        raise PipelineError(
+            f"{name}: the job's code is of Python {archive.python}, and this host has {now.python}; start `causal "
+            f"agent` with Python {minor(archive.python)}"
+        )
+    for phrase in other_versions(archive, now):
+        say(f"{name}: {phrase} here")
 
 
 def _check_place(depot: Depot, config: JobConfig, path: Path) -> None:

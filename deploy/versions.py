@@ -20,7 +20,7 @@ from deploy.jobdirectory import ROOT, JobDirectory
 from operators.builder.loading import freeze, load, load_archived
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan
-from operators.frozen.archive import DIRECTORY, Archive, changed, other_versions
+from operators.frozen.archive import DIRECTORY, Archive, changed, minor, other_versions
 from operators.frozen.reach import hidden_by_python, versions_now
 from standby.manifests import newest_manifest
 
@@ -105,6 +105,8 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     names = changed(kept, version.archive)
     code = code_after_resume(bool(names), stopped, choice)
     if code == KEPT:
+        if stopped and choice is None and minor(kept.python) != minor(version.archive.python):
+            return version  # nothing is replayed, and hosts with this Python take no code of another one
         _compare_versions(kept)
         return replace(version, archive=kept)
     if code is None:

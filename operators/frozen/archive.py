@@ -187,6 +187,11 @@ def runtime_version() -> str:
         return "checkout"
 
 
+def minor(python: str) -> str:
+    """The minor version of a version of Python: `3.11` of `3.11.4`."""
+    return ".".join(python.split(".")[:2])
+
+
 def changed(kept: Archive, now: Archive) -> list[str]:
     """Names of files in which two versions of a pipeline differ by more than comments and layout."""
     before, after = ({module.name: module for module in each.modules} for each in (kept, now))

@@ -54,6 +54,19 @@ def test_a_task_that_is_kept_on_one_host_waits_for_it(site: MakeSite) -> None:
     ended(here)
 
 
+def test_a_host_that_gets_damaged_code_ends_with_one_line_and_the_job_without_it(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here)
+    here.kill_host("b")
+    (code,) = here.shared.glob("counts/*/code/*.zip")
+    code.write_bytes(code.read_bytes()[:-1])
+    here.join("b")
+    assert here.end_of("b") == 2, here.log("b")
+    assert "is damaged (its digest does not match); restore it from a copy" in here.log("b").splitlines()[-1]
+    ended(here)
+    assert here.host("b")["incarnation"] == 1, "it has not joined"
+
+
 def test_rows_that_wait_for_their_checkpoint_outlive_the_only_host_of_their_database(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     arguments = arguments_of(here, COUNT, host_timeout_ms=15_000, guarantee="epoch", checkpoint_interval_s=1.5)

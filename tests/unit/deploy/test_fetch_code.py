@@ -1,0 +1,125 @@
+"""A host takes the code of its job only as the job has it, and says what is different where it runs."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from causal.shell.depot import Depot
+from deploy import versions
+from deploy.host_agent import check_versions, fetch_code
+from deploy.jobdirectory import JobDirectory
+from operators.frozen.archive import Archive, Module, path_of
+from tests.unit.operators.scene import config as settings
+
+pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")
+
+PIPELINE = """
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("tiny")
+pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100)).sink("out", JsonLinesSink("rows"))
+"""
+ARCHIVE = Archive((Module("", "/somewhere/p.py", False, b"x = 1\n"),))
+BODY = ARCHIVE.packed()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """The directory of a host."""
+    (tmp_path / "host").mkdir()
+    return tmp_path / "host"
+
+
+def config_in(store: Path, body: bytes | None = BODY) -> JobConfig:
+    """The settings of a job with a store that has these bytes as its code."""
+    config = settings(code=ARCHIVE.digest, store=f"file://{store}/store")
+    if body is not None:
+        Depot(config.store, config.place_in_store).create_own(f"code/{config.code}.zip", body)
+    return config
+
+
+def left(host: Path) -> list[str]:
+    return sorted(path.name for path in (host / "code").glob("*"))
+
+
+def test_the_code_comes_from_the_store_once(host: Path) -> None:
+    config = config_in(host.parent)
+    assert fetch_code(host, config) == ARCHIVE
+    assert path_of(host, config.code).read_bytes() == BODY
+    assert fetch_code(host, replace(config, store="file:///nowhere/else")) == ARCHIVE
+    assert left(host) == [f"{config.code}.zip"]
+
+
+@pytest.mark.parametrize("body", [BODY[:-1], b"", BODY.replace(b"x = 1", b"x = 2")])
+def test_a_damaged_object_is_refused_and_nothing_is_kept(host: Path, body: bytes) -> None:
+    config = config_in(host.parent, body)
+    with pytest.raises(PipelineError) as refused:
+        fetch_code(host, config)
+    assert f"code/{config.code}.zip, the code of the run, is damaged" in str(refused.value)
+    assert "restore it from a copy, or start the job again from its code" in str(refused.value)
+    assert left(host) == []
+
+
+def test_a_torn_file_of_an_earlier_life_is_fetched_again(host: Path) -> None:
+    config = config_in(host.parent)
+    path_of(host, config.code).parent.mkdir()
+    path_of(host, config.code).write_bytes(BODY[:100])
+    assert fetch_code(host, config) == ARCHIVE
+    assert path_of(host, config.code).read_bytes() == BODY
+
+
+def test_an_object_that_is_gone_is_refused(host: Path) -> None:
+    config = config_in(host.parent, None)
+    Depot(config.store, config.place_in_store).create_own("code/other.zip", b"")
+    with pytest.raises(PipelineError, match="is missing; restore it from a copy, or start the job again"):
+        fetch_code(host, config)
+
+
+def test_a_store_that_is_another_directory_here_is_refused(host: Path) -> None:
+    with pytest.raises(PipelineError, match="holds nothing of job .* mount the directory that the supervisor uses"):
+        fetch_code(host, config_in(host.parent, None))
+
+
+def test_a_job_without_code_has_none_to_fetch(host: Path) -> None:
+    assert fetch_code(host, settings()) is None
+
+
+def test_another_minor_version_of_python_is_refused() -> None:
+    with pytest.raises(PipelineError, match=r"^b: the job's code is of Python 3.1.4, .* with Python 3.1$"):
+        check_versions("b", replace(ARCHIVE, python="3.1.4"))
+
+
+def test_other_versions_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    own = platform.python_version()
+    older = f"{own.rpartition('.')[0]}.0-rc"
+    check_versions("b", replace(ARCHIVE, outside={"msgpack": "0.1"}, python=older))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"causal: b: Python was {older} and is {own} here"
+    assert second.startswith("causal: b: msgpack was 0.1 and is ") and second.endswith(" here")
+    check_versions("b", ARCHIVE)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("stopped", "taken"), [(True, platform.python_version()), (False, "3.1.4")])
+def test_a_stopped_job_that_resumes_with_another_python_has_code_of_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool, taken: str
+) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(PIPELINE)
+    kept = replace(versions.first(path, {}).archive, python="3.1.4")
+    directory = JobDirectory(tmp_path / "job")
+    try:
+        before = settings(code=kept.save(directory.path, False))
+        monkeypatch.setattr(JobDirectory, "stopped", lambda self: stopped)
+        version = versions.next_of(directory, before, before, path, None)
+    finally:
+        directory.close()
+    assert (version.archive.python, version.changed) == (taken, ())
