@@ -91,8 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     key, roster = _identity(arguments)
     seats = seats_of(joined(arguments.join), roster)
-    if key is None:
-        _check_plain(seats, arguments.address)
+    _check_addresses(seats, key, arguments.address)
     name = key.name if key is not None else _plain_name(arguments)
     labels = dict(_label(each) for each in arguments.label)
     if arguments.slots is not None and arguments.slots < 1:
@@ -135,11 +134,11 @@ def _identity(arguments: argparse.Namespace) -> tuple[KeyPair | None, Roster]:
     return load_key(Path(arguments.key)), roster
 
 
-def _check_plain(seats: Sequence[Seat], own: str | None) -> None:
-    """Refuses addresses on the network for a host without a key, whose sockets are plain."""
+def _check_addresses(seats: Sequence[Seat], key: KeyPair | None, own: str | None) -> None:
+    """Refuses what is no address, and one on the network for a host without a key, whose sockets are plain."""
     named = [(f"--join {seat.endpoint}", address_of(seat.endpoint)[0]) for seat in seats]
     for option, address in [*named, (f"--address {own}", own or "localhost")]:
-        if not is_loopback(address):
+        if key is None and not is_loopback(address):
             raise PipelineError(
                 f"{option} is on the network; give --key NAME.key (make it with `causal keys new NAME`)"
             )

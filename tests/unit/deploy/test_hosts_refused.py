@@ -50,6 +50,7 @@ WRONG = {
     "setting store is 'ftp://x'; give file:///": ["run", "p.py", *LISTEN, "--store", "ftp://x", *KEYS],
     "--join tcp://10.0.0.1:7700 is on the network": ["agent", "--join", "tcp://10.0.0.1:7700"],
     "--address 192.0.2.2 is on the network; give --key": [*PLAIN, "--address", "192.0.2.2"],
+    "nowhere is no address": ["agent", "--join", "nowhere", "--key", "keys/a.key"],
     "absent.key cannot be read": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "keys/absent.key"],
     "lacks the supervisor's public key": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "alone/a.key"],
     "--slots 0: give a number from 1": ["agent", "--join", "tcp://127.0.0.1:7799", "--slots", "0"],
