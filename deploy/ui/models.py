@@ -24,6 +24,8 @@ PHASES = ("detected", "promoted", "collected", "live")
 SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
 HIDDEN = "•••"
 TEXT_MAX = 2000
+FAILURES_MAX, RECOVERIES_MAX, WHY_MAX = 50, 200, 300
+"""The newest failures that an answer has, the recoveries that they are made of, and the characters of each reason."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
         state = "starting" if facts.alive else "down"
         return {**model, "state": state, "says": _says(facts), "present": False, "breaks": False, "tasks": []}
     present = facts.alive and not view["ended"]
+    failures = recoveries(view)
     seconds = active_s(view)
     rates = {
         task["task"]: meter.rates(task["task"]) if present else averages(task["figures"], seconds)
@@ -88,7 +91,8 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
         "tasks": tasks,
         "graph": graph(facts.topology, {task["task"]: task for task in tasks}, rates),
         "processes": [_process(process, view["at_ns"]) for process in view["processes"]] if present else [],
-        "recoveries": recoveries(view),
+        "recoveries": failures,
+        "recoveries_earlier": len(view["recoveries"]) - sum(len(failure["tasks"]) for failure in failures),
         "checkpoints": checkpoints(facts),
         "counts": counts(view),
         "hosts": list(view["hosts"]),
@@ -258,10 +262,10 @@ def _sum(values: Any) -> float | None:
 
 
 def recoveries(view: View) -> list[dict[str, Any]]:
-    """Failures, newest first: tasks whose recoveries overlap are one failure, with the phases of each in ms."""
+    """The newest failures first: tasks whose recoveries overlap are one failure, with the phases of each in ms."""
     failures: list[dict[str, Any]] = []
     began_ns = view["first_record_ns"]
-    for recovery in sorted(view["recoveries"], key=lambda each: each.get("since_ns", 0)):
+    for recovery in sorted(view["recoveries"][-RECOVERIES_MAX:], key=lambda each: each.get("since_ns", 0)):
         since_ns = recovery.get("since_ns", 0)
         if not failures or since_ns > failures[-1]["until_ns"]:
             at_s = round((since_ns - began_ns) / 1e9, 3) if began_ns is not None else None
@@ -270,6 +274,7 @@ def recoveries(view: View) -> list[dict[str, Any]]:
         failure = failures[-1]
         failure["until_ns"] = max(failure["until_ns"], since_ns + int(1e6 * (last_ms(recovery) or 0)))
         failure["tasks"].append(_recovery(recovery, since_ns - failure["since_ns"]))
+    del failures[:-FAILURES_MAX]
     for failure in failures:
         failure["took_ms"] = round((failure["until_ns"] - failure["since_ns"]) / 1e6, 1)
         failure["live"] = all(task["live"] for task in failure["tasks"])
@@ -297,7 +302,7 @@ def _recovery(recovery: View, offset_ns: int) -> dict[str, Any]:
         "live": recovery["live_ms"] is not None,
         "replayed": recovery["replayed_elements"],
         "withdrawn": recovery["withdrawn"],
-        "why": _cut(recovery["why"] or _cause(recovery.get("cause", ""))),
+        "why": _cut(recovery["why"] or _cause(recovery.get("cause", "")), WHY_MAX),
     }
 
 

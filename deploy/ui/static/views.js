@@ -67,8 +67,8 @@ export function recoveries(model) {
   return [
     h("h2", {}, "Recoveries"),
     legend(Object.entries(PHASES).concat([["mark", "first output"]])),
-    model.recoveries.length ? model.recoveries.slice(0, 50).map(failure) : h("p", { class: "quiet" }, "No process of a task has died."),
-    model.recoveries.length > 50 && h("p", { class: "quiet" }, `${model.recoveries.length - 50} earlier failures: causal status --json`),
+    model.recoveries.length ? model.recoveries.map(failure) : h("p", { class: "quiet" }, "No process of a task has died."),
+    model.recoveries_earlier > 0 && h("p", { class: "quiet" }, `${count(model.recoveries_earlier)} earlier recoveries: causal status --json`),
     model.host_losses.length > 0 && [h("h2", {}, "Hosts lost"), losses(model)],
   ];
 }

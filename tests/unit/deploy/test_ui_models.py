@@ -209,6 +209,16 @@ def test_no_phase_ends_before_it_begins_and_no_recovery_is_left_out(times: Any) 
             assert ends == sorted(ends) and each["offset_ms"] + ends[-1] <= failure["took_ms"] + 0.1
 
 
+@given(st.integers(1, 1000))
+def test_an_answer_has_the_newest_failures_and_the_number_of_earlier_recoveries(together: int) -> None:
+    many = [{**RECOVERY, "since_ns": 10**9 * (n // together), "why": "x" * 10**4} for n in range(1000)]
+    model = modelled(viewed(2000.0, recoveries=many))
+    assert 1 <= len(model["recoveries"]) <= models.FAILURES_MAX
+    assert sum(len(each["tasks"]) for each in model["recoveries"]) + model["recoveries_earlier"] == 1000
+    assert model["recoveries"][0]["since_ns"] == many[-1]["since_ns"]
+    assert len(json.dumps(model, separators=(",", ":"))) < 250 << 10
+
+
 # Settings, checkpoints and dead letters.
 
 
