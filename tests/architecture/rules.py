@@ -19,7 +19,6 @@ ALLOWED = frozenset(
         ("causal.records.values", "datetime"),  # as a type that is carried, never as a clock
         ("operators.kinds.tables.sameness", "datetime"),
         ("operators.sinks.contract.account", "datetime"),
-        ("causal.task.services", "random"),  # Random(seed) only; the seed is a determinant
     ]
 )
 TOUCHING = frozenset(("open", "print", "input", "exec", "eval"))

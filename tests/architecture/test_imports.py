@@ -49,6 +49,15 @@ def test_the_contracts_hold(copied: Path) -> None:
     assert status == 0, output
 
 
+def test_an_exception_that_no_import_needs_is_refused(copied: Path) -> None:
+    setup = (copied / "setup.cfg").read_text()
+    exception = "    causal.records.values -> datetime\n"
+    assert exception in setup
+    (copied / "setup.cfg").write_text(setup.replace(exception, f"{exception}    causal.task.services -> random\n"))
+    status, output = lint(copied)
+    assert status == 1 and "causal.task.services -> random" in output, output
+
+
 @pytest.mark.parametrize(("file", "line", "contract"), BREAKS)
 def test_a_contract_finds_what_breaks_it(copied: Path, file: str, line: str, contract: str) -> None:
     with (copied / file).open("a") as code:

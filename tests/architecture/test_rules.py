@@ -77,6 +77,11 @@ def test_operators_convert_times_in_one_place(text: str) -> None:
     assert not list(rules.one_conversion_of_time(parsed("operators.example", "x = seconds_of(at_ns)")))
 
 
+def test_every_import_that_is_allowed_is_made() -> None:
+    imported = {(module.name, name.split(".")[0]) for module in modules() for _, name in module.imports()}
+    assert rules.ALLOWED <= imported
+
+
 def test_the_shell_may_touch_the_world() -> None:
     text = "import time\nfrom causal.shell.clock import Clock\nopen('x')"
     for rule in (rules.pure_imports, rules.pure_calls):
