@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.architecture.circles import circles
 from tests.architecture.source import ROOT
 
 PACKAGE = "benchmarks"
@@ -24,25 +25,10 @@ def imported(path: Path) -> Iterator[str]:
                 yield name if name in MODULES else node.module
 
 
-def siblings() -> dict[str, set[str]]:
-    """Package or module → those beside it, in the same directory, that something in it imports."""
-    edges: dict[str, set[str]] = {}
-    for name, path in MODULES.items():
-        for target in imported(path):
-            ours, theirs = name.split("."), target.split(".")
-            depth = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), None)
-            if depth is not None:
-                edges.setdefault(".".join(ours[: depth + 1]), set()).add(".".join(theirs[: depth + 1]))
-    return edges
-
-
 def test_no_file_name_comes_twice() -> None:
     counts = Counter(path.name for path in MODULES.values() if path.name != "__init__.py")
     assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_siblings_import_each_other_without_a_circle() -> None:
-    edges = siblings()
-    while free := {name for targets in edges.values() for name in targets} - set(edges):
-        edges = {name: rest for name, targets in edges.items() if (rest := targets - free)}
-    assert edges == {}
+    assert circles((name, target) for name, path in MODULES.items() for target in imported(path)) == {}
