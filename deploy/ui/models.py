@@ -19,7 +19,7 @@ from operators.builder.layers import placed
 
 View = Mapping[str, Any]
 
-PHASES = ("detected", "promoted", "collected", "live")
+PHASES = ("detected", "promoted", "collected", "replayed", "live")
 """The ends of the phases of a recovery, in their order; the first begins with the failure."""
 SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
 HIDDEN = "•••"
@@ -283,13 +283,14 @@ def recoveries(view: View) -> list[dict[str, Any]]:
 
 def last_ms(recovery: View) -> float | None:
     """The end of the last phase that a recovery has reached."""
-    return max((recovery[f"{phase}_ms"] for phase in PHASES if recovery[f"{phase}_ms"] is not None), default=None)
+    reached = [recovery.get(f"{phase}_ms") for phase in PHASES]
+    return max((end_ms for end_ms in reached if end_ms is not None), default=None)
 
 
 def _recovery(recovery: View, offset_ns: int) -> dict[str, Any]:
     phases, begun_ms = [], 0.0
     for phase in PHASES:
-        end_ms = recovery[f"{phase}_ms"]
+        end_ms = recovery.get(f"{phase}_ms")
         if end_ms is not None:
             phases.append({"phase": phase, "from_ms": begun_ms, "to_ms": max(begun_ms, end_ms)})
             begun_ms = max(begun_ms, end_ms)

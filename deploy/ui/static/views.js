@@ -3,7 +3,7 @@
 import { NONE, ago, bytes, count, figures, h, legend, ms, percent, rate, s, table } from "./dom.js";
 import { link, tasks } from "./graph.js";
 
-const PHASES = { detected: "detected", promoted: "standby promoted", collected: "determinants collected", live: "replayed, live" };
+const PHASES = { detected: "detected", promoted: "standby promoted", collected: "determinants collected", replayed: "replayed", live: "live" };
 
 export function task(model, name, { log, breaks }) {
   const found = model.tasks.find((each) => each.task === name);
