@@ -29,13 +29,15 @@ PYTHON_MIN = (3, 11)
 FILES_MIN = 4096
 """The open files that a process of a large job needs: a socket or two per channel."""
 DISK_BYTES_MIN = 1 << 30
-REQUIRED = ("pyzmq", "msgpack", "msgspec", "lz4", "xxhash", "prometheus-client")
+REQUIRED = ("pyzmq", "msgpack", "msgspec", "lz4", "xxhash", "prometheus-client", "rich")
 EXTRAS = {
     "arrow": ("pyarrow", "numpy"),
     "spark": ("pyspark", "pyarrow", "pandas"),
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "hosts": ("obstore",),
+    "ui": ("starlette", "uvicorn", "textual"),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 SOCKET_PATH_MAX = 100
 """The longest path of a socket: the kernel allows 108 bytes."""
@@ -74,13 +76,20 @@ def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
     for port in ports:
         yield free(port)
     for name, needed in EXTRAS.items():
-        missing = [package for package in needed if find_spec(package) is None]
+        missing = [package for package in needed if _is_missing(package)]
         if missing:
             yield (
                 NOTE,
                 "extra",
                 f"{name}: {', '.join(missing)} missing; `pip install 'causal-streams[{name}]'` if needed",
             )
+
+
+def _is_missing(package: str) -> bool:
+    try:
+        return find_spec(package) is None
+    except ModuleNotFoundError:  # what it would be in is missing as well
+        return True
 
 
 def python(version: tuple[int, ...]) -> Line:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import configparser
+import re
 import resource
 import socket
 from pathlib import Path
@@ -11,6 +13,10 @@ import pytest
 from causal.errors import PipelineError
 from deploy import doctor
 from deploy.cli import main
+from tests.architecture.source import ROOT
+
+FOR_DEVELOPMENT = {"dev", "fuzz", "docs", "bench"}
+"""The extras that no job needs."""
 
 
 def test_this_machine_can_run_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +44,21 @@ def test_what_is_missing_has_a_remedy(tmp_path: Path) -> None:
         assert state == wanted and remedy in text
     assert doctor.open_files((resource.RLIM_INFINITY, resource.RLIM_INFINITY))[0] == "ok"
     assert doctor.disk(tmp_path / "not" / "yet" / "there")[0] == "ok"
+
+
+def test_every_package_and_extra_of_the_installation_is_looked_at() -> None:
+    installation = configparser.ConfigParser()
+    installation.read(ROOT / "setup.cfg")
+    required = re.findall(r"^([\w-]+)", installation["options"]["install_requires"], re.MULTILINE)
+    assert sorted(doctor.REQUIRED) == sorted(required)
+    assert set(doctor.EXTRAS) == set(installation["options.extras_require"]) - FOR_DEVELOPMENT
+
+
+def test_an_extra_that_is_missing_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "EXTRAS", {"ui": ("json", "no_such_package.at_all")})
+    state, subject, text = list(doctor.examined(tmp_path, []))[-1]
+    assert (state, subject) == ("note", "extra")
+    assert text == "ui: no_such_package.at_all missing; `pip install 'causal-streams[ui]'` if needed"
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
