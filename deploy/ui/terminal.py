@@ -170,7 +170,7 @@ class Terminal(App[None]):
         """Shows the job as it is now."""
         try:
             model = self._job.page()
-        except CausalError as problem:
+        except (CausalError, OSError) as problem:
             self.query_one("#totals", Static).update(str(problem))
             return
         self.query_one("#totals", Static).update(totals(model))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,13 @@ def test_the_tasks_of_a_job_are_shown_and_sorted_by_the_next_column(tmp_path: Pa
     asyncio.run(watch())
 
 
-def test_a_directory_that_is_damaged_meanwhile_is_a_line_until_it_is_whole(tmp_path: Path) -> None:
+def test_a_directory_that_is_damaged_meanwhile_is_a_line_until_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = ended_job(tmp_path)
+
+    def refused(path: Any) -> os.stat_result:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     async def watch() -> None:
         app = terminal.Terminal(ObservedJob(job, breaks=False))
@@ -61,6 +68,12 @@ def test_a_directory_that_is_damaged_meanwhile_is_a_line_until_it_is_whole(tmp_p
             app.renew()
             assert "status.json is damaged" in text(app, "totals")
             write_view(job, json.dumps(viewed(ended={"status": 0, "reason": ""})))
+            app.renew()
+            assert text(app, "totals") == whole
+            with monkeypatch.context() as without:
+                without.setattr(os, "stat", refused)
+                app.renew()
+            assert "Permission denied" in text(app, "totals")
             app.renew()
             assert text(app, "totals") == whole
 
