@@ -38,7 +38,8 @@ from deploy.console import Console
 from deploy.exposed import exposed
 from deploy.hints import check_led_here, not_running, resume_command
 from deploy.installation import installed
-from deploy.jobdirectory import ROOT, JobDirectory, find_job, holds_job, running
+from deploy.jobdirectory import JobDirectory
+from deploy.jobs import ROOT, find_job, holds_job, running
 from deploy.local import LocalDeployment, Outcome, agent, executors, supervisor
 from deploy.logs import logs
 from deploy.progress import Progress

@@ -29,7 +29,8 @@ from causal.shell.host_file import KEY, HostFile, read_term, save_roster, save_s
 from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
 from causal.shell.seats import Seat, joined, seats_of
 from deploy.installation import installed
-from deploy.jobdirectory import ROOT, JobDirectory
+from deploy.jobdirectory import JobDirectory
+from deploy.jobs import ROOT
 from deploy.local import LocalDeployment, agent
 from operators.frozen.archive import Archive, minor, other_versions, path_of
 from operators.frozen.reach import versions_now

@@ -17,7 +17,7 @@ from causal.shell.curve import new_key
 from causal.shell.depot import Depot
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
 from deploy.hints import candidate_shown, check_led_here, led_by, not_running
-from deploy.jobdirectory import ROOT, find_job, running
+from deploy.jobs import ROOT, find_job, running
 from deploy.spark import options
 from deploy.status import latest
 from operators.engine.plan import Plan

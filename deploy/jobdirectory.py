@@ -42,9 +42,6 @@ from standby.manifests import DIRECTORY as MANIFESTS
 from standby.manifests import epoch_of, manifests_from, newest_manifest
 from standby.supervision.savepoints import finished, stopped_at
 
-ROOT = Path(".causal")
-"""The directory of all jobs that have no `--state-dir`."""
-
 BEGAN = "began"
 """The file with the moment at which the first source began to read: sources compute from it which records are due."""
 
@@ -356,55 +353,3 @@ def _whole() -> Iterator[None]:
 def begun(job: Path) -> bool:
     """Whether a supervisor has made decisions about the job in this directory, here or in the shared store."""
     return (job / JOURNAL).exists() or (job / IDENTITY).exists()
-
-
-def running(job: Path) -> bool:
-    """Whether a `causal run` holds the job in this directory, which needs only permission to read."""
-    try:
-        handle = os.open(job / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
-
-
-def holds_job(directory: Path) -> bool:
-    """Whether there is a job in it.
-
-    Raises:
-        PipelineError: the directory cannot be read.
-    """
-    try:
-        (directory / "job.json").stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as problem:
-        raise PipelineError(f"{directory} cannot be used: {problem.strerror}") from None
-    return True
-
-
-def find_job(name: str | None, state_dir: str | None) -> Path:
-    """The directory that `--job` and `--state-dir` name; the only job under `.causal` if neither is given.
-
-    Raises:
-        PipelineError: there is none, or more than one.
-    """
-    if state_dir is not None:
-        path = Path(state_dir)
-    elif name is not None:
-        path = ROOT / name
-    else:
-        jobs = sorted(entry.parent for entry in ROOT.glob("*/job.json"))
-        if len(jobs) > 1:
-            raise PipelineError(f"there are several jobs here; give --job {', --job '.join(job.name for job in jobs)}")
-        if not jobs:
-            raise PipelineError(f"there is no job under {ROOT}; give --state-dir DIR")
-        path = jobs[0]
-    if not holds_job(path):
-        raise PipelineError(f"{path} holds no job (job.json is missing); start one with `causal run`")
-    return path.resolve()

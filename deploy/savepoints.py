@@ -18,7 +18,8 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from deploy import savepoint_store, stored_savepoints
 from deploy.hints import check_led_here, not_running, resume_command
-from deploy.jobdirectory import JobDirectory, find_job, running
+from deploy.jobdirectory import JobDirectory
+from deploy.jobs import find_job, running
 from deploy.stored_checkpoints import fetch
 from deploy.succession import fetch_decisions, read_decisions
 from deploy.upgrading import upgrade_in

@@ -16,12 +16,9 @@ from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.task.activity import sentence
 from deploy.hints import candidate_shown, led_by, resume_command
-from deploy.jobdirectory import find_job, running
+from deploy.jobs import VIEW, find_job, running
 from deploy.report import report, summary
 from deploy.versions import changed_since, listed
-
-VIEW = "status.json"
-"""The supervisor's view, which it replaces twice a second."""
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0

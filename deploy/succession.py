@@ -25,7 +25,8 @@ from deploy import hosts
 from deploy.exposed import exposed, port
 from deploy.hints import led_by
 from deploy.host_agent import fetch_code, say
-from deploy.jobdirectory import CHANGE, ROOT, JobDirectory, holds_job
+from deploy.jobdirectory import CHANGE, JobDirectory
+from deploy.jobs import ROOT, holds_job
 from deploy.local import LocalDeployment, Server, supervisor
 from deploy.stored_checkpoints import fetch
 from standby.election import FILE as IDENTITY

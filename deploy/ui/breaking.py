@@ -13,7 +13,7 @@ from pathlib import Path
 
 from causal.errors import PipelineError, Unavailable
 from deploy.hints import check_led_here, not_running
-from deploy.jobdirectory import running
+from deploy.jobs import running
 from standby.control import ask
 from standby.host.processes import open_process, send_signal, start_time
 

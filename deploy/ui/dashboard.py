@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from deploy.jobdirectory import ROOT, find_job, holds_job
+from deploy.jobs import ROOT, find_job, holds_job
 from deploy.ui.observed import ObservedJob, checked
 
 EXTRA = "ui"

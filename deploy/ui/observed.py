@@ -18,8 +18,7 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.shell.interpreter import module_command
 from causal.shell.log_tails import LogTails
 from causal.topology import Topology
-from deploy.jobdirectory import running
-from deploy.status import VIEW
+from deploy.jobs import VIEW, running
 from deploy.ui.meter import Meter
 from deploy.ui.models import Facts, letter, page
 from deploy.versions import changed_since

@@ -12,7 +12,7 @@ from causal.config import JobConfig
 from causal.ports import Bundle
 from deploy.cli import main
 from deploy.hints import not_running
-from deploy.jobdirectory import ROOT
+from deploy.jobs import ROOT
 from deploy.querying import _show
 from deploy.versions import job_of
 from operators.sinks import JsonLinesSink

@@ -1,0 +1,69 @@
+"""Jobs on this machine, as commands look for them: which directory is meant, and whether its job runs.
+
+It imports little, so that a command that only looks is quick.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from causal.errors import PipelineError
+
+ROOT = Path(".causal")
+"""The directory of all jobs that have no `--state-dir`."""
+
+VIEW = "status.json"
+"""The supervisor's view, which it replaces twice a second."""
+
+def running(job: Path) -> bool:
+    """Whether a `causal run` holds the job in this directory, which needs only permission to read."""
+    try:
+        handle = os.open(job / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def holds_job(directory: Path) -> bool:
+    """Whether there is a job in it.
+
+    Raises:
+        PipelineError: the directory cannot be read.
+    """
+    try:
+        (directory / "job.json").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as problem:
+        raise PipelineError(f"{directory} cannot be used: {problem.strerror}") from None
+    return True
+
+
+def find_job(name: str | None, state_dir: str | None) -> Path:
+    """The directory that `--job` and `--state-dir` name; the only job under `.causal` if neither is given.
+
+    Raises:
+        PipelineError: there is none, or more than one.
+    """
+    if state_dir is not None:
+        path = Path(state_dir)
+    elif name is not None:
+        path = ROOT / name
+    else:
+        jobs = sorted(entry.parent for entry in ROOT.glob("*/job.json"))
+        if len(jobs) > 1:
+            raise PipelineError(f"there are several jobs here; give --job {', --job '.join(job.name for job in jobs)}")
+        if not jobs:
+            raise PipelineError(f"there is no job under {ROOT}; give --state-dir DIR")
+        path = jobs[0]
+    if not holds_job(path):
+        raise PipelineError(f"{path} holds no job (job.json is missing); start one with `causal run`")
+    return path.resolve()
