@@ -451,7 +451,10 @@ def _begin(
         where = Path(arguments.from_).absolute()
         begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state, arguments.keep_sinks)
     planned.check(directory.path)
-    succession.refuse_if_led(config, directory.path)
+    try:
+        succession.refuse_if_led(config, directory.path)
+    except Unavailable as problem:
+        raise PipelineError(hosts.unreachable(problem)) from None
     begun = directory.begun()
     if not arguments.keep_sinks:
         try:
@@ -506,9 +509,12 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Te
     elif not config.listen:
         servers.append(agent())
     exported = traces(config.name)
+    room = placement_plan.room_watch(job, config)
 
     def show(view: Mapping[str, Any], elapsed_s: float) -> None:
         progress.show(view, elapsed_s)
+        if line := room.line(view):
+            progress.say(f"warning: {line}")
         exported.show(view)
 
     deployment = LocalDeployment(job, show, servers, template)

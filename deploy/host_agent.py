@@ -244,11 +244,11 @@ def fetch_code(path: Path, config: JobConfig) -> Archive | None:
         return None
     with suppress(CorruptData):
         return Archive.load(path, config.code)
-    depot = Depot(config.store, config.place_in_store)
-    _check_place(depot, config, path)
+    depot, outage = Depot(config.store, config.place_in_store), Outage()
+    _check_place(depot, config, path, outage)
     name = f"code/{config.code}.zip"
     try:
-        body = insist(lambda: depot.read(name), say, partial(_waits, path)) or b""
+        body = insist(lambda: depot.read(name), outage.report, partial(_waits, path)) or b""
         archive = Archive.unpacked(body, config.code, f"{depot.url}: {config.place_in_store}/{name}")
     except CorruptData as problem:
         raise PipelineError(f"{problem}, or start the job again from its code") from None
@@ -276,9 +276,9 @@ def check_versions(name: str, archive: Archive) -> None:
         say(f"{name}: {phrase} here")
 
 
-def _check_place(depot: Depot, config: JobConfig, path: Path) -> None:
+def _check_place(depot: Depot, config: JobConfig, path: Path, outage: Outage) -> None:
     """Refuses a store that is not the supervisor's: the same URL may be another directory here."""
-    names = insist(lambda: depot.names("code"), say, partial(_waits, path))
+    names = insist(lambda: depot.names("code"), outage.report, partial(_waits, path))
     if not names:
         raise PipelineError(
             f"--store {config.store} holds nothing of job {config.name} as seen from this host; mount the directory "
@@ -344,7 +344,21 @@ class TetherKeeper(threading.Thread):
                 pass  # it has ended already
 
 
+class Outage:
+    """Says once that a store does not answer, and once that it does again, however often it is asked meanwhile."""
+
+    def __init__(self) -> None:
+        self._lasts = False
+
+    def report(self, problem: str) -> None:
+        """Takes the problem of an attempt, or an empty text for the success after it."""
+        if problem and not self._lasts:
+            say(f"{problem}; waiting for the store: check the URL and the credentials if that lasts")
+        elif not problem and self._lasts:
+            say("the store answers again")
+        self._lasts = bool(problem)
+
+
 def say(line: str) -> None:
-    """Prints a line for the user on standard error; an empty one is not printed."""
-    if line:
-        print(f"causal: {line}", file=sys.stderr, flush=True)
+    """Prints a line for the user on standard error."""
+    print(f"causal: {line}", file=sys.stderr, flush=True)

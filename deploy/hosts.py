@@ -156,7 +156,12 @@ def share(config: JobConfig, archive: Archive) -> None:
     try:
         depot.create_own(f"code/{config.code}.zip", archive.packed())
     except Unavailable as problem:
-        raise PipelineError(f"{problem}; check the URL and the credentials") from None
+        raise PipelineError(unreachable(problem)) from None
+
+
+def unreachable(problem: Unavailable) -> str:
+    """The line about a shared store that does not answer, with what to do."""
+    return f"{problem}; check the URL and the credentials"
 
 
 def _hosts(arguments: argparse.Namespace) -> int:

@@ -1,16 +1,26 @@
-"""The part of `causal plan` about hosts: where tasks would be, and whether the sharing depth survives a host there."""
+"""The part of `causal plan` about hosts: where tasks would be, and whether the sharing depth survives a host there.
+
+`causal run` says what too few hosts cost: before it begins, where it knows its hosts, and once they have joined.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
 from causal.shell.roster import Member, Roster
+from deploy.progress_model import named
 from operators.engine.plan import Plan
-from standby.blueprint import Constraint
+from standby.blueprint import Blueprint, Constraint
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
+
+ROOM = "start another `causal agent`, or give --standbys 0"
+"""The remedy where no host has room for a standby."""
+
+LASTING_NS = 5_000_000_000
+"""The time for which standbys are missing before that is said: they start after the tasks, one after the other."""
 
 
 def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[str, Any]:
@@ -38,12 +48,55 @@ def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[
 
 
 def warnings(planned: Plan, config: JobConfig) -> list[str]:
-    """The line for a job that begins with a sharing depth that its hosts do not reach; none for any other."""
+    """The lines for a job that begins on hosts without room for its standbys, or too few for its sharing depth."""
     if not config.hosts:
         return []
     placement = placed(planned, config, Roster.load(Path(config.hosts)).hosts)
+    lacking = [each["task"] for each in placement["tasks"] if config.own_standbys and not each["standby"]]
+    result = [no_room(len(placement["hosts"]), lacking)] if lacking else []
     depth = placement.get("sharing_depth")
-    return list(depth_lines(placement)) if depth is not None and depth["reached"] < depth["wanted"] else []
+    return result + (list(depth_lines(placement)) if depth is not None and depth["reached"] < depth["wanted"] else [])
+
+
+def no_room(hosts: int, tasks: Sequence[str]) -> str:
+    """The line about tasks whose standbys have no host."""
+    have = "host has" if hosts == 1 else "hosts have"
+    return f"{hosts} {have} no room for the standby of {named(tasks)}; {ROOM}"
+
+
+class RoomWatch:
+    """Looks at a running job for tasks whose standbys no host has room for.
+
+    Args:
+        known: the tasks of which that was said before the job began.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._said = frozenset(known)
+        self._lacking: frozenset[str] = frozenset()
+        self._since_ns = 0
+
+    def line(self, view: Mapping[str, Any]) -> str | None:
+        """Takes a view; returns what is to be said about it, once for the same tasks."""
+        finished = {task["task"] for task in view["tasks"] if task["state"] == "finished"}
+        several = bool(view["hosts"]) and view["state"] == "running"
+        lacking = frozenset(view["without_standby"]) - finished if several else frozenset()
+        if lacking != self._lacking:
+            self._lacking, self._since_ns = lacking, view["at_ns"]
+        if not lacking or lacking <= self._said or view["at_ns"] - self._since_ns < LASTING_NS:
+            return None
+        self._said |= lacking
+        joined = sum(1 for host in view["hosts"] if host["state"] == "joined")
+        return no_room(joined, sorted(lacking))
+
+
+def room_watch(job: Path, config: JobConfig) -> RoomWatch:
+    """The watch for the job in this directory."""
+    if not config.hosts or not config.own_standbys:
+        return RoomWatch()
+    blueprint = Blueprint.load(job)
+    there = preview(blueprint.topology, blueprint.constraints, Roster.load(Path(config.hosts)).hosts)
+    return RoomWatch(task for task, host in there.standbys.items() if not host)
 
 
 def lines(plan: Mapping[str, Any]) -> Iterator[str]:

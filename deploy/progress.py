@@ -55,6 +55,14 @@ class Progress:
         """Returns the last view as one line."""
         return ", ".join([self._model.headline(elapsed_s), *self._model.waits(elapsed_s)])
 
+    def say(self, line: str) -> None:
+        """Prints a line that stays, above what is renewed."""
+        text = f"causal: {line}"
+        if self._screen is not None:
+            self._screen.say(text)
+        else:
+            print(f"\r{text:<{LINE_WIDTH}}" if self._terminal else text, file=self._out, flush=True)
+
     def close(self) -> None:
         """Removes screen and line from a terminal."""
         self._leave_screen()

@@ -53,6 +53,10 @@ class Screen:
         """Draws what the model has."""
         self._live.update(self._drawn(model, elapsed_s), refresh=True)
 
+    def say(self, line: str) -> None:
+        """Prints a line above the region."""
+        self._console.print(Text(line))
+
     def close(self) -> None:
         self._live.stop()
 

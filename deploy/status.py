@@ -17,6 +17,7 @@ from causal.errors import PipelineError
 from causal.task.activity import sentence
 from deploy.hints import candidate_shown, led_by, resume_command
 from deploy.jobs import VIEW, find_job, running
+from deploy.placement_plan import ROOM
 from deploy.report import report, summary
 from deploy.versions import changed_since, listed
 
@@ -168,9 +169,12 @@ def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
     yield f"  hosts: {counted}"
     if len(versions) > 1:
         yield "  versions: " + "; ".join(f"{v} on {', '.join(names)}" for v, names in sorted(versions.items()))
-    for title, names in (("process", view["without_process"]), ("standby", view["without_standby"])):
+    for title, names, remedy in (
+        ("process", view["without_process"], "start the agent of its host again, or another one"),
+        ("standby", view["without_standby"], ROOM),
+    ):
         if names:
-            yield f"  no host has room for a {title} of {', '.join(names)}"
+            yield f"  no host has room for a {title} of {', '.join(names)}; {remedy}"
     if view.get("decisions_wait"):
         yield f"  decisions wait for the shared store, and recoveries with them: {view['decisions_wait']}"
     if view.get("store_problem"):

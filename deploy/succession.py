@@ -24,7 +24,7 @@ from causal.shell.files import replace_text
 from deploy import hosts
 from deploy.exposed import exposed, port
 from deploy.hints import led_by
-from deploy.host_agent import fetch_code, say
+from deploy.host_agent import Outage, fetch_code, say
 from deploy.jobdirectory import CHANGE, JobDirectory
 from deploy.jobs import ROOT, holds_job
 from deploy.local import LocalDeployment, Server, supervisor
@@ -129,7 +129,7 @@ def _awaited(store: str, name: str) -> tuple[str, Term]:
     """Waits for a run of the job that has not ended; returns it, and its newest term."""
     said = ""
     while True:
-        runs = insist(Depot(store, name).folders, say, lambda: True) or []
+        runs = insist(Depot(store, name).folders, Outage().report, lambda: True) or []
         sighting = _sighting(Depot(store, f"{name}/{runs[-1]}")) if runs else None
         if sighting is not None and not (sighting.entry is not None and sighting.entry.closing == ENDED):
             return runs[-1], sighting.term
@@ -141,7 +141,7 @@ def _awaited(store: str, name: str) -> tuple[str, Term]:
 
 
 def _sighting(depot: Depot) -> Sighting | None:
-    return insist(lambda: perform(looked(None), depot), say, lambda: True)
+    return insist(lambda: perform(looked(None), depot), Outage().report, lambda: True)
 
 
 def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, Any]) -> None:
@@ -227,6 +227,13 @@ def bring(directory: JobDirectory) -> bool:
     Raises:
         Unavailable: the store does not answer.
     """
+    try:
+        return _brought(directory)
+    except Unavailable as problem:
+        raise Unavailable(hosts.unreachable(problem)) from None
+
+
+def _brought(directory: JobDirectory) -> bool:
     job = directory.path
     if not holds_job(job) or not (config := JobConfig.load(job)).listen:
         return False

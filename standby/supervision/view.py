@@ -50,7 +50,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
         "hosts": [_host(supervision, host, now_ns) for host in supervision.hosts if host.name],
         "host_losses": [_host_loss(supervision, loss) for loss in supervision.losses.losses],
         "without_process": list(roster.unmanned()),
-        "without_standby": list(roster.short),
+        "without_standby": list(roster.short) if config.own_standbys else [],
         "checkpoint": {
             "complete": coordinator.complete,
             "count": coordinator.count,

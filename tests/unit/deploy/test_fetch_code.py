@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from causal.config import JobConfig
-from causal.errors import PipelineError
+from causal.errors import PipelineError, Unavailable
+from causal.shell import depot
 from causal.shell.depot import Depot
 from deploy import versions
 from deploy.host_agent import check_versions, fetch_code
@@ -86,6 +87,26 @@ def test_an_object_that_is_gone_is_refused(host: Path) -> None:
 def test_a_store_that_is_another_directory_here_is_refused(host: Path) -> None:
     with pytest.raises(PipelineError, match="holds nothing of job .* mount the directory that the supervisor uses"):
         fetch_code(host, config_in(host.parent, None))
+
+
+def test_a_store_that_does_not_answer_is_said_once_and_so_is_its_return(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, attempts, names = config_in(host.parent), 0, Depot.names
+
+    def listed(self: Depot, folder: str) -> list[str]:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 4:
+            raise Unavailable(f"attempt {attempts} failed")
+        return names(self, folder)
+
+    monkeypatch.setattr(Depot, "names", listed)
+    monkeypatch.setattr(depot, "RETRY_S_MAX", 0.0)
+    assert fetch_code(host, config) == ARCHIVE
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("causal: attempt 1 failed; waiting for the store: check the URL and the credentials")
+    assert second == "causal: the store answers again"
 
 
 def test_a_job_without_code_has_none_to_fetch(host: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from causal.config import JobConfig
+from causal.shell import depot
 from causal.shell.curve import new_key
 from causal.shell.roster import save_key
+from deploy import cli
 from deploy.cli import main
 
 PIPELINE = """
@@ -103,3 +106,43 @@ def test_an_address_that_is_in_use_ends_the_job_with_one_line(
     assert (status, len(lines)) == (2, 1), lines
     assert not list(Path(".causal").glob("*/journal.sqlite"))
     assert f"--listen {endpoint} cannot be bound: Address already in use; give another address or port" in lines[0]
+
+
+@pytest.fixture
+def store_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An S3 server that does not answer, which is asked once."""
+    for name, value in {
+        "AWS_ENDPOINT": "http://127.0.0.1:9",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "none",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = depot._client
+    monkeypatch.setattr(depot, "_client", lambda url, retry_s: client(url, 0.0))
+
+
+@pytest.mark.usefixtures("store_away")
+def test_a_store_that_does_not_answer_is_one_line_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")
+    assert main(["run", "p.py", *LISTEN, "--store", "s3://bucket/here", *KEYS]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("causal: store s3://bucket/here: ") and "cannot be listed" in lines[0]
+    assert lines[0].endswith("; check the URL and the credentials")
+
+
+@pytest.mark.usefixtures("store_away")
+def test_a_resumption_without_its_store_says_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")
+    monkeypatch.setattr(cli, "_deploy", lambda *arguments: 0)
+    assert main(["run", "p.py", *LISTEN, "--store", f"file://{tmp_path}/store", *KEYS]) == 0
+    job = tmp_path / ".causal" / "tiny"
+    replace(JobConfig.load(job), store="s3://bucket/here").save(job)
+    capsys.readouterr()
+    assert main(["run", "p.py", *LISTEN, "--store", "s3://bucket/here", *KEYS, "--resume"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("; check the URL and the credentials")

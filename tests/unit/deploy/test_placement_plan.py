@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from causal.config import JobConfig
 from causal.shell.curve import new_key
 from causal.shell.roster import save_key
 from deploy.cli import main
-from deploy.placement_plan import warnings
+from deploy.placement_plan import RoomWatch, room_watch, warnings
 from operators.builder.loading import load
 from operators.engine.plan import plan
+from standby.blueprint import Blueprint
+from tests.unit.deploy.test_report import host, view
 
 PIPELINE = """
 from operators import Pipeline
@@ -33,6 +36,7 @@ def _with_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("p.py").write_text(PIPELINE)
     for name in ("supervisor", "a", "b"):
         save_key(Path("two"), new_key(name))
+    save_key(Path("one"), new_key("a"))
     for name in ("a", "b", "c", "d"):
         save_key(Path("four"), new_key(name))
 
@@ -81,3 +85,55 @@ def test_a_job_begins_with_a_warning_where_its_hosts_do_not_reach_the_depth(
 def test_a_plan_of_a_roster_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "p.py", "--hosts", "absent.toml"]) == 2
     assert "absent.toml cannot be read" in capsys.readouterr().err
+
+
+def test_a_job_begins_with_a_warning_where_its_hosts_have_no_room_for_standbys(tmp_path: Path) -> None:
+    pipeline = load("p.py", {})
+    config = JobConfig("r", "tiny", "p.py", listen="tcp://127.0.0.1:1", hosts=str(tmp_path / "one" / "hosts.toml"))
+    assert warnings(plan(pipeline, config), config) == [
+        "1 host has no room for the standby of numbers/0, count/0, again/0; start another `causal "
+        "agent`, or give --standbys 0"
+    ]
+    assert warnings(plan(pipeline, config), replace(config, standbys="0")) == []
+    assert warnings(plan(pipeline, config), replace(config, hosts=str(tmp_path / "two" / "hosts.toml"))) == []
+
+
+def seen(at_s: int, lacking: Sequence[str], **changes: object) -> dict[str, object]:
+    return {
+        **view(),
+        "at_ns": at_s * 10**9,
+        "hosts": [host("a"), host("b", "lost")],
+        "without_standby": lacking,
+        **changes,
+    }
+
+
+def test_missing_standbys_of_a_running_job_are_said_once_for_each_task() -> None:
+    watch = RoomWatch()
+    assert [watch.line(seen(at_s, ["read/0", "out/0"])) for at_s in (1, 2, 5)] == [None] * 3
+    said = "1 host has no room for the standby of out/0, read/0; start another `causal agent`, or give --standbys 0"
+    assert watch.line(seen(6, ["read/0", "out/0"])) == said
+    assert [watch.line(seen(at_s, ["out/0"])) for at_s in (7, 20)] == [None, None]
+    assert watch.line(seen(21, ["read/1"])) is None
+    assert "standby of read/1;" in (watch.line(seen(26, ["read/1"])) or "")
+
+
+def test_standbys_that_are_only_late_or_were_said_to_be_missing_are_not_said() -> None:
+    others: list[dict[str, object]] = [{"state": "recovering"}, {"hosts": []}]
+    others.append({"tasks": [{"task": "out/0", "state": "finished"}]})
+    for changes in others:
+        watch = RoomWatch()
+        assert [watch.line(seen(at_s, ["out/0"], **changes)) for at_s in (1, 9)] == [None, None]
+    watch = RoomWatch(["out/0"])
+    assert [watch.line(seen(at_s, ["out/0"])) for at_s in (1, 9)] == [None, None]
+
+
+def test_the_watch_knows_what_was_said_of_the_hosts_of_a_roster(tmp_path: Path) -> None:
+    pipeline = load("p.py", {})
+    config = JobConfig("r", "tiny", "p.py", listen="tcp://127.0.0.1:1", hosts=str(tmp_path / "one" / "hosts.toml"))
+    planned = plan(pipeline, config)
+    Blueprint(planned.topology).save(tmp_path)
+    lacking = [task.name for task in planned.topology.tasks]
+    for known, lines in ((config, 0), (replace(config, hosts=""), 1)):
+        watch = room_watch(tmp_path, known)
+        assert sum(watch.line(seen(at_s, lacking)) is not None for at_s in (1, 9)) == lines

@@ -46,6 +46,16 @@ def test_on_a_terminal_with_rows_one_line_is_renewed_and_removed() -> None:
     assert renewed[3].rstrip().startswith("3.0 s  running: in 3 (1/s), out 3 (1/s)")
 
 
+def test_a_line_that_stays_is_above_the_one_that_is_renewed() -> None:
+    plain, terminal = StringIO(), Terminal()
+    Progress(plain).say("warning: x")
+    assert plain.getvalue() == "causal: warning: x\n"
+    progress = Progress(terminal, rows_shown=lambda: True)
+    progress.show(at(1, 1), 1.0)
+    progress.say("warning: x")
+    assert terminal.getvalue().split("\r")[-1] == f"{'causal: warning: x':<{LINE_WIDTH}}\n"
+
+
 def test_a_rate_never_falls_below_zero_when_positions_go_back() -> None:
     progress = Progress(StringIO())
     progress.show(at(1000, 500), 1.0)

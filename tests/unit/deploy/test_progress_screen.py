@@ -128,3 +128,14 @@ def test_the_table_at_the_end_has_a_line_for_each_operator() -> None:
         ["read", "source", "1"], ["count", "operator", "2"], ["out", "sink", "1"]
     ]  # fmt: skip
     assert lines[2].split() == ["count", "operator", "2", "600", "1"] and lines[3].split()[-1] == "150"
+
+
+def test_a_line_that_stays_is_above_the_screen(sized: Any) -> None:
+    terminal = sized(100, 20)
+    progress = Progress(terminal)
+    progress.show(at(1), 1.0)
+    progress.say("warning: x")
+    progress.show(at(2), 2.0)
+    assert terminal.shown[0] == "causal: warning: x" and "2.0 s" in terminal.shown[1]
+    progress.close()
+    assert terminal.shown == ["causal: warning: x"]

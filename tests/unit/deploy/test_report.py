@@ -155,7 +155,7 @@ def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_ver
     assert [line.strip() for line in lines if line.strip().startswith(("hosts", "versions", "no host", "old"))] == [
         "hosts: 1 draining: c; 1 joined: a; 1 lost: b",
         "versions: 0.2.0 on c; 0.3.0 on a",
-        "no host has room for a standby of read/0, read/1",
+        "no host has room for a standby of read/0, read/1; start another `causal agent`, or give --standbys 0",
         "old snapshots stay in the shared store: s3://b: no answer",
     ]
 

@@ -33,6 +33,13 @@ def test_without_a_host_no_process_starts_and_the_first_host_gets_every_task_but
     assert scene.supervision.view()["without_standby"] == list(TASKS)
 
 
+def test_a_job_without_standbys_of_its_tasks_lacks_none() -> None:
+    scene = HostScene(join=("a",), standbys="0")
+    scene.beats(6)
+    view = scene.supervision.view()
+    assert (view["state"], view["without_standby"]) == ("running", [])
+
+
 def test_tasks_are_spread_and_no_standby_is_on_the_host_of_its_task() -> None:
     scene = settled()
     assert sorted(scene.host_of_task(task) for task in TASKS) == ["a", "b", "c"]
