@@ -12,7 +12,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from deploy.jobs import ROOT, find_job, holds_job
-from deploy.ui.observed import ObservedJob, checked
+from deploy.ui.observed import observed
 
 EXTRA = "ui"
 PORT = 8790
@@ -46,18 +46,17 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise PipelineError(f"the dashboard needs a web server; run: pip install 'causal-streams[{EXTRA}]'")
-    job = chosen_job(arguments)
-    checked(job)
+    job = observed(chosen_job(arguments), not arguments.no_break)
     listening = _bound(arguments.port)
     token = secrets.token_urlsafe(18)
     port = listening.getsockname()[1]
-    print(f"{job.name}: http://{ADDRESS}:{port}/#{token}", flush=True)
+    print(f"{job.path.name}: http://{ADDRESS}:{port}/#{token}", flush=True)
     import uvicorn
 
     from deploy.ui.pages import application
 
     config = uvicorn.Config(
-        application(ObservedJob(job, not arguments.no_break), token), log_config=None, access_log=False,
+        application(job, token), log_config=None, access_log=False,
         lifespan="off", ws="none", http="h11", loop="asyncio", limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_S, timeout_graceful_shutdown=1, server_header=False, date_header=False,
     )  # fmt: skip

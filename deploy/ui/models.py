@@ -11,11 +11,11 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.ids import OUTSIDE
+from causal.layers import placed
 from causal.task.activity import sentence
 from causal.topology import FULL_DEPTH, Topology
 from deploy.report import active_s, before, counts, merged_buckets, percentile_ms, throughput_rps, total
 from deploy.ui.meter import Meter, averages, shares
-from operators.builder.layers import placed
 
 View = Mapping[str, Any]
 

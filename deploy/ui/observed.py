@@ -1,6 +1,7 @@
 """Reads the directory of a job for the dashboard: never writes, reads bounded amounts, and reads again what changed.
 
-Whatever is damaged or of another version becomes one line on the page; the job is never affected.
+Whatever is damaged or of another version becomes one line on the page; the job is never affected.  Modules that are
+seldom needed are imported where they are used: the page is to be there at once.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from causal.topology import Topology
 from deploy.jobs import VIEW, running
 from deploy.ui.meter import Meter
 from deploy.ui.models import Facts, letter, page
-from deploy.versions import changed_since
-from operators.graph import DEAD_LETTERS
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.manifests import newest_manifest
@@ -34,6 +33,7 @@ ANSWER_BYTES_MAX = 1 << 20
 STATE_S = 30.0
 """The time that a question for the state of a key may take."""
 CODE_LOOK_S = 5.0
+"""The time between two looks at the files of the code, and before the first."""
 
 Stamp = tuple[int, int]
 
@@ -57,7 +57,7 @@ class ObservedJob:
         self._topology: Topology | None = None
         self._view: dict[str, Any] | None = None
         self._manifest: dict[str, int] = {}
-        self._edited: tuple[float, list[str]] = (0.0, [])
+        self._edited: tuple[float, list[str]] = (time.monotonic(), [])
 
     def page(self) -> dict[str, Any]:
         """The model of the whole page.
@@ -90,7 +90,9 @@ class ObservedJob:
                 self._manifest = self._sizes()
         looked_s, edited = self._edited
         if time.monotonic() - looked_s >= CODE_LOOK_S:
-            edited = list(changed_since(self.path, self._config))
+            from deploy.versions import changed_since
+
+            edited = changed_since(self.path, self._config)
             self._edited = (time.monotonic(), edited)
         return Facts(self._config, self._topology, self._view, alive, self._age_s(), self._manifest, edited)
 
@@ -142,6 +144,8 @@ class ObservedJob:
 
     def letters(self) -> dict[str, Any]:
         """The newest dead letters of each file, and where they are."""
+        from operators.graph import DEAD_LETTERS
+
         config = JobConfig.load(self.path)
         if config.store and not config.dead_letters:
             return {"where": f"{config.store}/{config.place_in_store}/{DEAD_LETTERS}", "files": [], "letters": []}
@@ -196,13 +200,15 @@ def _last_values(path: Path) -> list[dict[str, Any]]:
     return values
 
 
-def checked(job: Path) -> None:
-    """Refuses a directory that cannot be shown at all.
+def observed(job: Path, breaks: bool) -> ObservedJob:
+    """The job in a directory; refuses one that cannot be shown at all.
 
     Raises:
         PipelineError: what is wrong with it.
     """
+    shown = ObservedJob(job, breaks)
     try:
-        ObservedJob(job, False).page()
+        shown.page()
     except CausalError as problem:
         raise PipelineError(str(problem)) from None
+    return shown

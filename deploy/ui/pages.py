@@ -19,7 +19,6 @@ from starlette.routing import Route
 
 from causal.errors import CausalError
 from deploy.ui.admission import HEADERS, refusal
-from deploy.ui.breaking import broken
 from deploy.ui.observed import ObservedJob
 
 FILES = Path(__file__).parent / "static"
@@ -63,7 +62,7 @@ def application(job: ObservedJob, token: str) -> Starlette:
         wanted = await _body(request)
         if wanted is None:
             return _response({"problem": "give a JSON object with the texts `kind` and `name`"}, 400)
-        return await _answered(lambda: {"done": broken(job.path, wanted["kind"], wanted["name"])})
+        return await _answered(partial(_broken, job, wanted["kind"], wanted["name"]))
 
     return Starlette(
         routes=[
@@ -80,6 +79,12 @@ def application(job: ObservedJob, token: str) -> Starlette:
         ],
         exception_handlers={404: _missing, 405: _missing},
     )
+
+
+def _broken(job: ObservedJob, kind: str, name: str) -> dict[str, str]:
+    from deploy.ui.breaking import broken  # with the control plane, which no other request needs
+
+    return {"done": broken(job.path, kind, name)}
 
 
 async def _missing(request: Request, problem: Exception) -> Response:

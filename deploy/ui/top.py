@@ -9,7 +9,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from deploy.ui.dashboard import EXTRA, add_job, chosen_job
-from deploy.ui.observed import ObservedJob, checked
+from deploy.ui.observed import observed
 
 
 def add_parser(commands: Any) -> None:
@@ -27,11 +27,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if importlib.util.find_spec("textual") is None:
         raise PipelineError(f"top needs a library for terminals; run: pip install 'causal-streams[{EXTRA}]'")
-    job = chosen_job(arguments)
-    checked(job)
+    job = observed(chosen_job(arguments), breaks=False)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise PipelineError("top needs a terminal; causal status prints the same once")
     from deploy.ui.terminal import Terminal
 
-    Terminal(ObservedJob(job, breaks=False)).run()
+    Terminal(job).run()
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from causal.config import JobConfig
 from causal.errors import PipelineError
 from deploy.cli import parser
 from deploy.ui.dashboard import _bound, chosen_job
+from tests.architecture.source import ROOT
 
 
 def asked(*arguments: str) -> argparse.Namespace:
@@ -52,3 +55,10 @@ def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize("module", ["deploy.ui.pages", "deploy.ui.dashboard"])
+def test_the_page_does_not_wait_for_modules_that_it_does_not_need(module: str) -> None:
+    listed = f"import sys, {module}; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not {"operators", "zmq", "msgpack", "deploy.cli", "deploy.jobdirectory"} & set(ended.stdout.split())
