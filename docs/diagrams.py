@@ -24,6 +24,16 @@ from causal.channels.states import (  # noqa: E402
     SenderState,
     SenderStep,
 )
+from causal.task.echo_states import (  # noqa: E402
+    ARRIVALS,
+    ECHO,
+    SHADOW,
+    Arrival,
+    EchoState,
+    EchoStep,
+    ShadowState,
+    ShadowStep,
+)
 from causal.task.recovery import TRANSITIONS, State, Step  # noqa: E402
 
 PAGES = ("docs/recovery.md", "docs/wire.md")
@@ -41,6 +51,14 @@ _MEANING: dict[Enum, str] = {
     SenderStep.REGENERATED: "replay is there",
     ReceiverStep.ANNOUNCED: "sender announced",
     ReceiverStep.COLLECTED: "this task has collected",
+    EchoStep.ANNOUNCED: "hot standby announced",
+    EchoStep.GONE: "no hot standby any more",
+    EchoStep.GIVEN_UP: "standby lags, echo lost, rollback",
+    EchoStep.DUE: "wait is over",
+    ShadowStep.ANNOUNCED: "another incarnation announced",
+    ShadowStep.BEGUN: "first frame of a later echo",
+    ShadowStep.LOADED: "checkpoint since which all was echoed",
+    ShadowStep.LOST: "frame missing, or does not fit",
 }
 _REFUSED = {Refusal.FENCE: "dropped, FENCED is sent back", Refusal.KEEP: "waits for its announcement"}
 
@@ -76,6 +94,24 @@ def receiver() -> str:
     return _session(RECEIVER, ReceiverState.UNKNOWN)
 
 
+def echo() -> str:
+    """The end of a task in the conversation with its hot standby."""
+    return _session(ECHO, EchoState.ABSENT)
+
+
+def shadow() -> str:
+    """The end of the hot standby."""
+    return _session(SHADOW, ShadowState.UNKNOWN)
+
+
+def arrivals() -> str:
+    """The actions of a hot standby on each ECHO in each state, as a table."""
+    rows = [["a frame", *(state.value for state in ARRIVALS)]]
+    rows.append(["---"] * len(rows[0]))
+    rows += [[arrival.value, *(actions[arrival].value for actions in ARRIVALS.values())] for arrival in Arrival]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def frames() -> str:
     """The rules of all kinds of frames as a table."""
     rows = [["frame", "taken by", "in state", "in another state", "of an older incarnation", "of a younger one"]]
@@ -99,6 +135,9 @@ _DRAWINGS: Mapping[str, Callable[[], str]] = {
     "sender": sender,
     "receiver": receiver,
     "frames": frames,
+    "echo": echo,
+    "shadow": shadow,
+    "arrivals": arrivals,
 }
 
 

@@ -65,6 +65,8 @@ class Exchange:
         self.taken: Callable[[wire.Header, bytes | memoryview, list[Extent]], None] | None = None
         """Called with each DATA frame that has been accepted, its plain payload, and what its elements depend on: the
         echo of the task."""
+        self.echoed: Callable[[wire.Header, int], None] | None = None
+        """Called with the header of each ECHOED, and the time."""
         self.faults: Counter[str] = Counter()
         self._report = report
 
@@ -132,7 +134,7 @@ class Exchange:
         try:
             header = wire.read_header(parts, self.job)
             if header.kind in wire.ECHOES:
-                raise PeerViolation("an echo, at a task")
+                return self._answered_echo(link, header, now_ns)
             rule = FRAMES[header.kind]
             if rule.from_upstream is (not link):
                 raise PeerViolation("a frame that came by the wrong way")
@@ -147,6 +149,14 @@ class Exchange:
         except PeerViolation as problem:
             self.fault(str(problem))
             return []
+
+    def _answered_echo(self, link: bytes, header: wire.Header, now_ns: int) -> list[Effect]:
+        """Hand the answer of a hot standby to the echo; one that comes after the standby has gone is dropped."""
+        if link or header.kind != wire.ECHOED:
+            raise PeerViolation("an echo, at a task")
+        if self.echoed is not None:
+            self.echoed(header, now_ns)
+        return []
 
     def fault(self, what: str) -> None:
         """Count a dropped frame; report the first of its sort."""

@@ -84,7 +84,7 @@ class Receiver(FramedQueue):
     # -- the session ---------------------------------------------------------------------------------------
 
     def _step(self, step: ReceiverStep) -> None:
-        self.state = transition(RECEIVER, self.state, step, self.id)
+        self.state = transition(RECEIVER, self.state, step, channel=self.id)
 
     def announce(self, incarnation: int) -> None:
         """The sender is that incarnation; a new one numbers its sessions from the beginning."""

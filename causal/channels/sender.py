@@ -84,7 +84,7 @@ class Sender(OutputQueue):
     # -- the session ---------------------------------------------------------------------------------------
 
     def _step(self, step: SenderStep) -> None:
-        self.state = transition(SENDER, self.state, step, self.id)
+        self.state = transition(SENDER, self.state, step, channel=self.id)
 
     @property
     def welcomed(self) -> bool:

@@ -96,16 +96,19 @@ RECEIVER: Mapping[ReceiverState, Mapping[ReceiverStep, ReceiverState]] = {
     },
 }
 
-State = TypeVar("State", SenderState, ReceiverState)
-Step = TypeVar("Step", SenderStep, ReceiverStep)
+State = TypeVar("State", bound=Enum)
+Step = TypeVar("Step", bound=Enum)
 
 
-def transition(table: Mapping[State, Mapping[Step, State]], state: State, step: Step, channel: int) -> State:
+def transition(table: Mapping[State, Mapping[Step, State]], state: State, step: Step, **where: object) -> State:
     """Returns the state that follows `state` by `step`; the only place where one comes from.
+
+    Args:
+        where: what an error names, the channel of a session for example.
 
     Raises:
         InvariantViolation: the table has no such step in this state.
     """
     after = table[state].get(step)
-    invariant(after is not None, "no such transition", channel=channel, state=state, step=step)
+    invariant(after is not None, "no such transition", **where, state=state, step=step)
     return after  # type: ignore[return-value]

@@ -1,7 +1,8 @@
 """The echo of a task: what it takes, forwarded to its hot standby in the order in which it took it (D18, 0026).
 
-An echo never delays its task.  A standby that lags too far, or that has lost a frame, costs the echo: it ends, and
-after a wait another one begins, from which the standby can resume at a later checkpoint.
+An echo never delays its task.  A standby that lags too far, or that has lost a frame, costs the echo: it is given up,
+and after a wait another one begins, from which the standby can resume at a later checkpoint.  The states are those of
+`causal.task.echo_states.ECHO`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from collections.abc import Iterable, Sequence
 import xxhash
 
 from causal.channels import wire
+from causal.channels.echo_headers import EchoHeader, read_echoed, start_of
 from causal.channels.receiver import Receiver
+from causal.channels.states import transition
 from causal.cut import Cut
 from causal.effects import Effect, Send
-from causal.errors import PeerViolation
 from causal.ids import HOT_STANDBY
 from causal.logs.deltas import pack_deltas, split_deltas
 from causal.logs.dissemination import Holdings
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Extent
 from causal.records.values import encode
+from causal.task.echo_states import ANSWERS, ECHO, EchoState, EchoStep
 
 ECHO_BYTES_MAX = 64 << 20
 """The bytes that a hot standby may have to perform yet."""
@@ -29,6 +32,7 @@ FRAME_BYTES_TARGET = 16 << 20
 """The bytes of payloads, and of logs, in one frame."""
 AGAIN_NS_MIN, AGAIN_NS_MAX = 1_000_000_000, 60_000_000_000
 """The wait between the end of an echo and the next one; it doubles with each echo that ends early."""
+_ACTIVE, _ABSENT = EchoState.ACTIVE, EchoState.ABSENT
 
 
 def outputs_digest(cut: Cut) -> int:
@@ -45,14 +49,13 @@ class Echo:
     """
 
     def __init__(self, job: int, channel: int, inputs: Iterable[Receiver], holdings: Holdings) -> None:
-        self.wanted = False
-        """Whether the task has a hot standby."""
-        self.active = False
-        """Whether an echo has begun, and not ended."""
+        self.state = EchoState.ABSENT
         self._job = job
         self._channel = channel
         self._inputs = list(inputs)
         self._holdings = holdings
+        self._incarnation = 0
+        """The incarnation of the task, as its last frame had it."""
         self._number = 0
         self._sequence = 0
         self._echoed: dict[int, dict[int, int]] = {}
@@ -70,24 +73,27 @@ class Echo:
         self._marked: tuple[int, int] = (-1, 0)
         """The last barrier, and the digest of the outputs there."""
 
+    def _step(self, step: EchoStep) -> None:
+        self.state = transition(ECHO, self.state, step, channel=self._channel)
+
     def begin(self) -> None:
         """Begins at once: another standby is there, and a connection to it."""
-        self.wanted = True
+        self._step(EchoStep.ANNOUNCED)
         self._again_ns = AGAIN_NS_MIN
         self._open()
 
     def end(self) -> None:
         """Ends the echo: the standby is gone."""
-        self.wanted = self.active = False
+        self._step(EchoStep.GONE)
         self._clear()
 
-    def fail(self, now_ns: int) -> None:
+    def give_up(self, now_ns: int) -> None:
         """Ends an echo that its standby cannot follow; another one begins after a while."""
-        if self.active:
-            self.active = False
+        if self.state is _ACTIVE:
             self._clear()
             self._again_at_ns = now_ns + self._again_ns
             self._again_ns = min(2 * self._again_ns, AGAIN_NS_MAX)
+        self._step(EchoStep.GIVEN_UP)
 
     def _clear(self) -> None:
         self._frames, self._depends = [], []
@@ -96,7 +102,6 @@ class Echo:
 
     def _open(self) -> None:
         self._clear()
-        self.active = True
         self._number += 1
         self._sequence = 0
         self._echoed, self._grown = {}, {}
@@ -104,11 +109,11 @@ class Echo:
             self._depends = [*self._holdings.dependencies()]
             self._depends += [extent for receiver in self._inputs for extent in receiver.queued_depends()]
         for receiver in self._inputs:  # from where on elements are echoed
-            self._take(wire.Header(wire.DATA, self._job, receiver.id, 0, position=receiver.next), b"")
+            self._take(start_of(self._job, receiver.id, receiver.next), b"")
 
     def take(self, header: wire.Header, payload: bytes | memoryview, depends: Sequence[Extent]) -> None:
         """Takes the plain payload of a frame that the task has accepted, and what its elements depend on."""
-        if self.active:
+        if self.state is _ACTIVE:
             if self._holdings.partial:
                 self._depends += depends
             header.flags, header.plain_bytes = 0, len(payload)
@@ -118,18 +123,20 @@ class Echo:
         self._frames += (header.pack(), payload)
         self._frame_count += 1
 
-    def acknowledged(self, parts: Sequence[bytes], now_ns: int) -> None:
-        """Takes the standby's report of how much of an echo it has performed; with `count` 1, that it has lost it."""
-        try:
-            header = wire.read_header(parts, self._job)
-        except PeerViolation:
-            return  # of another job; what is not acknowledged ends the echo
-        if header.session != self._number:
+    def answered(self, header: wire.Header, now_ns: int) -> None:
+        """Takes the standby's report of how much of an echo it has performed, or that it has lost it.
+
+        Raises:
+            PeerViolation: it is no such report.
+        """
+        report = read_echoed(header)
+        if not ANSWERS[self.state] or (report.incarnation, report.echo) != (self._incarnation, self._number):
             return
-        if header.count:
-            self.fail(now_ns)
+        if report.lost:
+            self.give_up(now_ns)
+            return
         outstanding = self._outstanding
-        while outstanding and outstanding[0][0] <= header.position:
+        while outstanding and outstanding[0][0] <= report.performed:
             self._outstanding_bytes -= outstanding.popleft()[1]
             self._again_ns = AGAIN_NS_MIN
 
@@ -139,21 +146,23 @@ class Echo:
         Args:
             cut: the position of the task at the last barrier that it has passed.
         """
-        if not self.active:
-            if not self.wanted or now_ns < self._again_at_ns:
+        if self.state is not _ACTIVE:
+            if self.state is _ABSENT or now_ns < self._again_at_ns:
                 return []
+            self._step(EchoStep.DUE)
             self._open()
         deltas = self._fresh()
         if not self._frames and not deltas:
             return []
         if cut.epoch != self._marked[0]:
             self._marked = (cut.epoch, outputs_digest(cut))
+        self._incarnation = incarnation
         *ahead, rest = split_deltas(deltas, FRAME_BYTES_TARGET)
-        effects = [self._frame(incarnation, group, 0, more=True) for group in ahead]
-        effects.append(self._frame(incarnation, rest, self._frame_count, more=False))
+        effects = [self._frame(group, 0, more=True) for group in ahead]
+        effects.append(self._frame(rest, self._frame_count, more=False))
         self._frames, self._frame_count, self._depends = [], 0, []
         if self._outstanding_bytes > ECHO_BYTES_MAX:
-            self.fail(now_ns)
+            self.give_up(now_ns)
         return effects
 
     def _fresh(self) -> list[LogDelta]:
@@ -174,16 +183,15 @@ class Echo:
                     deltas.append(LogDelta(log.task, epoch, start, log.bytes_of(epoch, start)))
         return deltas
 
-    def _frame(self, incarnation: int, deltas: list[LogDelta], count: int, more: bool) -> Effect:
+    def _frame(self, deltas: list[LogDelta], count: int, more: bool) -> Effect:
         """Returns one frame; the elements go with the last of a turn."""
         body, depends = (b"", []) if more else (b"".join(self._frames), self._depends)
         logs = pack_deltas(deltas, depends)
-        header = wire.Header(
-            wire.ECHO, self._job, self._channel, incarnation, self._number, self._sequence, count,
-            *self._marked, origin_ns=more, plain_bytes=len(body),
-        )  # fmt: skip
+        header = EchoHeader(
+            self._channel, self._incarnation, self._number, self._sequence, count, *self._marked, more, len(body)
+        )
         self._sequence += 1
         size = len(body) + len(logs)
         self._outstanding.append((sum(receiver.next for receiver in self._inputs), size))
         self._outstanding_bytes += size
-        return Send(HOT_STANDBY, [header.pack(), logs, body])
+        return Send(HOT_STANDBY, [header.pack(self._job), logs, body])

@@ -1,7 +1,8 @@
 """A hot standby: receives the echo of its task, and has a task of its own perform it (D18, 0026).
 
 It begins at a checkpoint from which on everything was echoed.  Whatever does not fit ends it without harm: the process
-is a passive standby then, which has to load the last checkpoint again.
+is a passive standby then, which has to load the last checkpoint again.  The states are those of
+`causal.task.echo_states.SHADOW`, and ARRIVALS says what becomes of a frame.
 """
 
 from __future__ import annotations
@@ -10,27 +11,30 @@ from collections import deque
 from collections.abc import Sequence
 
 from causal.channels import wire
+from causal.channels.echo_headers import EchoedHeader, EchoHeader, is_start, read_echo
+from causal.channels.states import transition
 from causal.cut import Cut
 from causal.errors import PeerViolation
 from causal.events import Echoed
 from causal.logs.deltas import unpack_deltas
 from causal.task.echo import ECHO_BYTES_MAX, outputs_digest
+from causal.task.echo_states import ARRIVALS, SHADOW, Action, Arrival, ShadowState, ShadowStep
 from causal.task.task import TaskProtocol
 
 _NOWHERE = (0, 0, False)
 Frame = tuple[wire.Header, bytes | memoryview]
 
 
-def read_frames(header: wire.Header, body: bytes) -> list[Frame]:
-    """Reads the frames in the body of an ECHO.
+def read_frames(job: int, count: int, body: bytes) -> list[Frame]:
+    """Reads the frames in the body of an ECHO, whose header says how many there are.
 
     Raises:
         PeerViolation: they are not what its header says.
     """
     frames: list[Frame] = []
     view, place = memoryview(body), 0
-    for _ in range(header.count):
-        inner = wire.read_echoed(view[place : place + wire.HEADER_BYTES], header.job)
+    for _ in range(count):
+        inner = wire.read_echoed(view[place : place + wire.HEADER_BYTES], job)
         place += wire.HEADER_BYTES
         payload = view[place : place + inner.plain_bytes]
         if len(payload) != inner.plain_bytes:
@@ -49,19 +53,22 @@ class Shadow:
         job: the fingerprint of the job.
 
     Attributes:
-        task: what performs the echo; None until a checkpoint is loaded from which it can begin.
+        state: `task` is None in every state but PERFORMING.
+        task: what performs the echo.
         compared: the barriers at which its outputs were those of its task.
     """
 
     def __init__(self, job: int) -> None:
+        self.state = ShadowState.UNKNOWN
         self.task: TaskProtocol | None = None
         self.compared = 0
         self.incarnation = 0
         """The incarnation of the task whose echo counts, as the supervisor says."""
         self._job = job
-        self._echo = (0, 0)
-        """The incarnation of the task, and the number of its echo."""
-        self._sequence = 0
+        self._echo = 0
+        """The number of the last echo that has begun; 0 for none of this incarnation."""
+        self._following = 0
+        """The number of the frame that follows the last one of it."""
         self._link = b""
         self._starts: dict[int, int] = {}
         """The position from which on each input is echoed."""
@@ -72,52 +79,84 @@ class Shadow:
         self._marks: dict[int, int] = {}
         """The digest of the task's outputs at each barrier that is still to be compared."""
         self._acknowledged = -1
-        self._losing = False
-        """Whether the task has still to hear that this echo is lost."""
+        self._answer_due = False
+        """Whether the task has sent something since it last heard that this echo is lost."""
+
+    def _step(self, step: ShadowStep) -> None:
+        self.state = transition(SHADOW, self.state, step, incarnation=self.incarnation, echo=self._echo)
+
+    def announce(self, incarnation: int) -> bool:
+        """Takes which incarnation of the task is to be followed; returns whether what was performed so far is void.
+
+        What another one has performed since the checkpoint may be other than what this one performs: a task whose
+        determinants no other process holds is free to.
+        """
+        if incarnation == self.incarnation:
+            return False
+        void = self.task is not None
+        self._forget()
+        self._step(ShadowStep.ANNOUNCED)
+        self.incarnation, self._echo, self._answer_due = incarnation, 0, False
+        return void
 
     def receive(self, link: bytes, parts: Sequence[bytes]) -> bool:
         """Takes a frame; returns whether what was performed so far is void, because another echo has begun.
 
         Raises:
-            PeerViolation: it is no frame of an echo, or does not follow on the one before.
+            PeerViolation: it does not follow on the one before, and the echo is lost.
         """
         try:
-            header = wire.read_header(parts, self._job)
+            echo = read_echo(wire.read_header(parts, self._job))
         except PeerViolation:
             return False  # if it was of this echo, the next one has a gap before it
-        if header.kind != wire.ECHO or header.incarnation != self.incarnation:
-            return False  # of a session, whose sender will hear of another receiver; or of another life of the task
-        echo = (header.incarnation, header.session)
-        if echo < self._echo or (echo == self._echo and self._sequence < 0):
+        action = ARRIVALS[self.state][self._arrival(echo)]
+        if action is Action.DROP:
             return False
-        void = False
-        if echo > self._echo:
-            void = self.task is not None
-            self._forget()
-            self._echo, self._sequence, self._link = echo, 0, link
-            if header.sequence:  # its first frame was lost, or came before the supervisor had named that incarnation
-                self.lose()
-                return void
-        if header.sequence != self._sequence:
-            raise PeerViolation(f"frame {header.sequence} of an echo, {self._sequence} is the next")
         self._link = link
-        frames = read_frames(header, parts[2])
-        if not header.sequence:
-            self._starts = {}
-        self._starts |= {inner.channel: inner.position for inner, _ in frames if not inner.count}
-        self._parts.append(Echoed(*unpack_deltas(parts[1]), [frame for frame in frames if frame[0].count]))
-        self._sequence += 1
-        self._marks[header.position] = header.digest
+        if action is Action.ANSWER:
+            self._answer_due = True
+            return False
+        void = action is Action.BEGIN and self.task is not None
+        following, self._echo = self._following if echo.echo == self._echo else 0, echo.echo
+        if action is Action.LOSE:
+            self.lose()
+            raise PeerViolation(f"frame {echo.number} of an echo, {following} is the next")
+        if action is Action.BEGIN:
+            self._forget()
+            self._step(ShadowStep.BEGUN)
+        try:
+            self._take(echo, parts)
+        except PeerViolation:
+            self.lose()
+            raise
+        return void
+
+    def _arrival(self, echo: EchoHeader) -> Arrival:
+        if echo.incarnation != self.incarnation:
+            return Arrival.FOREIGN
+        if echo.echo != self._echo:
+            later = Arrival.HEADLESS if echo.number else Arrival.FIRST
+            return later if echo.echo > self._echo else Arrival.PAST
+        if echo.number == self._following:
+            return Arrival.NEXT
+        return Arrival.AHEAD if echo.number > self._following else Arrival.REPEATED
+
+    def _take(self, echo: EchoHeader, parts: Sequence[bytes]) -> None:
+        frames = read_frames(self._job, echo.frames, parts[2])
+        self._starts |= {inner.channel: inner.position for inner, _ in frames if is_start(inner)}
+        self._parts.append(Echoed(*unpack_deltas(parts[1]), [frame for frame in frames if not is_start(frame[0])]))
+        self._following = echo.number + 1
+        self._marks[echo.barrier] = echo.outputs
         self._waiting_bytes += len(parts[1]) + len(parts[2])
         if self._waiting_bytes > 2 * ECHO_BYTES_MAX:
             raise PeerViolation("more of an echo waits than its task may send")
-        if not header.origin_ns:  # otherwise logs follow that its events have asked for
+        if not echo.more:  # otherwise logs follow that its events have asked for
             self._waiting += self._parts
             self._parts = []
-        return void
 
     def _forget(self) -> None:
         self.task = None
+        self._following = 0
         self._starts, self._marks = {}, {}
         self._parts = []
         self._waiting.clear()
@@ -126,12 +165,19 @@ class Shadow:
     def lose(self) -> None:
         """Gives up this echo; the next one begins from a later checkpoint."""
         self._forget()
-        self._sequence, self._losing = -1, True
+        self._step(ShadowStep.LOST)
+        self._answer_due = True
+
+    def begin(self, task: TaskProtocol) -> None:
+        """Has a task perform the echo, which follows the state that it was made of."""
+        self._step(ShadowStep.LOADED)
+        self.task = task
 
     def follows(self, cut: Cut) -> bool:
         """Whether everything that the task has taken since a checkpoint was echoed."""
         starts = self._starts
-        return bool(starts) and all(start <= cut.inputs.get(each, _NOWHERE)[0] for each, start in starts.items())
+        behind = all(start <= cut.inputs.get(each, _NOWHERE)[0] for each, start in starts.items())
+        return self.state is ShadowState.BUFFERING and bool(starts) and behind
 
     def hand_over(self, now_ns: int) -> None:
         """Hands what has arrived to the task, whose turns perform it.
@@ -161,15 +207,13 @@ class Shadow:
 
     def acknowledgement(self) -> tuple[bytes, list[bytes]] | None:
         """Returns the link of the task and the frame that reports how much has been performed; None for no news."""
-        position, lost, self._losing = self._acknowledged, self._losing, False
+        position, lost, self._answer_due = self._acknowledged, self._answer_due, False
         if self.task is not None:
             self._acknowledged = sum(channel.delivered for channel in self.task.channels.network)
         if not lost and position == self._acknowledged:
             return None
-        header = wire.Header(
-            wire.ECHOED, self._job, 0, *self._echo, count=lost, position=max(0, self._acknowledged)
-        )  # fmt: skip
-        return self._link, [header.pack()]
+        header = EchoedHeader(self.incarnation, self._echo, lost, max(0, self._acknowledged))
+        return self._link, [header.pack(self._job)]
 
     @property
     def behind(self) -> int:

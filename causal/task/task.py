@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from causal.channels import wire
 from causal.channels.ends import Channels
 from causal.channels.exchange import Exchange
 from causal.channels.sink_channel import depended
@@ -54,6 +53,7 @@ from causal.ports import Chain, Environment
 from causal.task.checkpointing import SnapshotFile
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.echo import Echo
+from causal.task.echo_states import EchoState
 from causal.task.execution import Execution
 from causal.task.flushing import Flushing
 from causal.task.inquiry import Inquiry
@@ -64,6 +64,7 @@ from causal.task.spilling import Spilling
 from causal.task.truncation import truncate
 from causal.topology import Topology
 
+_ABSENT = EchoState.ABSENT
 _NOT_WHILE_ASKED = frozenset((FrameReceived, Turn))
 """The events that would change the answer to an inquiry; frames that are dropped are requested again."""
 
@@ -186,12 +187,12 @@ class TaskProtocol:
     # -- a hot standby (0026) ------------------------------------------------------------------------
 
     def _hot_standby_up(self, event: HotStandbyUp, now_ns: int) -> list[Effect]:
-        self.exchange.taken = self.echo.take
+        self.exchange.taken, self.exchange.echoed = self.echo.take, self.echo.answered
         self.echo.begin()
         return []
 
     def _hot_standby_down(self, event: HotStandbyDown, now_ns: int) -> list[Effect]:
-        self.exchange.taken = None
+        self.exchange.taken = self.exchange.echoed = None
         self.echo.end()
         return []
 
@@ -259,9 +260,6 @@ class TaskProtocol:
     # -- neighbours ----------------------------------------------------------------------------------
 
     def _frame_received(self, event: FrameReceived, now_ns: int) -> list[Effect]:
-        if not event.link and self.echo.active and wire.kind_of(event.parts) == wire.ECHOED:
-            self.echo.acknowledged(event.parts, now_ns)
-            return []
         state = self.recovery.state
         regenerating = state in (State.COLLECTING, State.REPLAYING)
         effects = self.exchange.receive(event.link, list(event.parts), regenerating, now_ns)
@@ -336,7 +334,7 @@ class TaskProtocol:
         if not self.inquiry.decided(event.rollback):
             return []
         self.idle = self.inquiry.asked is not None  # otherwise what waited in the queues may be performed
-        self.echo.fail(now_ns)
+        self.echo.give_up(now_ns)
         self.execution.rollback = event.rollback.number
         retreats = event.rollback.retreats
         self.holdings.cut(retreats)
@@ -413,7 +411,7 @@ class TaskProtocol:
         if self.recovery.state is State.SHADOWING:
             return self._shadowed_turn(now_ns)
         effects: list[Effect] = []
-        execution = self.execution
+        execution, echoes = self.execution, self.echo.state is not _ABSENT
         execution.begin_turn(event.took_ns)
         self.idle = True
         if self.recovery.state in PERFORMS:
@@ -421,7 +419,7 @@ class TaskProtocol:
             checkpointing = execution.checkpointing
             performed = not checkpointing.encodes_next and not self.full
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
-            if self.echo.wanted and self.recovery.state is State.RUNNING:
+            if echoes and self.recovery.state is State.RUNNING:
                 self.schedule.log_run()
             more = checkpointing.encodes_next or (performed and execution.may_continue)
             if performed:
@@ -437,7 +435,7 @@ class TaskProtocol:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
         effects += self.flushing.due(now_ns)
-        if self.echo.wanted and self.recovery.state in PERFORMS:  # before, its own log may lack what is stable
+        if echoes and self.recovery.state in PERFORMS:  # before, its own log may lack what is stable
             effects += self.echo.due(execution.checkpointing.cuts[self.schedule.epoch], self.incarnation, now_ns)
         if not self._first_output_reported and (self.exchange.first_output or execution.wrote):
             self._first_output_reported = True

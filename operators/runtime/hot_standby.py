@@ -107,7 +107,8 @@ class HotStandby(Generic[Image]):
 
         Returns whether nothing is to be loaded: what the checkpoint covers is forgotten once its barrier is passed.
         """
-        self._shadow.incarnation = incarnation
+        if self._shadow.announce(incarnation):
+            self._report("another incarnation of its task is followed; it loads the last checkpoint again", False)
         if self.shadowing:
             self._completed = max(self._completed or 0, epoch)
         return self.shadowing
@@ -124,12 +125,12 @@ class HotStandby(Generic[Image]):
 
     def _begin(self, now_ns: int) -> None:
         image, shadow = self.image, self._shadow
-        if image is None or shadow.task is not None or not shadow.follows(image.cut):
+        if image is None or not shadow.follows(image.cut):
             return
         self.image, self._completed, self._settled = None, None, image.cut.epoch
         task = self._make(image)
         task.handle(Shadowed(), now_ns)
-        shadow.task = task
+        shadow.begin(task)
 
     def turn(self, now_ns: int) -> tuple[bytes, list[bytes]] | None:
         """Performs some of what has arrived; returns the acknowledgement to send, with its link, if one is due."""

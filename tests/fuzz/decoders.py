@@ -135,7 +135,8 @@ def frame(data: bytes) -> None:
     if parsed.kind in (wire.DATA, wire.LOGS, wire.ECHO):
         unpack_deltas(parts[1])
     if parsed.kind == wire.ECHO:
-        assert sum(len(each) for _, each in read_frames(parsed, parts[2])) <= len(parts[2]), "an echo holds its frames"
+        echoed = sum(len(each) for _, each in read_frames(JOB, parsed.count, parts[2]))
+        assert echoed <= len(parts[2]), "an echo holds its frames"
     if parsed.kind == wire.DATA:
         for chunk in unpack_chunks(wire.unpack_payload(parsed, parts[2]), parsed.origin_ns):
             if chunk.kind == 1:

@@ -59,8 +59,8 @@ class Session(RuleBasedStateMachine):
         for patch in self.patches:
             patch.stop()
 
-    def _record(self, table: Any, state: Any, step: Any, channel: int) -> Any:
-        after = transition(table, state, step, channel)
+    def _record(self, table: Any, state: Any, step: Any, **where: Any) -> Any:
+        after = transition(table, state, step, **where)
         self.steps.append((table, state, step, after))
         return after
 

@@ -9,70 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.channels import wire
-from causal.channels.receiver import Receiver
 from causal.channels.wire import Header
-from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import Send
 from causal.errors import PeerViolation
-from causal.ids import HOT_STANDBY
-from causal.logs.dissemination import Holdings
 from causal.logs.rollback import Rollback, TaskRollback
 from causal.ports import PlainChain
-from causal.records.batch import barrier, pack_chunks
-from causal.rolling import RollingDigest
 from causal.task import echo as echo_module
 from causal.task.checkpointing import Checkpointing
-from causal.task.echo import AGAIN_NS_MIN, Echo
-from causal.task.shadow import Shadow, read_frames
-from causal.task.task import TaskProtocol
-from operators.runtime.hot_standby import HotStandby, Promotion
-from tests.unit.causal.world import layered
-
-TOPOLOGY = layered((1, 1, 1))
-CONFIG = JobConfig(run="r", name="n", pipeline="p", standbys="hot")
-JOB = CONFIG.fingerprint(TOPOLOGY)
-MIDDLE = TOPOLOGY.tasks[1].index
-[INPUT] = [channel.id for channel in TOPOLOGY.inputs(MIDDLE)]
-LINK = b"link"
-
-
-class Sending:
-    """The sending end, with one input."""
-
-    def __init__(self) -> None:
-        self.receiver = Receiver(INPUT, 0, 0, 0, 0, False, 1 << 20)
-        self.holdings = Holdings(TOPOLOGY, MIDDLE, CONFIG.sharing_depth, 0)
-        self.echo = Echo(JOB, INPUT, [self.receiver], self.holdings)
-        self._digest = RollingDigest()
-
-    def take(self, payload: bytes) -> None:
-        """The task has accepted a frame of one barrier more."""
-        digest = self._digest.feed(payload)
-        self._digest.close()
-        header = Header(wire.DATA, JOB, INPUT, 1, count=1, position=self.receiver.next, digest=digest)
-        header.plain_bytes = len(payload)
-        self.receiver.accept(header, payload)
-        self.echo.take(header, payload, [])
-
-    def due(self, now_ns: int = 0, incarnation: int = 1) -> list[list[bytes]]:
-        effects = self.echo.due(Cut(), incarnation, now_ns)
-        assert all(isinstance(effect, Send) and effect.target == HOT_STANDBY for effect in effects)
-        return [effect.parts for effect in effects if isinstance(effect, Send)]
-
-    def acknowledge(self, position: int, lost: bool = False, session: int = 1) -> None:
-        header = Header(wire.ECHOED, JOB, 0, 1, session, count=lost, position=position)
-        self.echo.acknowledged([header.pack()], 0)
-
-
-def begun() -> Sending:
-    sending = Sending()
-    sending.echo.begin()
-    return sending
-
-
-def barriers(count: int) -> list[bytes]:
-    return [pack_chunks([barrier(epoch)]) for epoch in range(1, count + 1)]
+from causal.task.echo import AGAIN_NS_MIN
+from causal.task.echo_states import EchoState
+from causal.task.shadow import read_frames
+from operators.runtime.hot_standby import Promotion
+from tests.unit.causal.echoing import INPUT, JOB, LINK, Sending, barriers, begun, following, hot
 
 
 @given(st.lists(st.binary(max_size=50), max_size=5), st.integers(0, 60), st.integers(0, 255))
@@ -81,26 +29,26 @@ def test_the_frames_of_an_echo_are_read_as_they_were_written_or_refused(
 ) -> None:
     inner = [Header(wire.DATA, JOB, INPUT, 1, count=1, position=i, plain_bytes=len(p)) for i, p in enumerate(payloads)]
     body = b"".join(header.pack() + payload for header, payload in zip(inner, payloads, strict=True))
-    outer = Header(wire.ECHO, JOB, INPUT, 1, count=len(payloads))
-    assert [(header, bytes(payload)) for header, payload in read_frames(outer, body)] == [*zip(inner, payloads)]
+    count = len(payloads)
+    assert [(header, bytes(payload)) for header, payload in read_frames(JOB, count, body)] == [*zip(inner, payloads)]
     for damaged in (body[:-1], body + b"x"):
         if payloads or damaged:
             with pytest.raises(PeerViolation):
-                read_frames(outer, damaged)
+                read_frames(JOB, count, damaged)
     if at < len(body) and body[at] != other:
         try:
-            read_frames(outer, body[:at] + bytes((other,)) + body[at + 1 :])
+            read_frames(JOB, count, body[:at] + bytes((other,)) + body[at + 1 :])
         except PeerViolation:
             pass  # the only error that a damaged frame raises
 
 
-def test_an_echo_begins_with_the_positions_of_its_inputs_and_goes_on_with_what_was_taken() -> None:
+def test_an_echo_begins_with_the_positions_of_its_inputs_and_continues_with_what_was_taken() -> None:
     sending = begun()
     first, second = barriers(2)
     sending.take(first)
     [opening] = sending.due()
     header = wire.read_header(opening, JOB)
-    [start, taken] = read_frames(header, opening[2])
+    [start, taken] = read_frames(JOB, header.count, opening[2])
     assert (start[0].count, start[0].position, taken[0].position, bytes(taken[1])) == (0, 0, 0, first)
     assert sending.due() == []
     sending.take(second)
@@ -115,7 +63,7 @@ def test_a_standby_that_lags_costs_the_echo_and_another_one_begins_later_and_lat
     sending, now_ns, waits = begun(), 0, []
     payloads = iter(barriers(40))
     for _ in range(3):
-        while sending.echo.active:
+        while sending.state() is EchoState.ACTIVE:
             sending.take(next(payloads))
             sending.due(now_ns)
         ended_ns = now_ns
@@ -132,22 +80,16 @@ def test_a_standby_that_keeps_up_costs_nothing_however_much_is_echoed(monkeypatc
         sending.take(payload)
         assert len(sending.due()) == 1
         sending.acknowledge(sending.receiver.next)
-    assert sending.echo.active
+    assert sending.state() is EchoState.ACTIVE
 
 
 def test_an_echo_that_its_standby_has_lost_ends_and_one_of_another_number_does_not() -> None:
     sending = begun()
     sending.due()
     sending.acknowledge(0, lost=True, session=7)
-    assert sending.echo.active
+    assert sending.state() is EchoState.ACTIVE
     sending.acknowledge(0, lost=True)
-    assert not sending.echo.active and sending.echo.wanted
-
-
-def following(incarnation: int = 1) -> Shadow:
-    shadow = Shadow(JOB)
-    shadow.incarnation = incarnation
-    return shadow
+    assert sending.state() is EchoState.WAITING
 
 
 def test_a_shadow_takes_nothing_from_another_incarnation_or_job_or_of_a_session() -> None:
@@ -170,7 +112,6 @@ def test_a_frame_that_is_missing_costs_the_echo_and_its_task_hears_of_it() -> No
     shadow.receive(LINK, frames[0])
     with pytest.raises(PeerViolation, match="frame 2 of an echo, 1 is the next"):
         shadow.receive(LINK, frames[2])
-    shadow.lose()
     acknowledgement = shadow.acknowledgement()
     assert acknowledgement is not None
     link, [packed] = acknowledgement
@@ -187,12 +128,14 @@ def test_an_echo_whose_first_frame_came_too_early_is_asked_for_again() -> None:
     [later] = sending.due()
     shadow = following(incarnation=0)
     assert shadow.receive(LINK, early) is False and shadow.acknowledgement() is None
-    shadow.incarnation = 1
-    assert shadow.receive(LINK, later) is False and not shadow.follows(Cut())
+    shadow.announce(1)
+    with pytest.raises(PeerViolation, match="frame 1 of an echo, 0 is the next"):
+        shadow.receive(LINK, later)
+    assert not shadow.follows(Cut())
     acknowledgement = shadow.acknowledgement()
     assert acknowledgement is not None
-    sending.echo.acknowledged(acknowledgement[1], 0)
-    assert not sending.echo.active and sending.echo.wanted
+    sending.echo.answered(wire.read_header(acknowledgement[1], JOB), 0)
+    assert sending.state() is EchoState.WAITING
 
 
 @pytest.mark.parametrize("start, cut, follows", [(0, 0, True), (3, 2, False), (3, 3, True), (3, 4, True)])
@@ -207,23 +150,6 @@ def test_a_shadow_begins_only_where_everything_behind_the_checkpoint_was_echoed(
     [opening] = sending.due()
     shadow.receive(LINK, opening)
     assert shadow.follows(Cut(inputs={INPUT: (cut, 0, False)})) is follows
-
-
-class Image:
-    """The state of a task that has none."""
-
-    cut = Cut()
-
-
-def hot(lines: list[str]) -> HotStandby[Image]:
-    def make(image: Image) -> TaskProtocol:
-        chain, live = cast(Any, PlainChain()), cast(Any, None)
-        return TaskProtocol(TOPOLOGY, MIDDLE, 0, CONFIG, chain, live, image.cut, [], lines.append)
-
-    standby = HotStandby(JOB, make, lambda line, blamed: lines.append(line))
-    standby.follow(1, 0)
-    standby.loaded(Image(), 0)
-    return standby
 
 
 LOST = Rollback(1, ((1, 0, 0, 0),), {0: TaskRollback(2, {})})

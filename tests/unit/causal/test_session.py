@@ -139,7 +139,7 @@ def test_every_state_can_be_reached_and_left() -> None:
             reached |= set(steps.values())
         assert reached == set(type(first)) == set(table)
     with pytest.raises(InvariantViolation, match="channel=7"):
-        transition(RECEIVER, ReceiverState.OPEN, ReceiverStep.COLLECTED, 7)
+        transition(RECEIVER, ReceiverState.OPEN, ReceiverStep.COLLECTED, channel=7)
 
 
 def _refused(middle: Middle, rule: Rule, refusal: Refusal | str, effects: list[Effect]) -> None:

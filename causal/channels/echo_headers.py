@@ -1,0 +1,98 @@
+"""The headers of ECHO and ECHOED by name: both use the fields of the one fixed header, for other things than DATA does.
+
+`docs/wire.md` has the same as a table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from causal.channels import wire
+from causal.errors import PeerViolation
+
+
+class EchoHeader(NamedTuple):
+    """The header of an ECHO, which a task sends to its hot standby.
+
+    Attributes:
+        channel: an output of the task, by which a process on another host knows whose frame it is.
+        incarnation: that of the task.
+        echo: the number of the echo; those of an incarnation are numbered from 1.
+        number: that of the frame in its echo, from 0.
+        frames: the frames of DATA in the body.
+        barrier: the last barrier that the task has passed.
+        outputs: the digest of where its outputs stood there.
+        more: frames of the same turn follow; none of it is performed before the last one is there.
+        body_bytes: the length of the body.
+    """
+
+    channel: int
+    incarnation: int
+    echo: int
+    number: int
+    frames: int
+    barrier: int
+    outputs: int
+    more: bool
+    body_bytes: int
+
+    def pack(self, job: int) -> bytes:
+        return wire.Header(
+            wire.ECHO, job, self.channel, self.incarnation, session=self.echo, sequence=self.number, count=self.frames,
+            position=self.barrier, digest=self.outputs, origin_ns=self.more, plain_bytes=self.body_bytes,
+        ).pack()  # fmt: skip
+
+
+class EchoedHeader(NamedTuple):
+    """The header of an ECHOED, which a hot standby answers its task with.
+
+    Attributes:
+        incarnation, echo: of the ECHO that it answers.
+        lost: something of that echo is missing, and nothing more of it will be performed.
+        performed: the elements of all inputs together that have been performed, counted from the beginning of the job.
+    """
+
+    incarnation: int
+    echo: int
+    lost: bool
+    performed: int
+
+    def pack(self, job: int) -> bytes:
+        return wire.Header(
+            wire.ECHOED, job, 0, self.incarnation, session=self.echo, count=self.lost, position=self.performed
+        ).pack()
+
+
+def read_echo(header: wire.Header) -> EchoHeader:
+    """Reads the header of an ECHO.
+
+    Raises:
+        PeerViolation: it is of another kind, or a flag of it is neither set nor clear.
+    """
+    if header.kind != wire.ECHO or header.origin_ns > 1:
+        raise PeerViolation("no header of an echo")
+    return EchoHeader(
+        header.channel, header.incarnation, header.session, header.sequence, header.count, header.position,
+        header.digest, bool(header.origin_ns), header.plain_bytes,
+    )  # fmt: skip
+
+
+def read_echoed(header: wire.Header) -> EchoedHeader:
+    """Reads the header of an ECHOED.
+
+    Raises:
+        PeerViolation: it is of another kind, or a flag of it is neither set nor clear.
+    """
+    if header.kind != wire.ECHOED or header.count > 1:
+        raise PeerViolation("no header of an answer to an echo")
+    return EchoedHeader(header.incarnation, header.session, bool(header.count), header.position)
+
+
+def start_of(job: int, channel: int, position: int) -> wire.Header:
+    """Returns the frame by which an echo says from which position on it has the elements of a channel."""
+    return wire.Header(wire.DATA, job, channel, 0, count=0, position=position)
+
+
+def is_start(header: wire.Header) -> bool:
+    """Whether a frame in the body of an ECHO says where the echo of its channel starts: it has no elements."""
+    return not header.count
