@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from causal.errors import PeerViolation, PipelineError, Unavailable
 from causal.shell.curve import connect_with
@@ -44,6 +45,10 @@ class Description:
     """The address of that supervisor."""
     wall_ahead_s: float
     """The time by which this host's wall clock is ahead of the supervisor's, to half of the round trip."""
+
+
+KEY_HINT = f", which ends the connections: compare the key of [{SUPERVISOR}] in hosts.toml here and there"
+"""The end of a line about a supervisor that breaks off handshakes, as one does that has another key."""
 
 
 class Inquiry:
@@ -91,7 +96,8 @@ class Inquiry:
                     return newest
                 if not said and time.monotonic() - began_s > PATIENCE_S:
                     said = True
-                    say(f"{self._name}: waiting for a supervisor at {self._where}")
+                    hint = KEY_HINT if any(each.cut_short for each in questions) else ""
+                    say(f"{self._name}: waiting for a supervisor at {self._where}{hint}")
             raise Unavailable(f"{self._where}: not asked any more")
         finally:
             for each in questions:
@@ -105,6 +111,8 @@ class _Question:
     def __init__(self, context: zmq.Context[Any], seat: Seat, name: str, key: KeyPair | None) -> None:
         self._seat = seat
         self._asked_ns = 0
+        self.cut_short = False
+        """Whether a handshake was ended without a reason, as one with another key of the supervisor is."""
         self.client = context.socket(zmq.DEALER)
         self.client.linger = 0
         for option, value in (
@@ -119,7 +127,7 @@ class _Question:
         if key is not None:
             connect_with(self.client, key, seat.public)
         self.monitor = self.client.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+            zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         )
         self.monitor.linger = 0
         self.client.connect(seat.endpoint)
@@ -137,12 +145,13 @@ class _Question:
             PipelineError: the supervisor refuses this host.
         """
         if self.monitor in ready:
-            self.monitor.recv_multipart()
-            raise PipelineError(
-                f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key itself: "
-                f"its hosts.toml must have the table [{name}] of this host's, and this one's its "
-                f"[{self._seat.name or SUPERVISOR}]"
-            )
+            if recv_monitor_message(self.monitor)["event"] != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                raise PipelineError(
+                    f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key itself: "
+                    f"its hosts.toml must have the table [{name}] of this host's, and this one's its "
+                    f"[{self._seat.name or SUPERVISOR}]"
+                )
+            self.cut_short = True
         if self.client not in ready:
             return None
         message = unpack(self.client.recv_multipart()[-1])

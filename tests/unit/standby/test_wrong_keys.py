@@ -1,17 +1,19 @@
-"""A host whose key the supervisor does not have ends with one line."""
+"""A host with a key that the supervisor does not have, or with another key of the supervisor, says so in one line."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import zmq
 
-from causal.errors import PipelineError
+from causal.errors import PipelineError, Unavailable
 from causal.shell.curve import new_key
 from causal.shell.roster import KeyPair, save_key
 from causal.shell.seats import Seat
+from standby import description
 from standby.description import Inquiry
 from standby.gate import Gate
 from tests.unit.standby.test_gate import DESCRIPTION, TERM, serve_until
@@ -19,28 +21,47 @@ from tests.unit.standby.test_gate import DESCRIPTION, TERM, serve_until
 OWN, SUPERVISOR = new_key("b"), new_key("supervisor")
 
 
-@pytest.mark.parametrize("rostered", [new_key("b"), new_key("c")], ids=["another key of b", "no key of b"])
-def test_a_wrong_key_is_refused_with_what_to_do(tmp_path: Path, rostered: KeyPair) -> None:
-    for key in (SUPERVISOR, rostered):
-        save_key(tmp_path, key)
-    refused: list[str] = []
-
-    def ask(endpoint: str) -> None:
-        try:
-            Inquiry([Seat("supervisor", endpoint, SUPERVISOR.public)], "b", OWN).answer(lambda line: None)
-        except PipelineError as problem:
-            refused.append(str(problem))
-
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    save_key(tmp_path, SUPERVISOR)
     with zmq.Context() as context:
         gate = Gate(context, "tcp://127.0.0.1:0", SUPERVISOR, [tmp_path / "hosts.toml"], DESCRIPTION, TERM)
+        yield gate
+        gate.close()
+
+
+def answered(gate: Gate, known: KeyPair, until: Callable[[str], bool] = lambda line: False) -> list[str]:
+    """The lines that the host b says, the last one that with which it ends; it gives up after one that is enough."""
+    lines: list[str] = []
+    inquiry = Inquiry([Seat("supervisor", gate.socket.last_endpoint.decode(), known.public)], "b", OWN)
+
+    def ask() -> None:
         try:
-            endpoint = gate.socket.last_endpoint.decode()
-            asking = threading.Thread(target=ask, args=(endpoint,), daemon=True)
-            asking.start()
-            serve_until(gate, lambda: not asking.is_alive())
-        finally:
-            gate.close()
-    assert refused == [
-        f"the supervisor at {endpoint} refuses the key of b, or has another key itself: its hosts.toml must have the "
-        "table [b] of this host's, and this one's its [supervisor]"
-    ]
+            inquiry.answer(lines.append, lambda: not any(map(until, lines)))
+        except (PipelineError, Unavailable) as problem:
+            lines.append(str(problem))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    serve_until(gate, lambda: not asking.is_alive())
+    return lines
+
+
+@pytest.mark.parametrize("rostered", [new_key("b"), new_key("c")], ids=["another key of b", "no key of b"])
+def test_a_wrong_key_is_refused_with_what_to_do(gate: Gate, tmp_path: Path, rostered: KeyPair) -> None:
+    save_key(tmp_path, rostered)
+    gate.revoked()  # it looks at the roster
+    assert answered(gate, SUPERVISOR)[-1] == (
+        f"the supervisor at {gate.socket.last_endpoint.decode()} refuses the key of b, or has another key itself: its "
+        "hosts.toml must have the table [b] of this host's, and this one's its [supervisor]"
+    )
+
+
+def test_a_host_that_waits_in_vain_with_another_key_of_the_supervisor_says_where_to_look(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(description, "PATIENCE_S", 0.5)
+    save_key(tmp_path, OWN)
+    gate.revoked()
+    first, _ = answered(gate, new_key("supervisor"), lambda line: "waiting" in line)
+    assert first.endswith(", which ends the connections: compare the key of [supervisor] in hosts.toml here and there")
