@@ -10,16 +10,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
-from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavailable
+from causal.errors import PipelineError, ReplayDivergence, Unavailable
 from causal.runs import after
-from causal.shell.modes import private
 from causal.shell.roster import Roster
 from causal.topology import Topology
 from deploy import (
@@ -34,6 +33,7 @@ from deploy import (
     succession,
     versions,
 )
+from deploy.command_line import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands
 from deploy.console import Console
 from deploy.exposed import exposed
 from deploy.hints import check_led_here, not_running, resume_command
@@ -49,7 +49,7 @@ from deploy.savepoints import savepoint
 from deploy.spark import options
 from deploy.status import status
 from deploy.tracing import traces
-from deploy.ui import dashboard, top
+from deploy.ui import commands as looking
 from deploy.upgrading import begin_from, beginning, change, first_incarnation, present, roll_back, to_roll_back
 from operators.builder.advice import advice
 from operators.builder.loading import load
@@ -61,58 +61,19 @@ from standby.host.template import Template
 
 ANSWER_S = 5.0
 
-DONE, FAILED, WRONG = 0, 1, 2
-
 
 def main(argv: Sequence[str] | None = None, template: Template | None = None) -> int:
-    """Run the command; returns its exit status.
+    """Runs the command; returns its exit status.
 
     Args:
         template: what forks the supervisor and the agent, if there is one; it is ended with the command.
     """
-    try:
-        arguments = parser().parse_args(argv)
-        arguments.template = template
-        act: Callable[[argparse.Namespace], int] = arguments.act
-        with private():
-            return act(arguments)
-    except PipelineError as problem:
-        return _say(str(problem), WRONG)
-    except CausalError as problem:
-        return _say(str(problem), FAILED)
-    except BrokenPipeError:
-        return FAILED
-    except OSError as problem:  # a disk, a file system, permissions: for the user to repair, no bug
-        return _say(f"{problem.filename or 'the system'}: {problem.strerror or problem}", FAILED)
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        if template is not None:
-            template.close()
+    return carried_out(parser, argv, template)
 
 
-def _say(line: str, status: int) -> int:
-    print(f"causal: {' '.join(line.split())}", file=sys.stderr)
-    return status
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        """Ends the command with one line, without the usage that argparse puts before it."""
-        self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses, and has the command, not `causal`, refuse an unknown option that was given to it."""
-        parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return parsed, unknown
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
+def parser() -> Parser:
+    parser, commands = without_commands()
     parser.add_argument("--version", action="version", version=f"causal-streams {installed()}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     planning = commands.add_parser("plan", help="print which operators form which tasks")
     planning.add_argument("--json", action="store_true", help="as JSON")
@@ -171,8 +132,7 @@ def parser() -> argparse.ArgumentParser:
     querying.add_argument("--json", action="store_true", help="as JSON")
     querying.set_defaults(act=state)
 
-    dashboard.add_parser(commands)
-    top.add_parser(commands)
+    looking.add_parsers(commands)
     return parser
 
 
@@ -334,7 +294,7 @@ def _start(
                     return _deploy(directory.path, config, report_path, arguments.template)
             before = directory.take_over()
             if directory.finished():
-                return _say(f"job {before.name} has finished already; start without --resume to run it again", DONE)
+                return say(f"job {before.name} has finished already; start without --resume to run it again", DONE)
             written = present(directory.path) if arguments.rollback else None
             config, version = _next(arguments, directory, before, path, explicit)
             settings.check_read(explicit, version.pipeline.settings)
@@ -541,13 +501,13 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
             if report_path is not None:
                 write_report(report_path, result)
         except PipelineError as problem:  # the end of the job is reported all the same
-            unwritten = _say(str(problem), WRONG)
-            return unwritten if outcome.status == 0 else _say(f"job {config.name}: {outcome.reason}", outcome.status)
+            unwritten = say(str(problem), WRONG)
+            return unwritten if outcome.status == 0 else say(f"job {config.name}: {outcome.reason}", outcome.status)
     if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view["kills_left"]:
-        return _say(f"job {config.name}: {kills_missed(outcome.view)}", FAILED)
+        return say(f"job {config.name}: {kills_missed(outcome.view)}", FAILED)
     if outcome.status == 0:
         return DONE
-    return _say(f"job {config.name}: {_explained(outcome.reason, job, config)}", outcome.status)
+    return say(f"job {config.name}: {_explained(outcome.reason, job, config)}", outcome.status)
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
@@ -568,10 +528,10 @@ def _kill(arguments: argparse.Namespace) -> int:
     check_led_here(job)
     answer = ask(sockets.read_text().strip(), "kill", {"task": arguments.task}, ANSWER_S)
     if answer is None and not running(job):
-        return _say(f"the job in {job} ended before {arguments.task} could be killed", FAILED)
+        return say(f"the job in {job} ended before {arguments.task} could be killed", FAILED)
     if answer is None:
-        return _say(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log", FAILED)
+        return say(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log", FAILED)
     if not answer.get("ok"):
-        return _say(str(answer.get("error")), FAILED)
+        return say(str(answer.get("error")), FAILED)
     print(f"killed {answer['task']} (slot {answer['slot']}, pid {answer['pid']})")
     return DONE

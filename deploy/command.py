@@ -18,6 +18,8 @@ ENOUGH_S = 5.0
 
 RUNNING = (["run"], ["agent"])
 """The commands that start processes of a job."""
+LOOKING = (["ui"], ["top"])
+"""The commands that only look at a job: they need little of the product, and start without the rest."""
 
 _came_s: list[float] = []
 
@@ -33,6 +35,10 @@ def main(room: bool = False) -> int:
     room = room or sys.argv[1:2] in RUNNING and make_room()
     template = None
     try:
+        if sys.argv[1:2] in LOOKING:
+            from deploy.ui import commands
+
+            return commands.main()
         from deploy import cli  # this takes a moment, in which a signal may come
 
         if room:

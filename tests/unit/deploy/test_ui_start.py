@@ -13,7 +13,9 @@ import pytest
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from deploy.cli import parser
+from deploy import command
+from deploy.cli import main, parser
+from deploy.ui import commands
 from deploy.ui.dashboard import _bound, chosen_job
 from tests.architecture.source import ROOT
 
@@ -62,3 +64,17 @@ def test_the_page_does_not_wait_for_modules_that_it_does_not_need(module: str) -
     listed = f"import sys, {module}; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not {"operators", "zmq", "msgpack", "deploy.cli", "deploy.jobdirectory"} & set(ended.stdout.split())
+
+
+def test_the_commands_that_look_are_the_same_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.LOOKING == tuple([name] for name in commands.NAMES)
+    for name in commands.NAMES:
+        for arguments in (["--help"], ["--nothing"], ["a", "--state-dir", "b"], ["--state-dir", "/nowhere"]):
+            seen = []
+            for entry in (main, commands.main):
+                try:
+                    status: object = entry([name, *arguments])
+                except SystemExit as ending:
+                    status = ending.code
+                seen.append((status, *capsys.readouterr()))
+            assert seen[0] == seen[1], (name, arguments)

@@ -1,0 +1,71 @@
+"""The frame of the `causal` command: its parser, and how a command ends.
+
+Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
+error says what and where, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import CausalError, PipelineError
+from causal.shell.modes import private
+
+DONE, FAILED, WRONG = 0, 1, 2
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose refusals are one line."""
+
+    def error(self, message: str) -> Any:
+        """Ends the command with one line, without the usage that argparse puts before it."""
+        self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses, and has the command, not `causal`, refuse an unknown option that was given to it."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
+
+def without_commands() -> tuple[Parser, Any]:
+    """Returns the parser of `causal`, and what its commands are added to."""
+    parser = Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
+    return parser, parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+
+
+def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, template: Any = None) -> int:
+    """Runs the command that the arguments name; returns its exit status.
+
+    Args:
+        template: what forks the supervisor and the agent, if there is one; it is ended with the command.
+    """
+    try:
+        arguments = parser().parse_args(argv)
+        arguments.template = template
+        act: Callable[[argparse.Namespace], int] = arguments.act
+        with private():
+            return act(arguments)
+    except PipelineError as problem:
+        return say(str(problem), WRONG)
+    except CausalError as problem:
+        return say(str(problem), FAILED)
+    except BrokenPipeError:
+        return FAILED
+    except OSError as problem:  # a disk, a file system, permissions: for the user to repair, no bug
+        return say(f"{problem.filename or 'the system'}: {problem.strerror or problem}", FAILED)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if template is not None:
+            template.close()
+
+
+def say(line: str, status: int) -> int:
+    """Prints one line on standard error, and returns the exit status."""
+    print(f"causal: {' '.join(line.split())}", file=sys.stderr)
+    return status
