@@ -175,6 +175,10 @@ class HotStandby(Generic[Image]):
             return None
         if task is None or self._shadow.task is None:
             return None
+        if promotion.incarnation != self.incarnation + 1:
+            before = f"it has performed incarnation {self.incarnation}, not the one before"
+            self._report(f"it cannot take over as incarnation {promotion.incarnation}: {before}", False)
+            return None
         if promotion.rollback.retreats or not task.covers(promotion.epoch):
             self._report(f"it cannot take over at checkpoint {promotion.epoch}, and loads it", False)
             return None

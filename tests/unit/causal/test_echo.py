@@ -152,6 +152,19 @@ def test_a_shadow_begins_only_where_everything_behind_the_checkpoint_was_echoed(
     assert shadow.follows(Cut(inputs={INPUT: (cut, 0, False)})) is follows
 
 
+def test_a_standby_that_follows_another_incarnation_performs_nothing_of_the_one_before() -> None:
+    """The next incarnation may have taken other elements, or in another order, and its echo may never arrive."""
+    lines: list[str] = []
+    standby = hot(lines)
+    [opening] = begun().due()
+    standby.receive(LINK, opening, 0)
+    assert standby.shadowing
+    assert not standby.follow(2, 1), "a state is to be loaded"
+    assert not standby.shadowing and standby.follows is None
+    assert "another incarnation" in lines[-1]
+    assert standby.promote(Promotion(3, 1, [], Rollback()), 0) is None
+
+
 LOST = Rollback(1, ((1, 0, 0, 0),), {0: TaskRollback(2, {})})
 
 
@@ -161,6 +174,7 @@ LOST = Rollback(1, ((1, 0, 0, 0),), {0: TaskRollback(2, {})})
         (Promotion(2, 0, [], Rollback()), ""),
         (Promotion(2, 1, [], Rollback()), "cannot take over at checkpoint 1"),
         (Promotion(2, 0, [], LOST), "cannot take over at checkpoint 0"),
+        (Promotion(3, 0, [], Rollback()), "cannot take over as incarnation 3"),
     ],
 )
 def test_a_hot_standby_becomes_its_task_only_from_a_barrier_that_it_has_passed_and_if_nothing_was_lost(
