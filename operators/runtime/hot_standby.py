@@ -159,7 +159,7 @@ class HotStandby(Generic[Image]):
         return task.idle
 
     def _lose(self, why: str, blamed: bool = False) -> None:
-        self.image = self._completed = None
+        self._completed = None
         self._shadow.lose()
         self._report(why, blamed)
 

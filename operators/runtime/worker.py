@@ -404,7 +404,7 @@ class Worker:
     def _shadow_lost(self, line: str, blamed: bool) -> None:
         say(f"hot standby of {self.member.name}: {line}")
         self.difference = line if blamed else self.difference
-        self.handle(Loaded(None))
+        self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
         """Performs some of what the task performs."""

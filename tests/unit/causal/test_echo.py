@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.channels import wire
+from causal.channels.echo_headers import read_echoed
 from causal.channels.wire import Header
 from causal.cut import Cut
 from causal.errors import PeerViolation
@@ -163,6 +164,27 @@ def test_a_standby_that_follows_another_incarnation_performs_nothing_of_the_one_
     assert not standby.shadowing and standby.follows is None
     assert "another incarnation" in lines[-1]
     assert standby.promote(Promotion(3, 1, [], Rollback()), 0) is None
+
+
+def test_an_echo_that_is_lost_before_it_is_performed_leaves_the_state_that_is_loaded() -> None:
+    """The standby is as good as a passive one: what was loaded needs not be loaded again."""
+    sending = Sending()
+    sending.take(barriers(1)[0])
+    sending.echo.begin()
+    standby = hot([])
+    frames = []
+    for payload in barriers(3)[1:]:
+        sending.take(payload)
+        frames += sending.due()
+    sending.take(barriers(4)[3])
+    [beyond] = sending.due()
+    standby.receive(LINK, frames[0], 0)
+    assert not standby.shadowing and standby.follows == 0
+    standby.receive(LINK, beyond, 0)
+    assert standby.follows == 0 and standby.image is not None
+    answer = standby.turn(0)
+    assert answer is not None and read_echoed(wire.read_header(answer[1], JOB)).lost
+    assert standby.take_image() is not None
 
 
 LOST = Rollback(1, ((1, 0, 0, 0),), {0: TaskRollback(2, {})})
