@@ -279,14 +279,14 @@ class FusedChain(PlainChain):
         counts: dict[str, dict[str, int]] = {}
         for stage in self._stages:
             if stage.counts:
-                reasons = counts.setdefault(stage.told_as, {})
+                reasons = counts.setdefault(stage.shown_as, {})
                 reasons.update({reason: reasons.get(reason, 0) + count for reason, count in stage.counts.items()})
         return counts
 
     def inspect(self, operator: str, key: Any) -> dict[str, Any]:
         state: dict[str, Any] = {}
         for stage in self._stages:
-            if stage.told_as == operator:
+            if stage.shown_as == operator:
                 state.update(stage.inspect(key))
         return state
 

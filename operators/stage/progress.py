@@ -143,7 +143,7 @@ class Progress:
                 record = variables.get("record", record)
                 if record is _NOTHING and isinstance(records, list) and 0 <= index < len(records):
                     record = records[index]
-            if stage is not None and hasattr(stage, "told_as"):
+            if stage is not None and hasattr(stage, "shown_as"):
                 operator = (
                     stage.name if operator == NO_OPERATOR else operator
                 )  # within ctx.call no operator is said to run

@@ -94,7 +94,7 @@ class Stage:
         aside: tag -> records for that side output; the chain takes them away.
         keys: of the records that it gave last, where it stands before an operator that works by key.
         side: the input, of the operator behind it, that they are for.
-        told_as: the operator under whose name it is counted and shown.
+        shown_as: the operator under whose name it is counted and shown.
     """
 
     traces = True
@@ -118,7 +118,7 @@ class Stage:
         self.aside: dict[str, list[Any]] = {}
         self.keys: list[Any] | None = None
         self.side = 0
-        self.told_as = name
+        self.shown_as = name
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         """Process a batch; returns a list or `Rows`.  `keys` are the records', None without key_by."""

@@ -42,7 +42,7 @@ class HoldStage(Stage):
                 operator it is.
         """
         super().__init__(f"{node.name}.{HOLD}", scope)
-        self.told_as = node.name
+        self.shown_as = node.name
         self._times_of = [time_of for time_of, _ in inputs]
         self._differ = len(set(self._times_of)) > 1
         self._sides = [side for _, side in inputs]
