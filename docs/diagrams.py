@@ -43,7 +43,7 @@ _MEANING: dict[Enum, str] = {
     Step.STARTED: "promoted: sockets open",
     Step.COLLECTED: "every neighbour downstream, or the store, has answered",
     Step.REPLAYED: "the log is performed to its end",
-    Step.FAILED: "cannot go on",
+    Step.FAILED: "cannot continue",
     SenderStep.ANNOUNCED: "receiver announced",
     SenderStep.LOST: "receiver died",
     SenderStep.WELCOMED: "WELCOME",

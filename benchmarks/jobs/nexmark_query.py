@@ -33,7 +33,7 @@ def write(shape: Events, count: int, directory: Path) -> None:
             path.write_bytes(encode(events[partition::PARTITIONS]))
 
 
-class _Made:
+class _WrittenRecords:
     """Reads what `write` has written, a block at a time."""
 
     def __init__(self, directory: Path) -> None:
@@ -63,7 +63,7 @@ out = settings.get("out", "nexmark.db")
 
 pipeline = queries.pipeline(
     query,
-    SequenceSource(_Made(Path(settings.get("made", "."))), count, PARTITIONS, rate),
+    SequenceSource(_WrittenRecords(Path(settings.get("made", "."))), count, PARTITIONS, rate),
     TallySink(out) if "tally" in settings else SqliteSink(out),
     Terms.of_settings(settings),
     parallelism=2,

@@ -1,7 +1,7 @@
 """The pipeline of `bad_input`: a keyed fold whose records, batches, operator or sink are as awkward as settings say.
 
 Every record is (key, i, load).  The fold emits (key, n, sum of i) for every `emit`-th record of a key and once more at
-the end, so that the rows alone tell a record that was lost or doubled; `wrong` reads that.
+the end, so that the rows alone show a record that was lost or doubled; `wrong` reads that.
 """
 
 from __future__ import annotations

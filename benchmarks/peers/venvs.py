@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.harness import children
 
 INSTALL_LIMIT_S = 1800
-_MADE = "made-with.json"
+_STAMP = "made-with.json"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def interpreter(peer: Peer, place: Path, show: Callable[[str], None]) -> Path:
         NotInstalled: it cannot be made.
     """
     home = place / peer.name
-    python, stamp = home / "bin" / "python", home / _MADE
+    python, stamp = home / "bin" / "python", home / _STAMP
     wanted = needed(peer)
     if present(peer, place):
         return python
@@ -96,7 +96,7 @@ def interpreter(peer: Peer, place: Path, show: Callable[[str], None]) -> Path:
 
 def present(peer: Peer, place: Path) -> bool:
     """Whether its environment is there and was made with what is needed now."""
-    stamp = place / peer.name / _MADE
+    stamp = place / peer.name / _STAMP
     return stamp.exists() and json.loads(stamp.read_text()) == needed(peer)
 
 

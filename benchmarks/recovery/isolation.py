@@ -3,7 +3,7 @@
 One task is killed again and again.  For each second after a kill, and for the second before it, the longest gap
 between two bundles that became visible is taken, per chain.  `ratio` is the median after ÷ the median before, with the
 95 % interval of a bootstrap; `chance` is how often gaps shuffled between the two differ as much (a permutation test).
-A ratio whose interval holds 1 cannot be told from noise; its upper end says how large an effect could hide there.
+A ratio whose interval holds 1 is none above noise; its upper end says how large an effect could hide there.
 The killed chain is measured alike: there the effect must show, or the measurement could not have seen one.
 """
 
@@ -56,7 +56,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
             raise runs.RunFailed(f"{chain} has {rows} rows of {settings['count']}")
         figures |= {f"{chain}.{name}": each for name, each in compared(of_chain, moments).items()}
     apart = [f"{chain} {second}" for chain in bystanders.CHAINS[1:] for second in _significant(figures, chain)]
-    lines = [f"told from noise: {', '.join(apart) or 'none'}; in the killed chain: {_significant(figures, 'victim')}"]
+    lines = [f"above noise: {', '.join(apart) or 'none'}; in the killed chain: {_significant(figures, 'victim')}"]
     lines += [
         f"  {name} {each['median']}, 95 % from {each['low']} to {each['high']}, chance {each['chance']}"
         for name, each in figures.items()
@@ -101,7 +101,7 @@ def bootstrap(after: Sequence[float], before: Sequence[float]) -> tuple[float, f
 
 
 def chance(after: Sequence[float], before: Sequence[float]) -> float:
-    """Returns how often the medians lie at least this far above one another when nothing tells after from before."""
+    """Returns how often the medians lie at least this far above one another when after and before are alike."""
     shuffle = random.Random(DRAWS).shuffle
     observed = median(after) - median(before)
     pooled = [*after, *before]

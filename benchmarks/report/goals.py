@@ -70,7 +70,7 @@ def _of(figure: Mapping[str, Any], which: str = "median") -> Measured:
     return Measured(float(figure[which]), float(figure["min"]), float(figure["max"]), len(figure["runs"]))
 
 
-def told_from_noise(result: Result) -> Measured:
+def disturbed(result: Result) -> Measured:
     """Counts the places where a kill shows in tasks that do not depend on the dead one."""
     count = float(len(result["told_apart"]))
     return Measured(count, count, count, int(result["settings"]["kills"]))
@@ -134,7 +134,7 @@ GOALS: Sequence[Goal] = (
     ),
     Goal(
         "isolation", "seconds after a kill in which output gaps of independent tasks can be distinguished from noise",
-        "0", "isolation", at_most=0, read=told_from_noise,
+        "0", "isolation", at_most=0, read=disturbed,
     ),
     Goal(
         "latency back", "kill -9 → latency back within 10 %, ms, median", "≤ 500", "latency_back", ("back_ms",),

@@ -119,7 +119,7 @@ class Worker:
 
 
 class ControlPlane:
-    """A supervisor, one agent and all workers of a job; `tally` counts in the phase that goes on; to be closed.
+    """A supervisor, one agent and all workers of a job; `tally` counts in the current phase; to be closed.
 
     Raises (from every phase):
         RunFailed: the job does not get where it should, or CPU time is used up.
@@ -207,7 +207,7 @@ class ControlPlane:
         elif isinstance(effect, fx.EndJob):
             raise RunFailed(f"the job of the control plane ended: {effect.reason}")
 
-    def _tell(self, sender: str, kind: str, **facts: Any) -> None:
+    def _report(self, sender: str, kind: str, **facts: Any) -> None:
         data = pack(kind, **facts)
         self._counted(kind, data)
         self._to_supervisor.append((sender, data))
@@ -228,7 +228,7 @@ class ControlPlane:
                        partial(self._vitals, slot)), vitals,
         )  # fmt: skip
         self.workers[slot] = worker
-        self._tell(AGENT, "started", slot=slot, pid=pid, at_ns=self.now_ns)
+        self._report(AGENT, "started", slot=slot, pid=pid, at_ns=self.now_ns)
 
     def _vitals(self, slot: str) -> Vitals:
         return self.workers[slot].vitals
@@ -237,7 +237,7 @@ class ControlPlane:
         """SIGKILL; the agent sees it at once."""
         del self.workers[slot]
         self.dead[slot] = -9
-        self._tell(AGENT, "exited", slot=slot, pid=SLOT_PID + int(slot[1:]), at_ns=self.now_ns, status=-9)
+        self._report(AGENT, "exited", slot=slot, pid=SLOT_PID + int(slot[1:]), at_ns=self.now_ns, status=-9)
 
     def _handle(self, slot: str, event: Input) -> None:
         worker = self.workers[slot]
@@ -246,7 +246,7 @@ class ControlPlane:
 
     def _perform(self, slot: str, worker: Worker, act: Act) -> None:
         if isinstance(act, SendReport):
-            self._tell(slot, act.kind, **act.facts)
+            self._report(slot, act.kind, **act.facts)
         elif isinstance(act, Load):
             epoch = self.supervision.coordinator.complete
             self._handle(slot, Loaded(epoch))
@@ -261,7 +261,7 @@ class ControlPlane:
         """One heartbeat: every worker beats once, the agent too, and the time between two beats passes."""
         self._beat_of(list(self.workers))
         slots = {slot: SLOT_PID + int(slot[1:]) for slot in self.workers}
-        self._tell(AGENT, "agent_beat", slots=slots, dead=dict(self.dead), killed={})
+        self._report(AGENT, "agent_beat", slots=slots, dead=dict(self.dead), killed={})
         self.pump()
         if self.now_ns >= self.supervision.next_deadline():
             self._take(events.Tick)

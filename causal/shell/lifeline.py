@@ -20,7 +20,7 @@ _NAME = "causal-lifeline"
 _MAGIC = b"lifeline"
 _HEADER = struct.Struct("<8sQQ")
 """The header: magic, pid of the holder, state; the magic is written last."""
-_HELD, _LET_GO = 1, 2
+_OWNED, _LET_GO = 1, 2
 _BYTES = 4096
 _MUTEX_AT = 64
 _ATTRIBUTE_BYTES = 64
@@ -88,7 +88,7 @@ def hold() -> Lifeline | None:
     )
     if failed:
         return None
-    _HEADER.pack_into(page, 0, _MAGIC, os.getpid(), _HELD)
+    _HEADER.pack_into(page, 0, _MAGIC, os.getpid(), _OWNED)
     return Lifeline(library, page)
 
 
@@ -117,7 +117,7 @@ class Watch:
         if status in (0, errno.EOWNERDEAD):
             # Unlocked without being made consistent, it reports to all others that wait that its holder is dead.
             self._library.pthread_mutex_unlock(mutex)
-        unreleased = _HEADER.unpack_from(self._page)[2] == _HELD
+        unreleased = _HEADER.unpack_from(self._page)[2] == _OWNED
         return unreleased and status in (errno.EOWNERDEAD, errno.ENOTRECOVERABLE)
 
 
@@ -133,7 +133,7 @@ def watch(pid: int) -> Watch | None:
         for entry in os.scandir(f"/proc/{pid}/fd"):
             if os.readlink(entry.path).startswith(f"/memfd:{_NAME} "):
                 page = _opened(entry.path)
-                if page is not None and _HEADER.unpack_from(page) == (_MAGIC, pid, _HELD):
+                if page is not None and _HEADER.unpack_from(page) == (_MAGIC, pid, _OWNED):
                     return Watch(library, page)
     except OSError:  # it has ended, or access is denied
         return None

@@ -46,7 +46,7 @@ class Same(Operator):
         return [record]
 
 
-class Told(BroadcastOperator):
+class AfterBroadcast(BroadcastOperator):
     """Emits each record, once it has received a broadcast element."""
 
     def process(self, record: Any, ctx: Any) -> Any:
@@ -103,7 +103,7 @@ BUILDS: dict[str, Build] = {
     "`table.group_by(": lambda s: grouped(s).revisions("rows"),
     "`table.join(": lambda s: keyed(s).table("t").join("op", keyed(s).table("u")).revisions("rows"),
     "`table.suppress(": lambda s: keyed(timed(s)).table("t").suppress("op", after_s=2).revisions("rows"),
-    "`.broadcast(": lambda s: s.broadcast("op", s, Told()),
+    "`.broadcast(": lambda s: s.broadcast("op", s, AfterBroadcast()),
     'delivery="speculative")`': lambda s: timed(s).process("op", Same(), delivery="speculative").revisions("rows"),
     "`.call(": lambda s: s.call("op", lambda record, key: record["at"]),
 }

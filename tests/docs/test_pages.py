@@ -21,14 +21,14 @@ def rows(page: str, columns: int) -> list[list[str]]:
 
 
 def test_the_header_is_as_documented() -> None:
-    fields_told = [(int(o), int(b), name) for o, b, name, _ in rows("wire.md", 4) if o.isdigit()]
+    documented_fields = [(int(o), int(b), name) for o, b, name, _ in rows("wire.md", 4) if o.isdigit()]
     place = 0
-    for offset, size, _ in fields_told:
+    for offset, size, _ in documented_fields:
         assert offset == place
         place += size
     assert place == wire.HEADER_BYTES
     packed = wire.Header(wire.DATA, 1, 2, 3, session=4, sequence=5, count=6, position=7, plain_bytes=8).pack()
-    at = {name: packed[offset : offset + size] for offset, size, name in fields_told}
+    at = {name: packed[offset : offset + size] for offset, size, name in documented_fields}
     documented = {
         name: int.from_bytes(at[name], "little") for name in ("job", "channel", "incarnation", "session", "sequence")
     }

@@ -34,9 +34,9 @@ numbers = pipeline.source("numbers", source)
 numbers.key_by(lambda r: r["k"]).process("count", Count(), parallelism=2).sink("out", SqliteSink("out.db"))
 """
 
-HELD = PIPELINE.replace("from steps", "from tests.faults.pipelines.held_source import hold_end\nfrom steps").replace(
-    '"numbers", source)', '"numbers", hold_end(source, settings["gate"]))'
-)
+PAUSED_PIPELINE = PIPELINE.replace(
+    "from steps", "from tests.faults.pipelines.held_source import hold_end\nfrom steps"
+).replace('"numbers", source)', '"numbers", hold_end(source, settings["gate"]))')
 """The same, and its last record waits for the gate, a file."""
 
 
@@ -67,13 +67,13 @@ EDITS = ["constant", "module", "lazy module", "parallelism", "syntax error", "de
 @pytest.mark.parametrize("edit", members(EDITS, "lazy module", "syntax error"))
 def test_an_edit_while_the_job_runs_has_no_effect(start: Start, tmp_path: Path, edit: str) -> None:
     path = written(tmp_path)
-    path.write_text(HELD)
+    path.write_text(PAUSED_PIPELINE)
     gate = tmp_path / "gate"  # the job does not end before the last kill, however slow the machine is
     job = start(path, "--checkpoint-interval", "0.5", "--set", f"gate={gate}", "--set", "count=3000")
     job.until_warm()
     name = "counts.py"
     if edit == "constant":
-        path.write_text(HELD.replace("+ STEP", "+ 100"))
+        path.write_text(PAUSED_PIPELINE.replace("+ STEP", "+ 100"))
     elif edit == "module":
         name = "steps.py"
         (tmp_path / name).write_text("STEP = 100\n")
@@ -81,9 +81,9 @@ def test_an_edit_while_the_job_runs_has_no_effect(start: Start, tmp_path: Path, 
         name = "lazily.py"
         (tmp_path / name).write_text("ZERO = 100\n")
     elif edit == "parallelism":
-        path.write_text(HELD.replace("parallelism=2", "parallelism=3"))
+        path.write_text(PAUSED_PIPELINE.replace("parallelism=2", "parallelism=3"))
     elif edit == "syntax error":
-        path.write_text(HELD + "\nif\n")
+        path.write_text(PAUSED_PIPELINE + "\nif\n")
     else:
         path.unlink()
     for task in ("count/0", "count/0", "out/0", "numbers/0"):

@@ -28,7 +28,7 @@ from tests.members import campaign, members
 StartChain = Callable[..., HeldChain]
 
 FIRST, COUNT = 25 * KEYS, 50 * KEYS
-HELD = FIRST % (GROUP * KEYS)
+REMAINDER = FIRST % (GROUP * KEYS)
 """The number of the first records that the operator holds."""
 LONG = ("--checkpoint-interval", "600")
 MANY = 100 * COUNT
@@ -112,7 +112,7 @@ class Gathering:
 PROMISES: dict[str, Callable[[int, int, int], bool]] = {
     "causal": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
     "epoch": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
-    "at-least-once": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, FIRST - HELD, KEYS),
+    "at-least-once": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, FIRST - REMAINDER, KEYS),
     "none": lambda lost, doubled, wrong: 0 < wrong < KEYS and (lost, doubled) == (wrong * GROUP, 0),
 }
 """Predicates of (lost, doubled, contradicted).  Under `none` the keys of the dead task lose what it held, and then hold
@@ -125,7 +125,7 @@ def test_the_same_job_and_the_same_death_under_each_guarantee(start: Start, tmp_
     """One of two tasks dies, holding records, while no checkpoint is complete."""
     gathering = Gathering(start, tmp_path, "--guarantee", guarantee, *LONG)
     gathering.until_held()
-    seen = 0 if guarantee == "epoch" else FIRST - HELD
+    seen = 0 if guarantee == "epoch" else FIRST - REMAINDER
     wait_for(f"{seen} rows are visible", lambda: len(rows(gathering.database)) == seen)
     if guarantee == "none":
         gathering.until_acknowledged()
@@ -243,14 +243,16 @@ def test_epoch_a_savepoint_shows_all_that_it_covers(
     gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
     job = gathering.job
     gathering.until_held()
-    gathering.until_staged(FIRST - HELD)
+    gathering.until_staged(FIRST - REMAINDER)
     assert main(["status", "--state-dir", str(job.state)]) == 0
     assert " bytes) wait for their checkpoint" in capsys.readouterr().out
     gathering.order("kill-before")
     status, said = causal(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state))
     assert status == 0, said
     job.finish_well()
-    assert len(rows(gathering.database)) == FIRST - HELD, "rows that a savepoint covers are visible when it has ended"
+    assert len(rows(gathering.database)) == FIRST - REMAINDER, (
+        "rows that a savepoint covers are visible when it has ended"
+    )
     assert ended(gathering.database) == {False}, "a savepoint is not the end"
     gathering.let_end()
     job.start("--resume", "--set", "parallelism=3")

@@ -35,7 +35,7 @@ def story(elements: int) -> Rows:
     events.append({"what": "window", "ns": [each["n"] for each in events]})
     rows: Rows = []
     for joined, each in enumerate(events, 1):
-        content = {"key": 0, "joined": joined, "told": each}
+        content = {"key": 0, "joined": joined, "event": each}
         rows.append({**content, "hash": mix.chained(rows[-1]["hash"] if rows else "", content)})
     return rows
 

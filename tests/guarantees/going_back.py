@@ -1,7 +1,7 @@
 """Whether failures that take a task back to an earlier moment of its own explain what it showed.
 
 A task's rows are a line that grows, and that each failure may cut back once, at any time after it, to any length; what
-follows must be what follows there.  Where it was cut back to cannot always be told from the next row alone, so all
+follows must be what follows there.  The next row alone does not always show where it was cut back to, so all
 explanations are followed, and dropped when a row does not fit.
 """
 
@@ -56,7 +56,7 @@ def explained(spec: Spec, events: Sequence[Output | Failed], wanted: Wanted, end
         if not open_:
             return False
         if len(open_) > EXPLANATIONS_MAX:
-            raise ValueError(f"more than {EXPLANATIONS_MAX} explanations; record rows that tell more of their state")
+            raise ValueError(f"more than {EXPLANATIONS_MAX} explanations; record rows that show more of their state")
     if not ended:
         return True
     return any(all(each.counts[channel] == len(steps) for channel, steps in wanted.items()) for each in open_)

@@ -3,7 +3,7 @@
     History      inputs A, outputs B in the reader's order with failures between them, whether it has ended
     Spec         the transformations D: which rows an element leaves, and which row can follow which
 
-An output carries what its operator's state was made of, so that one output tells whether another can follow it.
+An output carries what its operator's state was made of, so that one output shows whether another can follow it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ A = (Element("a", 0), Element("a", 1))
 B = (Element("b", 0),)
 ROWS_MAX = 4
 
-Told = tuple[tuple[Element, int], ...]
+Execution = tuple[tuple[Element, int], ...]
 """(element, count) of each row."""
 
 
@@ -40,7 +40,7 @@ def mixed(one: Sequence[Element], other: Sequence[Element]) -> Iterator[tuple[El
         yield tuple(next(first) if at in places else next(second) for at in range(len(one) + len(other)))
 
 
-def executed(one: Sequence[Element], other: Sequence[Element]) -> set[Told]:
+def executed(one: Sequence[Element], other: Sequence[Element]) -> set[Execution]:
     """The output of every execution without failures from these inputs."""
     return {tuple((each, n) for n, each in enumerate(order, 1)) for order in mixed(one, other)}
 
@@ -59,9 +59,9 @@ def with_repeats(channel: Sequence[Element]) -> Iterator[tuple[Element, ...]]:
                 yield order
 
 
-def after_one_failure() -> set[tuple[Told, int]]:
+def after_one_failure() -> set[tuple[Execution, int]]:
     """(rows, after how many of them it failed): performed, some time after that cut back, and performed to the end."""
-    executions: set[tuple[Told, int]] = set()
+    executions: set[tuple[Execution, int]] = set()
     for rows in executed(A, B):
         for cut in range(len(rows) + 1):
             for kept in range(cut + 1):
@@ -70,13 +70,13 @@ def after_one_failure() -> set[tuple[Told, int]]:
     return executions
 
 
-def everything() -> Iterator[Told]:
+def everything() -> Iterator[Execution]:
     """All outputs up to that many rows that could be thought of."""
     for length in range(ROWS_MAX + 1):
         yield from product(product((*A, *B), range(1, ROWS_MAX + 1)), repeat=length)
 
 
-def outputs(execution: Told) -> list[Output]:
+def outputs(execution: Execution) -> list[Output]:
     return [Output("task", "key", element, n) for element, n in execution]
 
 

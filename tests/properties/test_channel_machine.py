@@ -310,7 +310,7 @@ class Ends(RuleBasedStateMachine):
     # -- what holds always ---------------------------------------------------------------------------------------
 
     @invariant()
-    def the_log_covers_what_somebody_may_ask_for(self) -> None:
+    def the_log_covers_what_a_peer_may_ask_for(self) -> None:
         log = self.sender.log
         assert log.start == self.sender_cuts[self.complete][1] <= self.receiver.next
         position, memory, on_disk = log.start, 0, 0
@@ -335,7 +335,7 @@ class Ends(RuleBasedStateMachine):
         assert not log.start or log.place_of(log.start - 1) is None
 
     @invariant()
-    def the_disk_holds_no_segment_that_nobody_needs(self) -> None:
+    def the_disk_holds_no_segment_that_is_not_needed(self) -> None:
         assert {entry.segment for entry in self.entries()} - {0} == set(self.disk)
 
     @invariant()

@@ -223,7 +223,7 @@ class Supervised(RuleBasedStateMachine):
             failure = events.Failed(slot, task, self.scene.incarnation_of(task), "Unavailable", "no disk", False)
             self._note(self.scene.step(failure))
 
-    @rule(task=st.sampled_from(("read/0", "count/0", "nobody/0")))
+    @rule(task=st.sampled_from(("read/0", "count/0", "absent/0")))
     def a_kill_is_asked_for(self, task: str) -> None:
         self._note(self.scene.step(events.Admin("admin-1", "kill", {"task": task})))
 

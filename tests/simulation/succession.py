@@ -81,7 +81,7 @@ class Seat:
 
     def _begin(self) -> None:
         self.life, self.living, self.asleep_until_ns, self._base = self.life + 1, True, 0, None
-        self.world.tell_story(self.name, "start")
+        self.world.add_to_story(self.name, "start")
 
     def die(self, again_ns: int | None) -> None:
         """Its process ends at once, and another one is started so much later."""
@@ -91,7 +91,7 @@ class Seat:
         if self.supervisor is not None:
             self.supervisor.living = False
         self.supervisor = None
-        self.world.tell_story(self.name, "death")
+        self.world.add_to_story(self.name, "death")
         if again_ns is not None:
             self.world.clock.after(again_ns, self.start)
 
@@ -140,9 +140,9 @@ class Seat:
 
     def drive(self, procedure: Procedure, done: Callable[[Any], None], failed: Callable[[CausalError], None]) -> None:
         """Performs a procedure, request by request, as long as this process lives."""
-        self._go_on(procedure, lambda: next(procedure), done, failed)
+        self._continue(procedure, lambda: next(procedure), done, failed)
 
-    def _go_on(
+    def _continue(
         self,
         procedure: Procedure,
         resume: Callable[[], Request | Pause],
@@ -165,7 +165,7 @@ class Seat:
             if world.clock.now_ns < self.asleep_until_ns:
                 world.clock.at(self.asleep_until_ns, lambda: awake(then))
             else:
-                self._go_on(procedure, then, done, failed)
+                self._continue(procedure, then, done, failed)
 
         def attempt() -> None:
             if self.life != life and world.rng.random() < 0.5:

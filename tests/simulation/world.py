@@ -236,7 +236,7 @@ class Simulation:
         self.notes.append(f"{self.clock.now_ns / MS:.2f} {who}: {line}")
         self._digest.update(line.encode())
 
-    def tell_story(self, who: str, what: str) -> None:
+    def add_to_story(self, who: str, what: str) -> None:
         """Something that a drawing shows."""
         if self.story is not None:
             self.story.append((self.clock.now_ns, who, what))
@@ -252,7 +252,7 @@ class Simulation:
         process = Process(self, slot, 1000 + len(self.processes), machine)
         self.processes[slot] = process
         process.paused_until_ns = self.clock.now_ns + self.rng.randint(50, 200) * MS
-        self.tell_story(slot, "start")
+        self.add_to_story(slot, "start")
         return process
 
     def end(self, process: Process, status: int | None) -> None:
@@ -260,7 +260,7 @@ class Simulation:
         if not process.living:
             return
         process.living = False
-        self.tell_story(process.slot, "end" if status == 0 else "death")
+        self.add_to_story(process.slot, "end" if status == 0 else "death")
         self.observer.died(process)
         agent = process.machine.agent
         if agent is not None and agent.living:
@@ -354,7 +354,7 @@ class Simulation:
         if self.ended is None and (self.supervisor is None or not self.supervisor.living):
             self.supervisor = Supervisor(self)
             self.supervisor.begin()
-            self.tell_story("supervisor", "start")
+            self.add_to_story("supervisor", "start")
             messages, self._held_back = self._held_back, deque()
             for sender, data in messages:
                 self.to_supervisor(sender, data)
@@ -367,7 +367,7 @@ class Simulation:
             and (machine.agent is None or not machine.agent.living)
         ):
             machine.agent = HostAgent(self, machine) if self.several else Agent(self, machine)
-            self.tell_story(machine.who, "start")
+            self.add_to_story(machine.who, "start")
 
     def supervisors(self) -> list[str]:
         """The names of all supervisors, to each of which hosts send."""
@@ -384,14 +384,14 @@ class Simulation:
         elif self.supervisor is not None and self.supervisor.living:
             self.supervisor.living = False
             self._orders.clear()
-            self.tell_story("supervisor", "death")
+            self.add_to_story("supervisor", "death")
             self.clock.after(self.rng.randint(30, 200) * MS, self._start_supervisor)
 
     def kill_agent(self, machine: Machine) -> None:
         """It dies alone; its processes live on."""
         if machine.agent is not None and machine.agent.living:
             machine.agent.living = False
-            self.tell_story(machine.who, "death")
+            self.add_to_story(machine.who, "death")
             self.clock.after(self.rng.randint(30, 200) * MS, lambda: self.boot(machine))
 
     # -- faults --------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ class Simulation:
     def _apply(self, fault: Fault) -> None:
         if self.ended is None:
             self.applied[fault.kind] += 1
-            self.tell_story("world", fault.kind)
+            self.add_to_story("world", fault.kind)
             _FAULTS[fault.kind](self, fault)
 
     def tasks_running(self) -> list[Process]:

@@ -69,7 +69,7 @@ class Join(Operator):
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         n = ctx.state["n"] = ctx.state.get("n", 0) + 1
         event = {name: value for name, value in record.items() if name != "load"}
-        content = {"key": ctx.key, "joined": n, "told": event, "dice": ctx.random.randrange(1 << 20)}
+        content = {"key": ctx.key, "joined": n, "event": event, "dice": ctx.random.randrange(1 << 20)}
         ctx.state["hash"] = chained(ctx.state.get("hash", ""), content)
         yield {**content, "hash": ctx.state["hash"]}
 
@@ -95,7 +95,7 @@ def check(database: Path, lines: Path, elements: int) -> dict[str, int]:
     due = {
         f"{name}-{p}-{i}" for name, partitions in SOURCES.items() for p in range(partitions) for i in range(elements)
     }
-    seen = [row["told"]["id"] for row in rows if row["told"].get("id") is not None]
+    seen = [row["event"]["id"] for row in rows if row["event"].get("id") is not None]
     wrong = 0
     for key in range(KEYS):
         chain = [row for row in rows if row["key"] == key]
@@ -115,11 +115,11 @@ def _broken(chain: list[Any]) -> int:
         content = {name: value for name, value in row.items() if name != "hash"}
         broken += row["joined"] != n or row["hash"] != chained(previous, content)
         previous = row["hash"]
-        if row["told"]["what"] == "window":
-            windowed += row["told"]["ns"]
+        if row["event"]["what"] == "window":
+            windowed += row["event"]["ns"]
         else:
             merged += 1
-            broken += row["told"]["n"] != merged
+            broken += row["event"]["n"] != merged
     return broken + (windowed != list(range(1, merged + 1)))
 
 

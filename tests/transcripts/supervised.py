@@ -180,7 +180,7 @@ class Supervised(Stage):
 
     def _act_for_member(self, worker: Worker, act: Act) -> None:
         if isinstance(act, SendReport):
-            self._tell(worker, {"kind": act.kind, "slot": worker.slot, **act.facts})
+            self._deliver(worker, {"kind": act.kind, "slot": worker.slot, **act.facts})
         elif isinstance(act, Load):
             self.member(worker, Loaded(self.complete))
         elif isinstance(act, Begin):
@@ -207,7 +207,7 @@ class Supervised(Stage):
         else:
             self.feed(process, act.event)
 
-    def _tell(self, worker: Worker, fields: dict[str, Any]) -> None:
+    def _deliver(self, worker: Worker, fields: dict[str, Any]) -> None:
         said = tuple(message(fields, self.words))
         news = bool(said)
         if fields["kind"] == "beat":

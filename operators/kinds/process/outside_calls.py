@@ -148,7 +148,7 @@ class AskStage(Stage):
         values[pair] = [*values[pair][:2], body]
         if not self._in_order:
             self._scope.arrival.origin_ns = self._origins_ns.pop(number, 0)
-            return self._go_on([values.pop(pair)])
+            return self._combined([values.pop(pair)])
         ready: list[Any] = []
         origins_ns: list[int] = []
         while values:
@@ -159,9 +159,9 @@ class AskStage(Stage):
             ready.append(values.pop(first))
             origins_ns.append(self._origins_ns.pop(first[0], 0))
         self._scope.arrival.origin_ns = min(filter(None, origins_ns), default=0)
-        return self._go_on(ready)
+        return self._combined(ready)
 
-    def _go_on(self, answered: Iterable[Sequence[Any]]) -> list[Any]:
+    def _combined(self, answered: Iterable[Sequence[Any]]) -> list[Any]:
         out: list[Any] = []
         for request, key, body in answered:
             record, answer = decode(request)[0], decode(body)

@@ -14,7 +14,7 @@ from functools import cached_property
 from operators.sinks.contract.account_parts import MARK
 from operators.sinks.postgres.postgres_columns import taken_by
 
-TASK, HELD, REFUSED = "causal_task", "causal_held", "causal_refused"
+TASK, PARTS, REFUSED = "causal_task", "causal_held", "causal_refused"
 MINE = "sink = %(sink)s AND task = %(task)s"
 """The condition for rows of one sink task."""
 
@@ -64,7 +64,7 @@ class Statements:
                 next bigint NOT NULL, digest bytea NOT NULL, last bytea NOT NULL, kept_from bigint NOT NULL,
                 ended boolean NOT NULL, withdrawn bigint NOT NULL, refused bigint NOT NULL, epochs bytea NOT NULL,
                 PRIMARY KEY(sink, task)) WITH (fillfactor = 50)""",
-            f"""CREATE TABLE IF NOT EXISTS {self.ours(HELD)}(
+            f"""CREATE TABLE IF NOT EXISTS {self.ours(PARTS)}(
                 sink text NOT NULL, task text NOT NULL, sequence bigint NOT NULL, kind smallint NOT NULL,
                 epoch bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY(sink, task, sequence))""",
             f"""CREATE TABLE IF NOT EXISTS {self.ours(REFUSED)}(
@@ -100,7 +100,7 @@ class Statements:
     @cached_property
     def held_parts(self) -> str:
         """The parts that are held for a task, oldest first."""
-        return f"""SELECT sequence, kind, epoch, body FROM {self.ours(HELD)}
+        return f"""SELECT sequence, kind, epoch, body FROM {self.ours(PARTS)}
             WHERE {MINE} ORDER BY sequence"""
 
     @cached_property
@@ -130,7 +130,7 @@ class Statements:
 
     @cached_property
     def _hold(self) -> str:
-        return f"""held AS (INSERT INTO {self.ours(HELD)}
+        return f"""held AS (INSERT INTO {self.ours(PARTS)}
             SELECT mine.sink, mine.task, each.sequence, each.kind, each.epoch, each.body
             FROM mine, unnest(%(sequences)s::bigint[], %(kinds)s::smallint[], %(held_epochs)s::bigint[],
             %(bodies)s::bytea[]) AS each(sequence, kind, epoch, body))"""
@@ -140,7 +140,7 @@ class Statements:
         """Forgets logs below an epoch and all marks, and inserts what is held instead; yields as `bundle` does."""
         return f"""WITH mine AS (UPDATE {self.ours(TASK)} SET kept_from = %(kept_from)s::bigint
             WHERE {MINE} AND run = %(run)s AND incarnation = %(incarnation)s::bigint RETURNING sink, task),
-            gone AS (DELETE FROM {self.ours(HELD)} AS old USING mine WHERE old.sink = mine.sink
+            gone AS (DELETE FROM {self.ours(PARTS)} AS old USING mine WHERE old.sink = mine.sink
             AND old.task = mine.task AND (old.kind = {MARK} OR old.epoch < %(kept_from)s::bigint)),
             {self._hold} SELECT count(*)::int FROM mine"""
 
@@ -148,7 +148,7 @@ class Statements:
     def replaced(self) -> str:
         """Takes rows from `%(next)s` on back, forgets all that is held, and holds this instead; yields as `bundle`."""
         return f"""WITH mine AS ({self._advance}),
-            gone AS (DELETE FROM {self.ours(HELD)} AS old USING mine
+            gone AS (DELETE FROM {self.ours(PARTS)} AS old USING mine
             WHERE old.sink = mine.sink AND old.task = mine.task),
             back AS (DELETE FROM {self.rows} AS old USING mine
             WHERE old.{quoted(self.place[0])} = mine.task AND old.{quoted(self.place[1])} >= %(next)s::bigint),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from causal.errors import PipelineError
 from operators.sinks.postgres.postgres_columns import COLUMN_KINDS
 from operators.sinks.postgres.postgres_connection import BoundedConnection
-from operators.sinks.postgres.postgres_sql import HELD, REFUSED, TASK, Statements, quoted
+from operators.sinks.postgres.postgres_sql import PARTS, REFUSED, TASK, Statements, quoted
 
 _RELATION = """SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text, has_table_privilege(c.oid, 'INSERT')
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -109,7 +109,7 @@ def emptied(db: BoundedConnection, statements: Statements, run: str, rows: bool)
             f"DELETE FROM {statements.rows} WHERE {quoted(statements.place[0])} = ANY(%(foreign)s::text[])",
             {"foreign": foreign},
         )
-    for table in (HELD, REFUSED):
+    for table in (PARTS, REFUSED):
         db.execute(
             f"DELETE FROM {statements.ours(table)} WHERE sink = %(sink)s AND task = ANY(%(foreign)s::text[])",
             {**sink, "foreign": foreign},

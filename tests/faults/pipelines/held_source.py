@@ -19,7 +19,7 @@ LOOK_S = 0.1
 
 def hold_end(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
     """Returns the same source with its end held back; as it is without a gate."""
-    return source if gate is None else Held(source, Path(gate))
+    return source if gate is None else GatedSource(source, Path(gate))
 
 
 def held_generated(gate: str, *arguments: Any, **settings: Any) -> Source[Any]:
@@ -32,7 +32,7 @@ def with_end_at(gate: str, kind: type[SequenceSource[Any]], *arguments: Any, **s
     return hold_end(kind(*arguments, **settings), gate)
 
 
-class Held(Source[Any]):
+class GatedSource(Source[Any]):
     """Elements and pace of another source; the last element of each partition waits for the gate, a file."""
 
     def __init__(self, source: SequenceSource[Any], gate: Path) -> None:
@@ -47,7 +47,7 @@ class Held(Source[Any]):
         return HeldReader(self, self._paced.open(partition, context), self._free.open(partition, context))
 
 
-class HeldSource(Held):
+class HeldSource(GatedSource):
     """One partition of `count` elements, at a pace."""
 
     def __init__(self, make: Callable[[int, int], Any], count: int, rate: float, gate: Path) -> None:
@@ -57,7 +57,7 @@ class HeldSource(Held):
 class HeldReader:
     """Reads at a pace up to the last element, and without one when the gate is there."""
 
-    def __init__(self, source: Held, paced: PartitionReader, free: PartitionReader) -> None:
+    def __init__(self, source: GatedSource, paced: PartitionReader, free: PartitionReader) -> None:
         self._source, self._paced, self._free = source, paced, free
 
     def read(self, position: int, count_max: int) -> Read | None:

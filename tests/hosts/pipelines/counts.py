@@ -7,7 +7,7 @@ from pathlib import Path
 from operators import Pipeline
 from operators.sinks import RedisSink, Sink, SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import Held
+from tests.faults.pipelines.held_source import GatedSource
 from tests.hosts.pipelines.counting import Count, key_of
 
 
@@ -20,7 +20,7 @@ settings = pipeline.settings
 sink: Sink = RedisSink(settings["url"], stream="counts") if "url" in settings else SqliteSink(settings["out"])
 numbers = GeneratedSource(make, count=int(settings["count"]), partitions=2, rate=float(settings["rate"]))
 (
-    pipeline.source("numbers", Held(numbers, Path(settings["gate"])), parallelism=2)
+    pipeline.source("numbers", GatedSource(numbers, Path(settings["gate"])), parallelism=2)
     .key_by(lambda record: record["k"])
     .process("count", Count(), parallelism=2)
     .sink("out", sink, host=None if "url" in settings else settings.get("pin", "a"))

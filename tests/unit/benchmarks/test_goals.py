@@ -95,8 +95,8 @@ def test_bytes_per_changed_key_count_what_can_have_changed() -> None:
 
 def test_isolation_is_met_where_nothing_can_be_told_from_noise() -> None:
     isolation = result("isolation", {}, told_apart=["sibling second1"], settings={"kills": 24})
-    assert goals.told_from_noise(isolation).value == 1
-    assert goals.told_from_noise({**isolation, "told_apart": []}).runs == 24
+    assert goals.disturbed(isolation).value == 1
+    assert goals.disturbed({**isolation, "told_apart": []}).runs == 24
 
 
 def test_every_goal_has_a_part_and_every_part_a_goal() -> None:

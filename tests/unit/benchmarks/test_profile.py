@@ -1,4 +1,4 @@
-"""CPU time is charged to roles: each process has the role that the supervisor tells, or that its command line tells."""
+"""CPU time is charged to roles: each process has the role that the supervisor or its command line shows."""
 
 from __future__ import annotations
 

@@ -8,15 +8,15 @@ import pytest
 
 from causal.sealed import seal, unseal
 
-TOLD = {"name": "shop", "key_groups": 128, "settings": {"n": "ü"}, "rate": 0.1}
+CONTENT = {"name": "shop", "key_groups": 128, "settings": {"n": "ü"}, "rate": 0.1}
 
 
 def test_what_was_sealed_comes_back() -> None:
-    assert unseal(seal(TOLD)) == TOLD
+    assert unseal(seal(CONTENT)) == CONTENT
 
 
 def test_no_changed_bit_goes_unnoticed() -> None:
-    whole = seal(TOLD).encode()
+    whole = seal(CONTENT).encode()
     for place in range(len(whole)):
         for bit in range(8):
             other = whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
@@ -25,11 +25,11 @@ def test_no_changed_bit_goes_unnoticed() -> None:
             except ValueError:
                 continue
             # White space for other white space, or a name that is not known: the reader refuses that one.
-            assert content == TOLD or set(content) - set(TOLD)
+            assert content == CONTENT or set(content) - set(CONTENT)
 
 
 def test_another_layout_is_the_same() -> None:
-    assert unseal(json.dumps(json.loads(seal(TOLD)))) == TOLD
+    assert unseal(json.dumps(json.loads(seal(CONTENT)))) == CONTENT
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"a": 1, "digest": ""}', '{"a": 1, "digest": 7}'])

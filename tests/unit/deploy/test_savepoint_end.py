@@ -16,7 +16,7 @@ from causal.config import JobConfig
 from causal.errors import Unavailable
 from deploy import savepoints
 
-TOLD = argparse.Namespace(job=None, stop=True, to=None, list=False, delete=None)
+ARGUMENTS = argparse.Namespace(job=None, stop=True, to=None, list=False, delete=None)
 
 
 @pytest.fixture
@@ -46,16 +46,16 @@ def test_a_job_that_ends_meanwhile_is_said_to_have_ended(
         threading.Timer(0.3, os.close, (handle,)).start()  # the supervisor has ended, `causal run` is about to
 
     monkeypatch.setattr(savepoints, "ask", ask)
-    TOLD.state_dir = str(job)
+    ARGUMENTS.state_dir = str(job)
     with pytest.raises(Unavailable, match=f"ended before its savepoint: {said}"):
-        savepoints.savepoint(TOLD)
+        savepoints.savepoint(ARGUMENTS)
 
 
 def test_a_supervisor_that_is_silent_while_its_job_lives_is_told_of(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = lock_of(job)
     monkeypatch.setattr(savepoints, "ask", lambda *asked: None)
     monkeypatch.setattr(savepoints, "ANSWER_S", 0.2)
-    TOLD.state_dir = str(job)
+    ARGUMENTS.state_dir = str(job)
     with pytest.raises(Unavailable, match="does not answer"):
-        savepoints.savepoint(TOLD)
+        savepoints.savepoint(ARGUMENTS)
     os.close(handle)

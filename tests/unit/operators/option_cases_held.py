@@ -115,7 +115,7 @@ def _of_tables(make: Callable[..., Any]) -> Callable[..., Built]:
 
 
 @dataclass
-class Held:
+class Typed:
     """A typed value."""
 
     n: int = 0
@@ -140,7 +140,7 @@ def _state(make: Callable[..., Any], use: Callable[[Any, Row], Any]) -> Callable
 
 def _use_value(state: Any, record: Row) -> Any:
     before = state.value
-    if isinstance(before, Held):
+    if isinstance(before, Typed):
         before.n += 1
         return before.n
     state.value = record["v"]
@@ -148,17 +148,17 @@ def _use_value(state: Any, record: Row) -> Any:
 
 
 def _use_list(state: Any, record: Row) -> Any:
-    state.append(Held(record["v"]) if record["v"] == 4 else record["v"])
+    state.append(Typed(record["v"]) if record["v"] == 4 else record["v"])
     return len(state)
 
 
 def _use_map(state: Any, record: Row) -> Any:
-    state[record["v"]] = Held(1) if record["v"] == 4 else 1
+    state[record["v"]] = Typed(1) if record["v"] == 4 else 1
     return len(state)
 
 
 def _use_fold(state: Any, record: Row) -> Any:
-    state.add(Held(record["v"]) if record["v"] == 4 and state.value is None else record["v"])
+    state.add(Typed(record["v"]) if record["v"] == 4 and state.value is None else record["v"])
     return state.value if isinstance(state.value, int) else None
 
 
@@ -237,11 +237,11 @@ WINDOW_CASES = [
     Case(Count, {}, _of_windows(Count)),
 ]  # fmt: skip
 STATE_CASES = [
-    Case(ValueState, {"kind": (None, Held), "default": (None, 7), **AGES}, _state(ValueState, _use_value), DISK,
+    Case(ValueState, {"kind": (None, Typed), "default": (None, 7), **AGES}, _state(ValueState, _use_value), DISK,
          hidden=frozenset({("default", "kind"), ("kind", "default")})),
-    Case(ListState, {"kind": (None, Held), **AGES}, _state(ListState, _use_list), DISK, hidden=REFUSED),
-    Case(MapState, {"kind": (None, Held), **AGES}, _state(MapState, _use_map), DISK, hidden=REFUSED),
-    Case(ReducingState, {"fn": (max, min), "kind": (None, Held), **AGES}, _state(ReducingState, _use_fold), DISK,
+    Case(ListState, {"kind": (None, Typed), **AGES}, _state(ListState, _use_list), DISK, hidden=REFUSED),
+    Case(MapState, {"kind": (None, Typed), **AGES}, _state(MapState, _use_map), DISK, hidden=REFUSED),
+    Case(ReducingState, {"fn": (max, min), "kind": (None, Typed), **AGES}, _state(ReducingState, _use_fold), DISK,
          hidden=REFUSED),
     Case(operators.Context.set_timer, {
         "at_s": (105.0, 300.0), "name": ("one", "two"), "clock": ("processing", "event"),

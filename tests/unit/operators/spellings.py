@@ -102,7 +102,7 @@ ASKING: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 """The spellings that are captured, by the name that a refusal uses."""
 
-GIVEN: dict[str, Callable[[], Any]] = {
+DETERMINED: dict[str, Callable[[], Any]] = {
     "gmtime": lambda: time.gmtime(5)[:6],
     "strftime": lambda: time.strftime("%H", (2000, 1, 1, 7, 0, 0, 0, 1, 0)),
     "fromtimestamp": lambda: datetime.datetime.fromtimestamp(5, datetime.UTC),
@@ -243,7 +243,7 @@ def report(mode: str) -> dict[str, Any]:
     } if mode != "refuse" else {name: refusal(ask) for name, ask in ASKING.items()}  # fmt: skip
     facts: dict[str, Any] = {
         "asking": everything,
-        "given": [name for name, ask in GIVEN.items() if perform(ask) != ask()],
+        "given": [name for name, ask in DETERMINED.items() if perform(ask) != ask()],
         "elsewhere": perform(elsewhere),
         "suspended": perform(outside),
         "keying": refusal(time.time_ns, keying=True),

@@ -227,12 +227,12 @@ def test_timers_and_windows_fail_by_name(tmp_path: Path) -> None:
     def build(stream: Stream[Any]) -> Stream[Any]:
         return stream.key_by(first_field).process("x", Timed())
 
-    stops, goes_on = chain_of(planned(build), "x/0"), chain_of(planned(build, on_error="dead-letter"), "x/0")
-    for chain in (stops, goes_on):
+    stops, continues = chain_of(planned(build), "x/0"), chain_of(planned(build, on_error="dead-letter"), "x/0")
+    for chain in (stops, continues):
         give(chain, [("k", 1)])
     with pytest.raises(OperatorFailed, match="operator 'x', key 'k', as a timer or window fired: ZeroDivisionError"):
         stops.fire(2_000_000_000, Services())
-    (letter,) = records_in(goes_on.fire(2_000_000_000, Services()))
+    (letter,) = records_in(continues.fire(2_000_000_000, Services()))
     assert (letter["key"], letter["position"], letter["record"]) == ("k", None, {"timer": "t", "at_s": 1.0})
 
     def fail(key: Any, records: Any, window: Any) -> Any:

@@ -49,7 +49,7 @@ def nested_loop(left: list[Any], right: list[Any], how: str, within: tuple[float
 def test_it_is_the_nested_loop_over_what_is_not_late(
     events: list[tuple[Any, Any]], how: str, within: tuple[float, float]
 ) -> None:
-    task, given_, late, mark, number = joined(how, within), ([], []), 0, -1, 0  # type: ignore[var-annotated]
+    task, accepted, late, mark, number = joined(how, within), ([], []), 0, -1, 0  # type: ignore[var-annotated]
     for what, more in events:
         if what == "mark":
             mark = max(mark, more)
@@ -62,12 +62,12 @@ def test_it_is_the_nested_loop_over_what_is_not_late(
                 batch.append((key, at_s, number))
                 number += 1
             task.give(what, *batch)
-            given_[what].extend(each for each in batch if each[1] >= mark)
+            accepted[what].extend(each for each in batch if each[1] >= mark)
             late += sum(each[1] < mark for each in batch)
         for at_ns in task.marks:
             assert at_ns <= mark * SECOND_NS
     task.finish()
-    assert sorted(task.out, key=repr) == sorted(nested_loop(*given_, how, within), key=repr)
+    assert sorted(task.out, key=repr) == sorted(nested_loop(*accepted, how, within), key=repr)
     assert task.entry_count() == 0
     assert task.chain.counts().get("j", {}).get("late", 0) == late
 

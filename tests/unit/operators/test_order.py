@@ -74,14 +74,14 @@ def deliver(chain: Chain, input: int, first: int, records: Sequence[Any], mark: 
 def test_the_order_is_time_then_channel_then_position(steps: Any, chance: Any, by_key: bool, restore: bool) -> None:
     """Steps are how much later than the one before each record is; marks follow, and batches are cut anywhere."""
     make = keyed if by_key else unkeyed
-    chain, given_, records = make(), list[tuple[int, int, int]](), list[Any]()
+    chain, entered, records = make(), list[tuple[int, int, int]](), list[Any]()
     queues = []
     for input, more in enumerate(steps):
         at, queue = 0, []
         for position, step in enumerate(more):
             at += step
             queue.append(("abc"[(at + position - input) % 3], at, input, position))
-            given_.append((at, input, position))
+            entered.append((at, input, position))
         queues.append(queue)
     places = [0, 0]
     while any(queues):
@@ -95,7 +95,7 @@ def test_the_order_is_time_then_channel_then_position(steps: Any, chance: Any, b
             parts, chain = parts_of(chain, True), make()
             chain.restore(parts)
     records += records_in(chain.ended(0, Services())) + records_in(chain.ended(1, Services()))
-    assert [record[1:4] for record in records] == sorted(given_)
+    assert [record[1:4] for record in records] == sorted(entered)
     numbers: dict[Any, int] = {}
     for record in records:
         numbers[record[4]] = numbers.get(record[4], 0) + 1

@@ -123,13 +123,13 @@ records = st.lists(
 
 @given(records, st.lists(st.booleans(), min_size=14, max_size=14), st.integers(0, 14), st.booleans())
 def test_the_sum_of_the_revisions_is_the_result_in_order(
-    given_: list[Any], inputs: list[bool], restore_at: int, full: bool
+    elements: list[Any], inputs: list[bool], restore_at: int, full: bool
 ) -> None:
     options: dict[str, Any] = {"on_error": "dead-letter"}
     outcomes = []
     for delivery in ("speculative", "ordered"):
         running, rows, places = chain(delivery=delivery, **options), list[Any](), [0, 0]
-        for number, record in enumerate(given_):
+        for number, record in enumerate(elements):
             if number == restore_at:
                 parts = parts_of(running, full)
                 running = chain(delivery=delivery, **options)

@@ -1,4 +1,4 @@
-"""Rows as Spark's columns: what JSON wrote as text is turned back, and what does not fit is told with its place."""
+"""Rows as Spark's columns: what JSON wrote as text is turned back, and what does not fit is refused with its place."""
 
 from __future__ import annotations
 

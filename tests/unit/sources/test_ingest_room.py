@@ -48,7 +48,7 @@ class Waiting:
         self._thread.join(3 * DirectoryLog.look_s)
         return self._thread.is_alive()
 
-    def goes_on(self) -> Exception | None:
+    def advances(self) -> Exception | None:
         self._thread.join(60)
         assert not self._thread.is_alive()
         return self.problem
@@ -80,7 +80,7 @@ def test_a_batch_waits_until_a_checkpoint_covers_enough(
     readers[1].completed(2)
     assert waiting.waits()  # 3 segments and 2 more
     readers[1].completed(3)
-    assert waiting.goes_on() is None
+    assert waiting.advances() is None
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 2 and "batch 2 waits: 262,144 bytes are published and not read" in said[0]
     assert "batch 2 resumes after" in said[1]
@@ -91,14 +91,14 @@ def test_one_batch_is_always_let_in_when_nothing_is_unread(publisher: Publisher)
     """This also holds behind a last batch, which stays on disk when it is covered."""
     readers = [publisher.reader(channel) for channel in range(2)]
     for batch in range(3):
-        assert Waiting(publisher, 1).goes_on() is None
+        assert Waiting(publisher, 1).advances() is None
         publisher.publish([[2], [2]])
         waiting = Waiting(publisher, 1)
         assert waiting.waits()
         for reader in readers:
             drained(reader, 2 * batch)
             reader.completed(2 * batch + 2)
-        assert waiting.goes_on() is None
+        assert waiting.advances() is None
         assert publisher.log.batches()[-1] == batch and len(publisher.log.batches()) <= 2
 
 
@@ -109,14 +109,14 @@ def test_without_checkpoints_what_was_read_is_done_with(publisher: Publisher) ->
     assert waiting.waits()
     for reader in readers:
         assert len(drained(reader)) == 2
-    assert waiting.goes_on() is None
+    assert waiting.advances() is None
     assert len(drained(publisher.reader())) == 2  # nothing was removed: a task that dies begins at 0
 
 
 def test_a_batch_that_is_published_already_waits_for_nothing(publisher: Publisher) -> None:
     publisher.publish([[2], [2]])
     publisher.batch = 0
-    assert Waiting(publisher, 1).goes_on() is None
+    assert Waiting(publisher, 1).advances() is None
 
 
 def test_the_wait_ends_with_a_younger_driver_or_with_the_process_that_asked(publisher: Publisher) -> None:
@@ -125,17 +125,17 @@ def test_the_wait_ends_with_a_younger_driver_or_with_the_process_that_asked(publ
     gone = Waiting(publisher, 1, over.is_set)
     assert gone.waits()
     over.set()
-    assert isinstance(gone.goes_on(), Unavailable)
+    assert isinstance(gone.advances(), Unavailable)
     fenced = Waiting(publisher, 1)
     assert fenced.waits()
     publisher.log.take_over()
-    assert isinstance(fenced.goes_on(), Fenced)
+    assert isinstance(fenced.advances(), Fenced)
     assert publisher.log.backlog() is None or not orphaned()()
 
 
 def test_word_that_was_torn_by_a_power_failure_is_no_word(publisher: Publisher) -> None:
     publisher.publish([[2], [2]])
-    assert Waiting(publisher, MANY).goes_on() is None
+    assert Waiting(publisher, MANY).advances() is None
     path = publisher.log.directory / "backlog.json"
     for torn in (b"", path.read_bytes()[:20], b"0" * 40):
         path.write_bytes(torn)

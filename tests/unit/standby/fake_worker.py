@@ -41,15 +41,15 @@ class FakeWorker:
         self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self.socket.connect(f"ipc://{self.runtime}/supervisor")
 
-    def tell(self, kind: str, **keys: Any) -> None:
+    def report(self, kind: str, **keys: Any) -> None:
         self.socket.send(encode({"kind": kind, "slot": self.slot, **keys}))
 
     def beat(self) -> None:
-        self.tell("beat", pid=os.getpid(), endpoint=f"ipc://{self.runtime}/{self.slot}", **self.facts)
+        self.report("beat", pid=os.getpid(), endpoint=f"ipc://{self.runtime}/{self.slot}", **self.facts)
 
     def phase(self, phase: str, detail: int | None = None) -> None:
         keys = {"task": self.facts["task"], "incarnation": self.facts["incarnation"]}
-        self.tell("phase", phase=phase, at_ns=time.monotonic_ns(), detail=detail, **keys)
+        self.report("phase", phase=phase, at_ns=time.monotonic_ns(), detail=detail, **keys)
 
     def run(self) -> None:
         while time.monotonic() - self.heard < ABANDONED_S:

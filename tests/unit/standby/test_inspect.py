@@ -63,7 +63,7 @@ def test_what_cannot_be_asked_is_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("slot", "to", "task"),
     [("w99", "admin-7", "count/0"), (None, "w1", "count/0"), (None, "admin-7", "read/0")],
-    ids=["nobody", "not to a person", "of another task"],
+    ids=["unknown slot", "not to a person", "of another task"],
 )
 def test_an_answer_that_nobody_can_have_asked_for_goes_nowhere(slot: str | None, to: str, task: str) -> None:
     scene = running()

@@ -524,7 +524,7 @@ class TestInjection:
             scene.idle(1000)
             assert scene.supervision.view()["recoveries"][-1]["cause"] == cause
 
-    @pytest.mark.parametrize("verb, arguments", [("kill", {"task": "nobody/0"}), ("dance", {})])
+    @pytest.mark.parametrize("verb, arguments", [("kill", {"task": "absent/0"}), ("dance", {})])
     def test_a_request_that_cannot_be_met_is_answered(self, verb: str, arguments: dict[str, str]) -> None:
         scene = running()
         [answer] = of(scene.step(events.Admin("admin-1", verb, arguments)), fx.Answer)
