@@ -21,8 +21,11 @@ OWN = (Path(__file__).resolve(), Path(__file__).resolve().with_name("test_words.
 PYTHON = ("causal", "operators", "standby", "deploy", "pyspark_causal", "examples", "benchmarks", "tests", "docs")
 MARKDOWN_COLUMNS_MAX = 120
 
-NO_NAMES = frozenset("told found made held given word".split())
-"""Participles: they say that something happened to a value, never what the value is."""
+PARTICIPLES = frozenset("told found made held given".split())
+"""They say that something happened to a value, never what the value is."""
+
+NO_NAMES = PARTICIPLES | {"word"}
+"""Names that no variable has; a class or a constant may be a word."""
 
 NO_BEGINNINGS = frozenset(
     "of in on for with without under behind by from as because so that which who whom whose since after before until "
@@ -37,24 +40,48 @@ NO_WORDS = re.compile(
 )
 """Where a component reports, is fixed, resumes or is unavailable."""
 
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _CODE = re.compile(r"`[^`]*`")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 Place = tuple[Path, int, str]
 
 
-def names(path: Path, tree: ast.Module) -> Iterator[Place]:
-    """Bindings of a name that says nothing about the value."""
+def _bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of everything that gets a name, apart from tests and from members of enumerations.
+
+    The name of a test is a sentence, and the state of a thing may be a participle.
+    """
+    members = {
+        each
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith(("Enum", "Flag")) for base in node.bases)
+        for statement in node.body
+        for each in ast.walk(statement)
+        if isinstance(each, ast.Name)
+    }
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-            name = node.id if isinstance(node, ast.Name) else node.attr
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store) and node not in members:
+            yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
         elif isinstance(node, ast.arg):
-            name = node.arg
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            name = node.name
-        else:
-            continue
-        if name.lstrip("_") in NO_NAMES:
-            yield path, node.lineno, name
+            yield node.lineno, node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if not node.name.startswith("test_"):
+                yield node.lineno, node.name
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
+            yield node.lineno, node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest is not None:
+            yield node.lineno, node.rest
+        elif isinstance(node, ast.alias) and node.asname is not None:
+            yield node.lineno, node.asname
+
+
+def names(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Bindings of a name that says nothing about the value, or has a word of conversation in it."""
+    for line, name in _bindings(tree):
+        spoken = _HUMP.sub(" ", name).replace("_", " ").strip()
+        refused = NO_NAMES if spoken.islower() else PARTICIPLES
+        if spoken.lower() in refused or NO_WORDS.search(spoken):
+            yield path, line, name
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
