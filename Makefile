@@ -16,7 +16,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 PACKAGES := causal operators standby deploy
-CODE := $(PACKAGES) tests examples benchmarks
+CODE := $(PACKAGES) pyspark_causal tests examples benchmarks docs
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
