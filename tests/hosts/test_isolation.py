@@ -18,6 +18,9 @@ OUTLASTING = 30_000
 CUT_S = 0.3
 """The time for which a flapping link fails: packets are lost, and no host is silent for its time-out."""
 
+FLAP_MS, FLAPPED = 2_000, 10_000
+"""The time-out of hosts where a link fails for longer, and the elements of each partition meanwhile."""
+
 
 def test_the_host_that_takes_over_is_killed_before_its_tasks_are_live(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
@@ -36,7 +39,6 @@ def test_the_host_that_takes_over_is_killed_before_its_tasks_are_live(site: Make
     assert {loss["host"] for loss in (here.view() or {})["host_losses"]} == {lost, second}
 
 
-@pytest.mark.campaign
 def test_a_host_that_hears_nothing_of_the_supervisor_is_lost_and_returns(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here, SILENCE_MS)
@@ -66,6 +68,23 @@ def test_links_that_fail_for_less_than_the_time_out_lose_no_host(site: MakeSite)
     ended(here)
     assert incarnations(here) == before
     assert (here.view() or {})["host_losses"] == []
+
+
+def test_a_link_that_fails_for_longer_than_the_time_out_again_and_again_costs_a_host_each_time(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here, FLAP_MS, FLAPPED)
+    lost, _ = other_host(here)
+    for incarnation in (2, 3, 4):
+        here.network.cut(lost)
+        wait_for("the host is lost", lambda: here.host(lost).get("state") == "lost")
+        here.network.heal(lost)
+        wait_for(
+            "it joins again",
+            lambda incarnation=incarnation: here.host(lost).get("incarnation") == incarnation,  # type: ignore[misc]
+        )
+    ended(here, FLAPPED)
+    assert [loss["host"] for loss in (here.view() or {})["host_losses"]] == [lost] * 3
+    assert here.host(lost)["incarnation"] == 4
 
 
 def test_a_store_that_cannot_be_reached_stops_nothing_but_checkpoints(site: MakeSite) -> None:

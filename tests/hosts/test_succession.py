@@ -136,7 +136,6 @@ def test_causal_run_may_end_and_come_back_while_the_job_lives_on(site: MakeSite)
     assert incarnations(here) == {**before, "count/0": 2}
 
 
-@pytest.mark.campaign
 def test_two_supervisors_live_and_hosts_obey_the_newer_one(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND, "store")
     with in_store(here):
