@@ -22,7 +22,7 @@ from causal.ids import HOT_STANDBY
 from causal.logs.deltas import pack_deltas, split_deltas
 from causal.logs.dissemination import Holdings
 from causal.logs.log import LogDelta
-from causal.logs.rollback import Extent
+from causal.logs.rollback import Extent, vector_of
 from causal.records.values import encode
 from causal.task.echo_states import ANSWERS, ECHO, EchoState, EchoStep
 
@@ -64,7 +64,9 @@ class Echo:
         self._depends: list[Extent] = []
         """The extents that the frames that wait to be echoed depend on."""
         self._frames: list[bytes | memoryview] = []
-        self._frame_count = 0
+        self._frame_count = self._frame_bytes = 0
+        self._full: list[tuple[bytes, int]] = []
+        """The bodies of frames that are full, and the frames of DATA in each."""
         self._outstanding: deque[tuple[int, int]] = deque()
         """The position behind each frame that has been sent and not been performed, and its bytes."""
         self._outstanding_bytes = 0
@@ -96,9 +98,9 @@ class Echo:
         self._step(EchoStep.GIVEN_UP)
 
     def _clear(self) -> None:
-        self._frames, self._depends = [], []
+        self._frames, self._full, self._depends = [], [], []
         self._outstanding.clear()
-        self._frame_count = self._outstanding_bytes = 0
+        self._frame_count = self._frame_bytes = self._outstanding_bytes = 0
 
     def _open(self) -> None:
         self._clear()
@@ -120,8 +122,16 @@ class Echo:
             self._take(header, payload)
 
     def _take(self, header: wire.Header, payload: bytes | memoryview) -> None:
+        size = wire.HEADER_BYTES + len(payload)
+        if self._frame_bytes + size > FRAME_BYTES_TARGET and self._frame_count:
+            self._fill()
         self._frames += (header.pack(), payload)
         self._frame_count += 1
+        self._frame_bytes += size
+
+    def _fill(self) -> None:
+        self._full.append((b"".join(self._frames), self._frame_count))
+        self._frames, self._frame_count, self._frame_bytes = [], 0, 0
 
     def answered(self, header: wire.Header, now_ns: int) -> None:
         """Takes the standby's report of how much of an echo it has performed, or that it has lost it.
@@ -157,10 +167,16 @@ class Echo:
         if cut.epoch != self._marked[0]:
             self._marked = (cut.epoch, outputs_digest(cut))
         self._incarnation = incarnation
-        *ahead, rest = split_deltas(deltas, FRAME_BYTES_TARGET)
-        effects = [self._frame(group, 0, more=True) for group in ahead]
-        effects.append(self._frame(rest, self._frame_count, more=False))
-        self._frames, self._frame_count, self._depends = [], 0, []
+        self._fill()
+        bodies = deque(self._full)
+        groups = deque(split_deltas(deltas, FRAME_BYTES_TARGET))
+        effects: list[Effect] = []
+        while groups or bodies:
+            # Elements travel with the last logs, and behind them.
+            body, count = bodies.popleft() if len(groups) < 2 else (b"", 0)
+            logs = groups.popleft() if groups else []
+            effects.append(self._frame(logs, body, count, more=bool(groups or bodies)))
+        self._full, self._depends = [], []
         if self._outstanding_bytes > ECHO_BYTES_MAX:
             self.give_up(now_ns)
         return effects
@@ -183,9 +199,9 @@ class Echo:
                     deltas.append(LogDelta(log.task, epoch, start, log.bytes_of(epoch, start)))
         return deltas
 
-    def _frame(self, deltas: list[LogDelta], count: int, more: bool) -> Effect:
-        """Returns one frame; the elements go with the last of a turn."""
-        body, depends = (b"", []) if more else (b"".join(self._frames), self._depends)
+    def _frame(self, deltas: list[LogDelta], body: bytes, count: int, more: bool) -> Effect:
+        """Returns one frame; the last of a turn has what its elements depend on."""
+        depends = [] if more else [(*log, extent) for log, extent in sorted(vector_of(self._depends).items())]
         logs = pack_deltas(deltas, depends)
         header = EchoHeader(
             self._channel, self._incarnation, self._number, self._sequence, count, *self._marked, more, len(body)

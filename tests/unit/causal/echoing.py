@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from causal.channels import wire
@@ -12,6 +13,7 @@ from causal.cut import Cut
 from causal.effects import Send
 from causal.ids import HOT_STANDBY
 from causal.logs.dissemination import Holdings
+from causal.logs.rollback import Extent
 from causal.ports import PlainChain
 from causal.records.batch import barrier, pack_chunks
 from causal.rolling import RollingDigest
@@ -33,20 +35,20 @@ LINK = b"link"
 class Sending:
     """The sending end, with one input."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = CONFIG.sharing_depth) -> None:
         self.receiver = Receiver(INPUT, 0, 0, 0, 0, False, 1 << 20)
-        self.holdings = Holdings(TOPOLOGY, MIDDLE, CONFIG.sharing_depth, 0)
+        self.holdings = Holdings(TOPOLOGY, MIDDLE, depth, 0)
         self.echo = Echo(JOB, INPUT, [self.receiver], self.holdings)
         self._digest = RollingDigest()
 
-    def take(self, payload: bytes) -> None:
+    def take(self, payload: bytes, depends: Sequence[Extent] = ()) -> None:
         """The task has accepted a frame of one barrier more."""
         digest = self._digest.feed(payload)
         self._digest.close()
         header = Header(wire.DATA, JOB, INPUT, 1, count=1, position=self.receiver.next, digest=digest)
         header.plain_bytes = len(payload)
         self.receiver.accept(header, payload)
-        self.echo.take(header, payload, [])
+        self.echo.take(header, payload, depends)
 
     def due(self, now_ns: int = 0, incarnation: int = 1) -> list[list[bytes]]:
         effects = self.echo.due(Cut(), incarnation, now_ns)
@@ -62,8 +64,8 @@ class Sending:
         self.echo.answered(header, 0)
 
 
-def begun() -> Sending:
-    sending = Sending()
+def begun(depth: int = CONFIG.sharing_depth) -> Sending:
+    sending = Sending(depth)
     sending.echo.begin()
     return sending
 

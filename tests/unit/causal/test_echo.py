@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.channels import wire
-from causal.channels.echo_headers import read_echoed
+from causal.channels.echo_headers import read_echo, read_echoed
 from causal.channels.wire import Header
 from causal.cut import Cut
 from causal.errors import PeerViolation
+from causal.logs.deltas import unpack_deltas
 from causal.logs.rollback import Rollback, TaskRollback
 from causal.ports import PlainChain
 from causal.task import echo as echo_module
@@ -72,6 +73,34 @@ def test_a_standby_that_lags_costs_the_echo_and_another_one_begins_later_and_lat
             now_ns += AGAIN_NS_MIN // 4
         waits.append((now_ns - ended_ns) // AGAIN_NS_MIN)
     assert waits == [1, 2, 4]
+
+
+def test_what_a_turn_has_taken_travels_in_frames_that_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task may take more between two turns than one frame may hold; its standby performs it together."""
+    monkeypatch.setattr(echo_module, "FRAME_BYTES_TARGET", 200)
+    sending, standby = begun(), hot([])
+    for payload in barriers(10):
+        sending.take(payload)
+    frames = sending.due()
+    assert len(frames) > 3 and all(len(parts[2]) <= 200 for parts in frames)
+    headers = [read_echo(wire.read_header(parts, JOB)) for parts in frames]
+    assert [header.more for header in headers] == [True] * (len(frames) - 1) + [False]
+    for parts in frames[:-1]:
+        standby.receive(LINK, parts, 0)
+        standby.turn(0)
+    assert standby.shadowing and standby.facts["behind"] == 0
+    standby.receive(LINK, frames[-1], 0)
+    standby.turn(0)
+    assert standby.facts["behind"] == 10
+
+
+def test_what_elements_depend_on_is_echoed_once_a_turn() -> None:
+    """A frame names a bounded number of extents."""
+    sending = begun(depth=1)
+    for extent, payload in enumerate(barriers(100)):
+        sending.take(payload, [(0, 0, extent), (0, 1, extent)])
+    [frame] = sending.due()
+    assert unpack_deltas(frame[1])[1] == [(0, 0, 99), (0, 1, 99)]
 
 
 def test_a_standby_that_keeps_up_costs_nothing_however_much_is_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
