@@ -30,6 +30,8 @@ ECHO_BYTES_MAX = 64 << 20
 """The bytes that a hot standby may have to perform yet."""
 FRAME_BYTES_TARGET = 16 << 20
 """The bytes of payloads, and of logs, in one frame."""
+FRAMES_MAX = 1 << 31
+"""The frames of one echo, whose numbers have 32 bits."""
 AGAIN_NS_MIN, AGAIN_NS_MAX = 1_000_000_000, 60_000_000_000
 """The wait between the end of an echo and the next one; it doubles with each echo that ends early."""
 _ACTIVE, _ABSENT = EchoState.ACTIVE, EchoState.ABSENT
@@ -177,7 +179,7 @@ class Echo:
             logs = groups.popleft() if groups else []
             effects.append(self._frame(logs, body, count, more=bool(groups or bodies)))
         self._full, self._depends = [], []
-        if self._outstanding_bytes > ECHO_BYTES_MAX:
+        if self._outstanding_bytes > ECHO_BYTES_MAX or self._sequence >= FRAMES_MAX:
             self.give_up(now_ns)
         return effects
 

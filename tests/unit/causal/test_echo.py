@@ -94,6 +94,18 @@ def test_what_a_turn_has_taken_travels_in_frames_that_can_be_read(monkeypatch: p
     assert standby.facts["behind"] == 10
 
 
+def test_an_echo_ends_before_its_frames_cannot_be_numbered_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(echo_module, "FRAMES_MAX", 3)
+    sending = begun()
+    for payload in barriers(3):
+        assert sending.state() is EchoState.ACTIVE
+        sending.take(payload)
+        assert len(sending.due()) == 1
+    assert sending.state() is EchoState.WAITING
+    [opening] = sending.due(AGAIN_NS_MIN)
+    assert read_echo(wire.read_header(opening, JOB)).number == 0
+
+
 def test_what_elements_depend_on_is_echoed_once_a_turn() -> None:
     """A frame names a bounded number of extents."""
     sending = begun(depth=1)
