@@ -140,8 +140,14 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "received_bytes": total(view, "received_bytes"),
         "checkpoint_ms": view["checkpoint"]["took_ms"],
         "tasks": {task["task"]: task["figures"] for task in view["tasks"]},
-        **({"hosts": _hosts(view)} if view["hosts"] else {}),
+        **({"hosts": _hosts(view), "latency_error_ms": latency_error_ms(view)} if view["hosts"] else {}),
     }
+
+
+def latency_error_ms(view: Mapping[str, Any]) -> float | None:
+    """The largest error of a latency between two hosts: that of both clocks; None before two have been measured."""
+    errors = sorted(host["clock_error_ms"] for host in view["hosts"] if host["clock_error_ms"] is not None)
+    return round(sum(errors[-2:]), 3) if len(errors) > 1 else None
 
 
 def _hosts(view: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -193,11 +199,11 @@ def summary(result: Mapping[str, Any]) -> str:
     """The summary of a report, a few lines for a user."""
     latency = result["latency_ms"]
     # Not every operator's output can be attributed to one record; what is not measured is not shown.
-    percentiles = (
-        ""
-        if latency["p50"] is None
-        else (f"latency p50 {_number(latency['p50'], ' ms')}, p99 {_number(latency['p99'], ' ms')}; ")
-    )
+    percentiles = ""
+    if latency["p50"] is not None:
+        error_ms = result.get("latency_error_ms")
+        error = "" if error_ms is None else f" (± {error_ms:.2f} ms between hosts)"
+        percentiles = f"latency p50 {_number(latency['p50'], ' ms')}, p99 {_number(latency['p99'], ' ms')}{error}; "
     lines = [
         _counted(result),
         f"{percentiles}checkpoints {result['checkpoints']};"

@@ -18,7 +18,7 @@ from causal.task.activity import sentence
 from deploy.hints import candidate_shown, led_by, resume_command
 from deploy.jobs import VIEW, find_job, running
 from deploy.placement_plan import ROOM
-from deploy.report import report, summary
+from deploy.report import latency_error_ms, report, summary
 from deploy.versions import changed_since, listed
 
 STATES_SHOWN = 6
@@ -167,6 +167,11 @@ def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
             versions.setdefault(host["version"], []).append(host["host"])
     counted = "; ".join(f"{len(names)} {state}: {', '.join(names)}" for state, names in sorted(states.items()))
     yield f"  hosts: {counted}"
+    error_ms = latency_error_ms(view)
+    if error_ms is not None:
+        clocks = {host["host"]: host["clock_error_ms"] for host in view["hosts"] if host["clock_error_ms"] is not None}
+        known = ", ".join(f"{name} {error:.2f} ms" for name, error in clocks.items())
+        yield f"  clocks are known to: {known}; latencies between hosts to {error_ms:.2f} ms"
     if len(versions) > 1:
         yield "  versions: " + "; ".join(f"{v} on {', '.join(names)}" for v, names in sorted(versions.items()))
     for title, names, remedy in (

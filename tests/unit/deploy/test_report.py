@@ -135,6 +135,21 @@ def test_a_job_of_several_hosts_reports_each_loss_and_each_host_that_was_never_l
     assert "\nlost host b: detected 3,010 ms, 1 tasks live 3,200 ms" in summary(result)
 
 
+def test_the_error_of_clocks_is_shown_with_latencies_where_two_of_them_are_known() -> None:
+    assert "latency_error_ms" not in report(view(), 1.0) and "between hosts" not in summary(report(view(), 1.0))
+    shown = several()
+    shown["hosts"][2]["clock_error_ms"] = 1.5
+    result = report(shown, 1.0)
+    assert result["latency_error_ms"] == 1.75, "the two largest of three"
+    assert " ms (± 1.75 ms between hosts); checkpoints " in summary(result)
+    lines = list(status.shown({**shown, "ended": None}, True, 0.0, "resume"))
+    known = "  clocks are known to: a 0.25 ms, b 0.25 ms, c 1.50 ms; latencies between hosts to 1.75 ms"
+    assert known in lines
+    shown["hosts"] = shown["hosts"][:1]
+    assert report(shown, 1.0)["latency_error_ms"] is None
+    assert "between hosts" not in "\n".join(status.shown({**shown, "ended": None}, True, 0.0, "resume"))
+
+
 def test_the_metrics_of_hosts_say_who_takes_part() -> None:
     families = exposed(several())
 
