@@ -12,7 +12,7 @@ from examples.inverted_index import Index, words
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import Held
+from tests.faults.pipelines.held_source import GatedSource
 
 PARTITIONS = 2
 
@@ -34,7 +34,7 @@ files = GeneratedSource(
     document, count=len(documents) // PARTITIONS, partitions=PARTITIONS, rate=float(settings.get("rate", "10"))
 )
 (
-    pipeline.source("documents", Held(files, Path(settings["gate"])), parallelism=PARTITIONS)
+    pipeline.source("documents", GatedSource(files, Path(settings["gate"])), parallelism=PARTITIONS)
     .flat_map("words", words)
     .key_by(lambda record: record[0])
     .process("index", Index(), parallelism=2)
