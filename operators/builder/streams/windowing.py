@@ -9,14 +9,24 @@ from causal.errors import PipelineError
 from operators import graph
 from operators.builder.streams.stream_base import HasKey, K, StreamBase, T, U, kind_of
 from operators.kinds.windows.aggregates import Aggregate
-from operators.kinds.windows.assigners import Assigned, CountWindow, Global, Session, Sliding, Tumbling, clock_of
+from operators.kinds.windows.assigners import (
+    Assigned,
+    Assigner,
+    CountWindow,
+    Global,
+    Session,
+    Sliding,
+    Tumbling,
+    clock_of,
+)
 from operators.kinds.windows.triggers import Trigger
 
 if TYPE_CHECKING:
     from operators.builder.streams.stream import Stream
     from operators.kinds.windows.task_windows import Window
 
-_KINDS = {Tumbling: "tumbling", Sliding: "sliding", Session: "session", CountWindow: "count", Global: "global"}
+_KINDS = {Session: "session", CountWindow: "count", Global: "global"}
+"""The kinds that have no lateness, or take no trigger."""
 
 
 def end_of(result: Any) -> Any:
@@ -80,10 +90,11 @@ class Windowing(StreamBase[T]):
         of records of the key.
 
         Args:
-            assigner: Tumbling, Sliding, Session, CountWindow or Global; or a number of seconds: tumbling windows of
-                wall-clock time.  On vectors such a number only; `contents(batch, window)` returns a batch, once for
-                all keys of a task.
-            trigger: when a window is emitted beside its end; Tumbling and Sliding in event time, and Global.
+            assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
+                `operators.kinds.windows.assigners.Assigner`; or a number of seconds: tumbling windows of wall-clock
+                time.  On vectors such a number only; `contents(batch, window)` returns a batch, once for all keys of a
+                task.
+            trigger: when a window is emitted beside its end; not of Session, CountWindow and those of wall-clock time.
             lateness_s: how long after its end a window is kept; a record that arrives meanwhile causes it to be emitted
                 again, a later one goes to `.side("late")`.
             delivery: as for `process`.
@@ -105,8 +116,7 @@ class Windowing(StreamBase[T]):
             )
         _check_trigger(where, name, assigned, trigger)
         lateness_ns = self._seconds(where, f"window {name!r} has lateness_s", lateness_s, 0)
-        by_time = isinstance(assigned, (Tumbling, Sliding, Session))
-        if lateness_ns and not by_time:
+        if lateness_ns and isinstance(assigned, (CountWindow, Global)):
             raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} has no lateness; leave it out")
         clock = "" if isinstance(assigned, (CountWindow, Global)) else assigned.clock
         if lateness_ns and clock == "processing":
@@ -118,6 +128,13 @@ class Windowing(StreamBase[T]):
 
     def _assigner(self, where: str, name: str, argument: object) -> Assigned:
         if isinstance(argument, (Tumbling, Sliding, Session, CountWindow, Global)):
+            return argument
+        if isinstance(argument, Assigner) and not isinstance(argument, type):
+            if clock_of(where, kind_of(argument), argument.clock) == "processing":
+                raise PipelineError(
+                    f"{where}: window {name!r} is given {kind_of(argument)}, which uses the wall clock; Tumbling, "
+                    "Sliding and Session can"
+                )
             return argument
         if isinstance(argument, (int, float)):
             self._seconds(where, f"window {name!r} has size_s", argument, 0.001)
@@ -137,7 +154,7 @@ def _check_trigger(where: str, name: str, assigned: Assigned, trigger: object) -
             "after_each(), at_end() or an instance of a subclass of Trigger"
         )
     clock_of(where, f"trigger of window {name!r}", trigger.clock)
-    if not isinstance(assigned, (Tumbling, Sliding, Global)):
+    if isinstance(assigned, (Session, CountWindow)):
         raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} takes no trigger; leave it out")
     if assigned.clock == "processing":
         raise PipelineError(

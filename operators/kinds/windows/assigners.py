@@ -6,7 +6,7 @@ Times are in ns, whole microseconds; a window is identified by its start, and it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from causal.errors import PipelineError
 from operators import graph
@@ -20,8 +20,16 @@ _PANES_MAX = 1000
 _ALWAYS = (0,)
 
 
+@runtime_checkable
 class Assigner(Protocol):
-    """The interface of the assigners of windows by time."""
+    """The interface of the assigners of windows by time; `.window` takes any of event time.
+
+    Both methods depend on their arguments alone, in every process and every replay.  Every window ends behind all times
+    in it, and none ends before one that starts earlier.
+
+    Attributes:
+        clock: the clock of the times; by the wall clock there are Tumbling, Sliding and Session only.
+    """
 
     clock: Clock
 
@@ -133,7 +141,8 @@ class Global:
         return END_NS
 
 
-Assigned = Tumbling | Sliding | Session | CountWindow | Global
+Assigned = Assigner | Session | CountWindow
+"""What `.window` takes; Tumbling, Sliding and Global are assigners."""
 
 
 def clock_of(where: str, what: str, clock: object) -> Clock:

@@ -14,7 +14,7 @@ from operators.state.due_index import Pair
 
 
 class PaneStage(AssignedStage):
-    """`window(name, Tumbling | Sliding, contents)`: slot = start of the window in ns.
+    """`window(name, Assigner, contents)`: slot = start of the window in ns.
 
     A pane is emitted when the watermark reaches its end, and kept until the watermark is its lateness beyond.  Each
     record that arrives in between causes it to be emitted again.

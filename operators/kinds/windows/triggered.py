@@ -17,7 +17,7 @@ from causal.errors import CausalError
 from causal.ports import Services
 from causal.records.rows import Counted
 from operators.graph import ORDERED, Node, time_of_inputs
-from operators.kinds.windows.assigners import Global, Sliding
+from operators.kinds.windows.assigners import Global, Tumbling
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.task_windows import Window
 from operators.kinds.windows.triggers import AtEnd, Firing, Trigger
@@ -41,7 +41,7 @@ _Entry = list[Any]
 
 
 class TriggeredStage(PaneStage):
-    """`window(name, Tumbling | Sliding | Global, contents, trigger=…)`, in event time."""
+    """`window(name, Assigner, contents, trigger=…)`, in event time."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -54,7 +54,7 @@ class TriggeredStage(PaneStage):
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         asks = type(trigger).on_record is not Trigger.on_record
-        self._one_by_one = asks or (self._contents.shares and isinstance(self._assigner, Sliding))
+        self._one_by_one = asks or (self._contents.shares and not isinstance(self._assigner, (Tumbling, Global)))
         """Whether each record is put before the next; otherwise a batch is put into its windows at once."""
         self._by_clock = trigger.clock == "processing"
         self._table = PairTable(f"{node.name}:triggers", node.name, scope.config.key_groups)

@@ -1,4 +1,4 @@
-"""The recipe for a new window kind (CONTRIBUTING.md), followed: windows of calendar months."""
+"""The recipe for a new window kind (CONTRIBUTING.md), followed step by step: windows of calendar months."""
 
 from __future__ import annotations
 
@@ -9,55 +9,149 @@ from typing import Any
 
 import pytest
 
-from operators import Count, Pipeline, Tumbling
+from causal.errors import PipelineError
+from operators import Count, Pipeline, Sliding, Tumbling, every, graph
+from operators.kinds.windows.assigners import Assigner, Clock, clock_of, count_of
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.testing import every_crash, run
 
 NS = 1_000_000_000
+DAY_NS = 86_400 * NS
+MONTHS_MAX = 12
 
 
-def _month(year: int, month: int) -> int:
-    """The start of that month in ns."""
-    return int(datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1, tzinfo=UTC).timestamp()) * NS
+def month_of(time_ns: int) -> int:
+    """The number of the month in UTC, from the year 0."""
+    time = datetime.fromtimestamp(time_ns // NS, UTC)
+    return 12 * time.year + time.month - 1
 
 
-class Months(Tumbling):
-    """Windows of calendar months in UTC."""
+def start_of(month: int) -> int:
+    """The start of the month with that number, in ns."""
+    return int(datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp()) * NS
 
-    def __init__(self) -> None:
-        super().__init__(size_s=28 * 86_400)
 
-    def starts(self, times_ns: Sequence[int]) -> list[int]:
-        times = [datetime.fromtimestamp(time_ns // NS, UTC) for time_ns in times_ns]
-        return [_month(time.year, time.month) for time in times]
+# Step 1: a class with the methods of `Assigner`, whose constructor refuses wrong arguments with the caller's line.
+
+
+class Months:
+    """Windows of `size` calendar months in UTC, one starting every month."""
+
+    def __init__(self, size: int = 1, clock: Clock = "event") -> None:
+        where = graph.caller()
+        self.clock: Clock = clock_of(where, "Months", clock)
+        self.size = count_of(where, "Months", "size", size)
+        if self.size > MONTHS_MAX:
+            raise PipelineError(f"{where}: Months has size {size}; give at most {MONTHS_MAX}")
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        months = map(month_of, times_ns)
+        return [[start_of(each) for each in range(month - self.size + 1, month + 1)] for month in months]
 
     def end_ns(self, start_ns: int) -> int:
-        start = datetime.fromtimestamp(start_ns // NS, UTC)
-        return _month(start.year, start.month + 1)
+        """See `Assigner`."""
+        return start_of(month_of(start_ns) + self.size)
 
+
+def test_it_is_an_assigner_and_refuses_wrong_arguments() -> None:
+    assert isinstance(Months(), Assigner)
+    for wrong in (0, 13, 1.0):
+        with pytest.raises(PipelineError, match=r"test_recipes\.py:\d+: Months has size"):
+            Months(wrong)  # type: ignore[arg-type]
+    with pytest.raises(PipelineError, match="Months has clock 'wall'"):
+        Months(clock="wall")  # type: ignore[arg-type]
+
+
+# Steps 2 and 3: the stages of windows whose bounds follow from the time run it, and `.window` accepts it.
 
 TIMES = [datetime(2024, 1 + day // 28, 1 + day % 28, 23, 59, tzinfo=UTC).timestamp() for day in range(0, 28 * 12, 9)]
 
 
-def pipeline() -> Pipeline:
+COUNT = Count()
+
+
+def pipeline(assigner: Any, contents: Any = COUNT, **options: Any) -> Pipeline:
     monthly = Pipeline("monthly")
     source = monthly.source("visits", GeneratedSource(lambda partition, number: number, count=0))
-    timed = source.watermarks("event-time", lambda time: time)
-    timed.key_by(lambda time: "shop").window("months", Months(), Count()).sink("out", JsonLinesSink("."))
+    timed = source.watermarks("event-time", lambda time: time, out_of_order_s=0)
+    timed.key_by(lambda time: "shop").window("months", assigner, contents, **options).sink("out", JsonLinesSink("."))
     return monthly
 
 
-def rows(crash: dict[str, int] | None = None) -> list[Any]:
-    return list(run(pipeline(), {"visits": TIMES}, crash=crash)["out"])
+def rows(assigner: Any, contents: Any = COUNT, crash: dict[str, int] | None = None, **options: Any) -> list[Any]:
+    return rows_of(TIMES, pipeline(assigner, contents, **options), crash)
 
 
-def test_each_month_is_counted() -> None:
-    expected = Counter(datetime.fromtimestamp(time, UTC).month for time in TIMES)
-    assert {datetime.fromtimestamp(start, UTC).month: count for _, count, start, _ in rows()} == expected
-    assert {datetime.fromtimestamp(end, UTC).day for *_, end in rows()} == {1}
+def rows_of(times: Sequence[float], job: Pipeline, crash: dict[str, int] | None = None) -> list[Any]:
+    return list(run(job, {"visits": times}, crash=crash)["out"])
 
 
-@pytest.mark.parametrize("crash", every_crash(pipeline(), {"visits": TIMES})[::7], ids=str)
+@pytest.mark.parametrize("crash", every_crash(pipeline(Months()), {"visits": TIMES})[::7], ids=str)
 def test_a_crash_does_not_show(crash: dict[str, int]) -> None:
-    assert sorted(rows(crash)) == sorted(rows())
+    assert sorted(rows(Months(), crash=crash)) == sorted(rows(Months()))
+
+
+def test_what_is_no_assigner_and_what_uses_the_wall_clock_is_refused() -> None:
+    for wrong in (Months, object(), "month"):
+        with pytest.raises(PipelineError, match="window 'months' is given .*; give Tumbling"):
+            pipeline(wrong)
+    with pytest.raises(PipelineError, match="is given a Months, which uses the wall clock"):
+        pipeline(Months(clock="processing"))
+
+
+# Step 4: a witness for each option, and an oracle.  Its rows in the pages are checked for exported kinds only.
+
+
+def test_its_option_shows() -> None:
+    assert rows(Months(1)) != rows(Months(2))
+
+
+def months(time: float, size: int) -> list[int]:
+    """The oracle: the windows of a record by the calendar of its date, as numbers of their first months."""
+    date = datetime.fromtimestamp(time, UTC)
+    return [12 * date.year + date.month - 1 - back for back in range(size)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 12])
+def test_it_counts_what_the_oracle_counts(size: int) -> None:
+    expected = Counter(month for time in TIMES for month in months(time, size))
+    assert {month_of(int(start) * NS): count for _, count, start, _ in rows(Months(size))} == expected
+    assert all(month_of(int(end) * NS) - month_of(int(start) * NS) == size for *_, start, end in rows(Months(size)))
+
+
+class Days:
+    """The windows of `Sliding(size_s=size * 86_400, every_s=86_400)`, without its class."""
+
+    clock: Clock = "event"
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        days = [time_ns // DAY_NS for time_ns in times_ns]
+        return [[each * DAY_NS for each in range(day - self.size + 1, day + 1)] for day in days]
+
+    def end_ns(self, start_ns: int) -> int:
+        """See `Assigner`."""
+        return start_ns + self.size * DAY_NS
+
+
+def collected(key: str, records: list[float], window: Any) -> list[Any]:
+    return [(window.start, window.end, list(records))]
+
+
+@pytest.mark.parametrize("contents", [Count(), collected], ids=["aggregate", "function"])
+@pytest.mark.parametrize(
+    "options", [{}, {"trigger": every(2)}, {"lateness_s": 86_400.0}, {"delivery": "ordered"}], ids=str
+)
+@pytest.mark.parametrize("size", [1, 2])
+def test_it_has_triggers_lateness_and_delivery_like_those_that_are_built_in(
+    contents: Any, options: dict[str, Any], size: int
+) -> None:
+    built_in: Any = Sliding(size * 86_400, 86_400) if size > 1 else Tumbling(86_400)
+    times = [time - 100_000 * (place % 3) for place, time in enumerate(TIMES)]
+    ours, theirs = (rows_of(times, pipeline(each, contents, **options)) for each in (Days(size), built_in))
+    assert ours == theirs and len(ours) > len(TIMES) // 2
