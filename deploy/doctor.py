@@ -29,7 +29,7 @@ PYTHON_MIN = (3, 11)
 FILES_MIN = 4096
 """The open files that a process of a large job needs: a socket or two per channel."""
 DISK_BYTES_MIN = 1 << 30
-REQUIRED = ("pyzmq", "msgpack", "msgspec", "lz4", "xxhash", "prometheus-client", "rich")
+REQUIRED = ("pyzmq", "msgpack", "ormsgpack", "msgspec", "lz4", "xxhash", "prometheus-client", "rich")
 EXTRAS = {
     "arrow": ("pyarrow", "numpy"),
     "spark": ("pyspark", "pyarrow", "pandas"),

@@ -22,7 +22,7 @@ RESULTS = ROOT / "docs" / "benchmarks"
 """The results that the pages show, one file each."""
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 """Phases of a recovery, counted from the kill."""
-LIBRARIES = ("pyzmq", "msgpack", "lz4", "xxhash")
+LIBRARIES = ("pyzmq", "msgpack", "ormsgpack", "lz4", "xxhash")
 
 
 def processor() -> str:

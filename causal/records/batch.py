@@ -14,7 +14,7 @@ from typing import Any
 
 from causal.errors import PeerViolation
 from causal.records.rows import Counted, Rows, listed
-from causal.records.values import NotCarried, decode, encode_loosely
+from causal.records.values import NotCarried, decode, decode_dicts, encode_loosely
 from causal.records.vectors import Vectors
 
 # Chunk kinds.  A tag is never reused; retired ones stay here with a note.
@@ -37,9 +37,14 @@ CHUNK_HEAD_BYTES = _CHUNK.size
 _EIGHT = struct.Struct("<q")
 _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
-_PLAIN, _TUPLES, _VECTORS, _COUNTED = b"\x00", b"\x01", b"\x02", b"\x03"
+_PLAIN_TAG, _TUPLES_TAG, _VECTORS_TAG, _COUNTED_TAG = range(4)
 """The first byte of a body of records; `causal.records.columns` writes the whole of that of vectors."""
+_PLAIN, _TUPLES, _COUNTED = bytes((_PLAIN_TAG,)), bytes((_TUPLES_TAG,)), bytes((_COUNTED_TAG,))
 _NOTHING = _PLAIN + encode_loosely([])
+_BLOCK = 512
+"""Tuples that are made columns at a time: of more at once, those of the first column are gone from the cache."""
+_COPIED_BYTES_MAX = 4096
+"""Up to this size a copy is faster than a view."""
 
 Records = list[Any] | Rows | Vectors
 
@@ -103,7 +108,7 @@ def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
             return _encode_plain(records.listed())
     if records and type(records[0]) is tuple and records[0] and list(map(type, records)).count(tuple) == len(records):
         try:
-            columns = list(map(list, zip(*records, strict=True)))
+            columns = _columns(records) if len(records) > _BLOCK else list(map(list, zip(*records, strict=True)))
         except ValueError:  # of different lengths
             return _encode_plain(records)
         try:
@@ -111,6 +116,20 @@ def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
         except NotCarried:  # as above
             return _encode_plain(records)
     return _PLAIN + encode_loosely(records if type(records) is list else list(records))
+
+
+def _columns(records: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Returns the columns of many tuples of one length.
+
+    Raises:
+        ValueError: they are of different lengths.
+    """
+    columns = list(map(list, zip(*records[:_BLOCK], strict=True)))
+    for place in range(_BLOCK, len(records), _BLOCK):
+        block = zip(*records[place : place + _BLOCK], strict=True)
+        for column, items in zip(columns, block, strict=True):
+            column.extend(items)
+    return columns
 
 
 def _encode_plain(records: Sequence[Any]) -> bytes:
@@ -132,17 +151,19 @@ def decode_rows(body: bytes | memoryview) -> Any:
     Raises:
         PeerViolation: the bytes are not such a body.
     """
-    tag = bytes(body[:1])
-    if tag == _VECTORS:
+    size = len(body)
+    tag = body[0] if size else None
+    if tag == _VECTORS_TAG:
         return Vectors.decode(body)
-    value = decode(memoryview(body)[1:])
-    if type(value) is not list or tag not in (_PLAIN, _TUPLES, _COUNTED):
+    content = body[1:] if size <= _COPIED_BYTES_MAX else memoryview(body)[1:]
+    value = decode_dicts(content) if tag == _PLAIN_TAG else decode(content)
+    if type(value) is not list or tag not in (_PLAIN_TAG, _TUPLES_TAG, _COUNTED_TAG):
         raise PeerViolation("a body of records is not a list")
-    if tag == _PLAIN:
+    if tag == _PLAIN_TAG:
         return value
     if set(map(type, value)) != {list} or len(set(map(len, value))) != 1 or not value[0]:
         raise PeerViolation("a body of columns is not a list of lists of one length")
-    if tag == _COUNTED:
+    if tag == _COUNTED_TAG:
         if len(value) != 2 or set(map(type, value[1])) != {int} or min(value[1]) < 1:
             raise PeerViolation("a body of counted records is not keys and whole numbers from 1")
         return Counted(*value)

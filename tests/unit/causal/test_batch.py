@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PeerViolation
 from causal.records.batch import (
+    _BLOCK,
     BARRIER,
     END,
     LISTED,
@@ -27,7 +28,7 @@ from causal.records.batch import (
     unpack_chunks,
     watermark,
 )
-from causal.records.values import encode
+from causal.records.values import encode, encode_loosely
 from tests.unit.causal.strategies import spelled, values
 
 rows = st.integers(0, 4).flatmap(lambda width: st.lists(st.tuples(*[values] * width), max_size=6))
@@ -54,6 +55,19 @@ def test_records_come_back_as_they_were_sent(records: list[Any]) -> None:
 )
 def test_the_shapes_at_the_edge_of_columns(records: list[Any]) -> None:
     assert spelled(decode_records(encode_records(records))) == spelled(records)
+
+
+@pytest.mark.parametrize("count", [_BLOCK - 1, _BLOCK, _BLOCK + 1, 2 * _BLOCK, 2 * _BLOCK + 1])
+def test_many_rows_are_the_same_columns_as_few(count: int) -> None:
+    rows = [(number, str(number), (number,)) for number in range(count)]
+    assert encode_records(rows) == b"\x01" + encode_loosely([list(column) for column in zip(*rows, strict=True)], 1)
+    for place in (0, _BLOCK - 1, _BLOCK, count - 1):
+        for other in ((1, 2), (1, 2, 3, 4), ()):
+            odd = [*rows[:place], other, *rows[place:]]
+            assert encode_records(odd) == b"\x00" + encode_loosely(odd)
+            assert decode_records(encode_records(odd)) == odd
+    halves: list[Any] = rows[:_BLOCK] + [(1, 2)] * (count - _BLOCK)
+    assert decode_records(encode_records(halves)) == halves
 
 
 def test_rows_of_equal_length_travel_as_columns() -> None:

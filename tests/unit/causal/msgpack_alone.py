@@ -1,0 +1,119 @@
+"""A slow `causal.records.values` by msgpack alone, with which the real one is compared."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import msgpack
+
+from causal.errors import PeerViolation
+from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried
+
+_TUPLE, _DATETIME, _DECIMAL, _BIG_INT = 1, 2, 3, 4
+_CARRIED = "use dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal"
+_MARKS = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
+
+
+def _refused(kind: type) -> NotCarried:
+    return NotCarried(f"{kind.__module__}.{kind.__qualname__} cannot be carried; {_CARRIED}")
+
+
+def _extended(value: Any, depth: int) -> msgpack.ExtType:
+    kind = type(value)
+    if kind is tuple:
+        if depth == TUPLE_DEPTH_MAX:
+            raise NotCarried(f"more than {TUPLE_DEPTH_MAX} tuples within one another cannot be carried; use lists")
+        return msgpack.ExtType(_TUPLE, _packed(list(value), depth + 1))
+    if kind is datetime:
+        zone = value.tzinfo
+        if zone is not None:
+            offset = zone.utcoffset(None) if type(zone) is timezone else None
+            if offset is None or zone.tzname(None) != timezone(offset).tzname(None):
+                raise NotCarried(f"the time zone {zone} is more than an offset; use value.astimezone(timezone.utc)")
+        return msgpack.ExtType(_DATETIME, value.isoformat().encode() + (b"~" if value.fold else b""))
+    if kind in (Decimal, int):
+        return msgpack.ExtType(_DECIMAL if kind is Decimal else _BIG_INT, str(value).encode())
+    if kind in (set, frozenset):
+        raise NotCarried(f"a {kind.__name__} has no order that survives a restore; use a dict with None values")
+    raise _refused(kind)
+
+
+def _packed(value: Any, depth: int) -> bytes:
+    packed: bytes = msgpack.packb(
+        value,
+        default=lambda each: _extended(each, depth),
+        strict_types=True,
+        use_bin_type=True,
+        unicode_errors="surrogatepass",
+    )
+    return packed
+
+
+def _restored(code: int, data: bytes, depth: int) -> Any:
+    if code == _TUPLE:
+        if depth == TUPLE_DEPTH_MAX:
+            raise PeerViolation(f"more than {TUPLE_DEPTH_MAX} tuples within one another in a MessagePack value")
+        items = _unpacked(data, depth + 1)
+        if type(items) is not list:
+            raise PeerViolation("a tuple in a MessagePack value is not a list of items")
+        return tuple(items)
+    if code == _DATETIME:
+        value = datetime.fromisoformat(data.removesuffix(b"~").decode())
+        return value.replace(fold=1) if data.endswith(b"~") else value
+    if code == _DECIMAL:
+        return Decimal(data.decode())
+    if code == _BIG_INT:
+        return int(data.decode())
+    raise PeerViolation(f"unknown extension type {code} in a MessagePack value")
+
+
+def _unpacked(data: bytes, depth: int) -> Any:
+    return msgpack.unpackb(
+        data,
+        ext_hook=lambda code, inner: _restored(code, inner, depth),
+        strict_map_key=False,
+        raw=False,
+        unicode_errors="surrogatepass",
+    )
+
+
+def encode(value: Any) -> bytes:
+    """Encodes as `causal.records.values.encode` must."""
+    packed = encode_loosely(value)
+    waiting = [value] if _MARKS.search(packed) else []
+    while waiting:
+        each = waiting.pop()
+        kind = type(each)
+        if kind is list or kind is tuple:
+            waiting.extend(each)
+        elif kind is dict:
+            waiting.extend(each)
+            waiting.extend(each.values())
+        elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
+            raise _refused(kind)
+    return packed
+
+
+def encode_loosely(value: Any, tuples: int = 0) -> bytes:
+    """Encodes as `causal.records.values.encode_loosely` must."""
+    try:
+        return _packed(value, tuples)
+    except NotCarried:
+        raise
+    except (ValueError, OverflowError, TypeError, RecursionError) as problem:
+        deep = isinstance(problem, RecursionError) or "recursion limit" in str(problem)
+        reason = f"it is nested too deeply, {NESTING_MAX} lists and dicts are possible" if deep else problem
+        raise NotCarried(f"{type(value).__name__} cannot be carried: {reason}") from None
+
+
+def decode(data: bytes) -> Any:
+    """Decodes as `causal.records.values.decode` must."""
+    try:
+        return _unpacked(data, 0)
+    except PeerViolation:
+        raise
+    except Exception as problem:
+        raise PeerViolation(f"not a MessagePack value: {type(problem).__name__}: {problem}") from None
