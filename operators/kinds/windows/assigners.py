@@ -142,7 +142,7 @@ class Global:
 
 
 Assigned = Assigner | Session | CountWindow
-"""What `.window` takes; Tumbling, Sliding and Global are assigners."""
+"""The argument of `.window`; Tumbling, Sliding and Global are assigners."""
 
 
 def clock_of(where: str, what: str, clock: object) -> Clock:
