@@ -40,6 +40,7 @@ from causal.shell.host_file import (
     save_sign,
 )
 from causal.shell.interpreter import module_command, on_this_host
+from causal.shell.open_files import raise_limit
 from causal.shell.seats import seats_of
 from standby import orders
 from standby.blueprint import Blueprint
@@ -508,6 +509,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
+    raise_limit()
     job = Path(argv[0]).resolve()
     processlog.begin(job / "logs" / "agent.log", lambda: "agent")
     try:

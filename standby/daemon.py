@@ -27,6 +27,7 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.records.values import encode
 from causal.shell import processlog
 from causal.shell.depot import Depot
+from causal.shell.open_files import raise_limit
 from causal.shell.roster import load_key
 from causal.task.activity import PULSE_SUFFIX
 from standby import orders
@@ -367,6 +368,8 @@ class Daemon:
         self._look_at_roster()
         self._route = {slot: host for slot, host in self._route.items() if slot in self._supervision.roster.slots}
         content = {**self._supervision.view(), "supervisor_pid": os.getpid(), "dropped_messages": self._inbox.dropped}
+        if self._gate is not None:
+            content["refused_connections"] = self._gate.refused_connections
         if self._led is not None:
             content["leader"] = leader_shown(self._led.term, self._led_here)
             content["candidates"] = self._candidates.shown() if self._candidates is not None else []
@@ -397,6 +400,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
+    raise_limit()
     job = Path(argv[0]).resolve()
     processlog.begin(job / "logs" / "supervisor.log", lambda: "supervisor")
     wake = _woken_by_signals()

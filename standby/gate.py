@@ -24,6 +24,7 @@ from causal.errors import PeerViolation, PipelineError
 from causal.records.values import encode
 from causal.shell.curve import Authenticator, serve_with, user_of
 from causal.shell.roster import KeyPair, Member, Roster, is_supervisor, mark_of, read_rosters
+from causal.shell.strangers import Strangers
 from standby import orders
 from standby.control import MESSAGE_BYTES_MAX, pack, unpack
 from standby.tether import Tethers
@@ -113,9 +114,9 @@ class Gate:
             (zmq.SNDHWM, SOCKET_QUEUE),
             (zmq.RCVHWM, SOCKET_QUEUE),
             (zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX),
-            (zmq.HANDSHAKE_IVL, 5000),
         ):
             self.socket.setsockopt(option, value)
+        self.strangers = Strangers(context, self.socket) if key is not None else None
         if key is not None:
             serve_with(self.socket, key)
         try:
@@ -127,10 +128,18 @@ class Gate:
 
     def sockets(self) -> list[zmq.Socket[Any] | int]:
         """Everything to wait for."""
-        return [self.socket, self.authenticator.socket, self.tethers.wake.fileno()]
+        own = [self.socket, self.authenticator.socket, self.tethers.wake.fileno()]
+        return own if self.strangers is None else [*own, self.strangers.socket]
+
+    @property
+    def refused_connections(self) -> int:
+        """The number of handshakes with an unknown key, and of connections that were closed as they proved none."""
+        return self.authenticator.refused + (self.strangers.refused if self.strangers is not None else 0)
 
     def receive(self, most: int) -> Iterator[tuple[str, str, bytes]]:
         """Yields (host, slot, message) of what has arrived; the slot is empty for the agent itself."""
+        if self.strangers is not None:
+            self.strangers.serve()
         for _ in range(most):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -219,6 +228,8 @@ class Gate:
             _log.warning("the roster stays as it was: %s", problem)
 
     def close(self) -> None:
+        if self.strangers is not None:
+            self.strangers.close()
         self.socket.close()
         self.authenticator.close()
         self.tethers.close()

@@ -20,7 +20,9 @@ import zmq
 from causal.channels.wire import FRAME_BYTES_MAX, channel_of
 from causal.errors import PipelineError
 from causal.shell.curve import Authenticator, connect_with, serve_with, user_of
+from causal.shell.open_files import raise_limit
 from causal.shell.roster import KeyPair, Roster
+from causal.shell.strangers import HANDSHAKE_MS, Strangers
 
 RECEIVE_MAX = 64
 """The most frames taken from one socket before the next one."""
@@ -34,7 +36,7 @@ def _set_up(socket: zmq.Socket[bytes]) -> None:
     socket.maxmsgsize = FRAME_BYTES_MAX
     socket.setsockopt(zmq.RECONNECT_IVL, 5)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
 
@@ -78,6 +80,7 @@ class Transport:
         self.undeliverable = 0
         self.refused = 0
         """The number of frames of a task that came from another host than the one it is on."""
+        self._strangers: Strangers | None = None
         self._router = self._bound(endpoint, None)
         self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         self._network = network
@@ -87,6 +90,7 @@ class Transport:
         self._remote: zmq.Socket[Any] | None = None
         self.remote = ""
         if network is not None:
+            raise_limit()
             if network.key is not None:
                 self._authenticator = Authenticator(context, network.roster())
                 poller.register(self._authenticator.socket, zmq.POLLIN)
@@ -98,6 +102,8 @@ class Transport:
         _set_up(router)
         router.router_mandatory = True
         if key is not None:
+            self._strangers = Strangers(self._context, router)
+            self._poller.register(self._strangers.socket, zmq.POLLIN)
             serve_with(router, key)
         try:
             router.bind(endpoint)
@@ -105,6 +111,11 @@ class Transport:
             raise PipelineError(f"{endpoint} cannot be bound: {problem}; give another --address") from None
         self._poller.register(router, zmq.POLLIN)
         return router
+
+    @property
+    def refused_connections(self) -> int:
+        """The number of connections of other hosts that were closed as they proved no key."""
+        return self._strangers.refused if self._strangers is not None else 0
 
     def place(self, task: int, endpoint: str) -> None:
         """Notes where a neighbour is, so that it is heard from there alone."""
@@ -175,6 +186,8 @@ class Transport:
         if self._authenticator is not None and self._authenticator.socket in ready:
             self._authenticator.roster = self._network.roster()  # type: ignore[union-attr]
             self._authenticator.serve()
+        if self._strangers is not None and self._strangers.socket in ready:
+            self._strangers.serve()
         if remote not in ready:
             return
         for _ in range(RECEIVE_MAX):
@@ -198,6 +211,9 @@ class Transport:
         return source is not None and self._hosts.get(source) == host
 
     def close(self) -> None:
+        if self._strangers is not None:
+            self._poller.unregister(self._strangers.socket)
+            self._strangers.close()
         routers = (self._router,) if self._remote is None else (self._router, self._remote)
         for socket in (*self._dealers.values(), *routers):
             self._poller.unregister(socket)

@@ -69,9 +69,10 @@ def _answered(act: Callable[[], bytes]) -> bytes:
 def _read(reading: int, within_s: float) -> bytes | None:
     """Reads to the end; returns None if that takes too long."""
     due_s, body = time.monotonic() + within_s, b""
+    poll = select.poll()  # `select` takes no descriptor above 1,023
+    poll.register(reading, select.POLLIN)
     while True:
-        ready, _, _ = select.select([reading], [], [], max(0.0, due_s - time.monotonic()))
-        if not ready:
+        if not poll.poll(max(0.0, due_s - time.monotonic()) * 1000):
             return None
         more = os.read(reading, _READ_BYTES)
         if not more:

@@ -1,0 +1,108 @@
+"""Bounds the connections to a CURVE socket that have not proved a key: of too many, the oldest are closed.
+
+ZeroMQ accepts whatever connects, and each connection takes a descriptor until the handshake is over or has lasted
+`HANDSHAKE_MS`.  Without a bound, silent connections take all descriptors, and then the process writes no file either.
+`unbind` is no means against that: it ends the established connections as well.  A connection that has proved a key is
+never closed here, and a host that connects meanwhile has its handshake done before it is the oldest.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import socket
+import struct
+import time
+from typing import Any
+
+import zmq
+
+HANDSHAKE_MS = 2000
+"""The time that a connection has to prove its key."""
+
+STRANGERS_MAX = 256
+"""The connections to one socket that may be in their handshake; fewer where the process may have few descriptors."""
+
+SHARE = 8
+"""Strangers take one in so many of the descriptors that the process may have."""
+
+_SENT_TO_STRANGERS_MAX = 64 + 170
+"""The bytes of ZMTP's greeting and of CURVE's WELCOME: a peer gets more only once its key is accepted."""
+
+_ACKED = struct.Struct("120xQ")
+"""`tcpi_bytes_acked` in Linux's `struct tcp_info`.  A peer cannot confirm what it was not sent."""
+
+_EVENT = struct.Struct("=Hi")
+
+_log = logging.getLogger("causal.strangers")
+
+
+class Strangers:
+    """The connections of one ROUTER that are in their handshake: one more socket of a poll loop.
+
+    It is made before the ROUTER is bound, and closed before the ROUTER is.
+    """
+
+    def __init__(self, context: zmq.Context[Any], router: zmq.Socket[Any]) -> None:
+        self._router = router
+        self.refused = 0
+        """The number of connections closed."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = STRANGERS_MAX if soft == resource.RLIM_INFINITY else min(STRANGERS_MAX, soft // SHARE)
+        self._since: dict[int, float] = {}
+        """Descriptor → the time at which it was noticed, oldest first; some are of hosts that were accepted since."""
+        self.socket = context.socket(zmq.PAIR)
+        self.socket.linger = 0
+        self.socket.rcvhwm = 0  # with a bound, ZeroMQ's own thread would wait for this loop, holding a lock
+        router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        address = f"inproc://strangers-{self.socket.underlying}"
+        router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self.socket.connect(address)
+
+    def serve(self) -> None:
+        """Takes what has happened, and closes the oldest of too many strangers."""
+        while True:
+            try:
+                event, descriptor = _EVENT.unpack(self.socket.recv_multipart(zmq.NOBLOCK)[0])
+            except zmq.Again:
+                break
+            self._since.pop(descriptor, None)
+            if event == zmq.EVENT_ACCEPTED:
+                self._since[descriptor] = time.monotonic()
+        if not self._since:
+            return
+        port = int(self._router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0").rpartition(":")[2])
+        accepted_s = time.monotonic() - 1.5 * HANDSHAKE_MS / 1000
+        while self._since:
+            descriptor, since_s = next(iter(self._since.items()))
+            if since_s > accepted_s and len(self._since) <= self._most:
+                return
+            del self._since[descriptor]
+            if since_s > accepted_s and _end(descriptor, port):
+                if not self.refused:
+                    _log.warning("more than %d connections to port %d prove no key: the oldest end", self._most, port)
+                self.refused += 1
+
+    def close(self) -> None:
+        self._router.disable_monitor()
+        self.socket.close(0)
+
+
+def _end(descriptor: int, port: int) -> bool:
+    """Ends a connection to that port, as its peer would, unless its key was accepted; ZeroMQ closes the descriptor.
+
+    Returns: whether it is ended; not one that ZeroMQ has closed meanwhile, nor what has its descriptor since.
+    """
+    connection = None
+    try:
+        connection = socket.socket(fileno=descriptor)
+        acked = _ACKED.unpack(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size))[0]
+        if connection.getsockname()[1] != port or acked > _SENT_TO_STRANGERS_MAX:
+            return False
+        connection.shutdown(socket.SHUT_RDWR)
+    except (OSError, struct.error):
+        return False
+    finally:
+        if connection is not None:
+            connection.detach()
+    return True
