@@ -35,7 +35,6 @@ BENCHMARKS = {
     "guard": "benchmarks.costs.guard",
     "guarantees": "benchmarks.recovery.guarantees",
     "vectors": "benchmarks.throughput.vectors",
-    "matrix": "benchmarks.throughput.matrix",
     "torture": "tests.soak.torture",
     "isolation": "benchmarks.recovery.isolation",
     "nexmark": "benchmarks.throughput.nexmark",

@@ -140,16 +140,6 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
 """The charts whose panels are the same for every result."""
 
 
-def _matrix(result: Result) -> Panels:
-    modes = {"free/ratio": "records/s ÷ base, undisturbed", "failing/first_output_ms": "ms to first output, killed"}
-    axes = result["settings"]["axes"]
-    return [
-        Rows(f"{axes[name]['unit']}: {unit}", f"{name}/(.*)/{figure}")
-        for name in axes
-        for figure, unit in modes.items()
-    ]  # fmt: skip
-
-
 def _latency(result: Result) -> Panels:
     intervals = sorted({int(name.split(".")[1]) for name in result["figures"] if name.endswith(".p50_ms")})
     panels: list[Rows | Lines] = [
@@ -222,7 +212,6 @@ def _data(result: Result) -> Panels:
 
 
 OF_RESULT: Mapping[str, tuple[str, Callable[[Result], Panels], int]] = {
-    "matrix": ("The keyed count around its base point, one thing varied at a time", _matrix, 2),
     "latency": (
         "Inverted index: with 50 / 500 / 1,000 ms between checkpoints a document is visible after {causal.50.p50_ms} /"
         " {causal.500.p50_ms} / {causal.1000.p50_ms} ms with causal, {epoch.50.p50_ms} / {epoch.500.p50_ms} /"

@@ -43,8 +43,7 @@ def table(result: Result) -> str:
     """Returns command, machine and all figures of one result."""
     if "pairs" in result:
         return f"{where(result)}\n\n{peers_table.tables(result['pairs'])}"
-    write_table = {"matrix": tables.matrix, "budget": tables.budget}.get(result["benchmark"], _figures)
-    return f"{where(result)}\n\n{write_table(result)}"
+    return f"{where(result)}\n\n{_figures(result)}"
 
 
 def _figures(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""The tables of results that have more than a row per figure: axes of a matrix, parts of a batch, a job that grows."""
+"""The tables of a job that grows, which have more than a row per figure."""
 
 from __future__ import annotations
 
@@ -7,37 +7,8 @@ from typing import Any
 
 from benchmarks.harness.measured import origin, series
 from benchmarks.scale.scale import DEPTHS, SHAPES
-from benchmarks.throughput.matrix import AXES, MODES
 
 Result = Mapping[str, Any]
-MATRIX = {
-    "rps": "records/s",
-    "ratio": "÷ base",
-    "cpu_us": "CPU µs per record",
-    "cpu_ratio": "÷ base",
-    "wire": "determinant bytes per record",
-    "checkpoint_bytes": "bytes per checkpoint",
-    "first_output_ms": "first output, ms",
-}
-TASKS = ("source", "count", "sink")
-PARTS = {
-    "read": "ask the partition's reader",
-    "socket in": "`recv_multipart`",
-    "receive": "header, session, digest, chunks",
-    "merge delta": "unpack, check and store the determinants that came",
-    "decode": "records from bytes",
-    "operators": "keys, the operators, sorting the output",
-    "route": "key → channel, append",
-    "log": "append the order determinant",
-    "encode": "records to bytes",
-    "keep": "number, seal, digest, in-flight log",
-    "share delta": "what the holder downstream lacks, packed",
-    "send": "header, frame, cursor",
-    "socket out": "`send_multipart`",
-    "credit": "give and take credit",
-    "write": "the sink's bundle, one SQLite transaction",
-    "turn": "poll, loop, what comes next",
-}
 CONTROL = {
     "start: messages per task": "start_messages_per_task",
     "start: bytes of messages per task": "start_bytes_per_task",
@@ -81,77 +52,6 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int =
     """A Markdown table; all columns but the first are numbers, aligned to the right."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * text_columns}{'---:|' * (len(head) - text_columns)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def matrix(result: Result) -> str:
-    """Everything that was measured, one table per axis, and what there was no time for."""
-    figures = result["figures"]
-    parts = []
-    for name, axis in AXES.items():
-        rows = [
-            [
-                f"{value:,}" if isinstance(value, int) else str(value),
-                mode,
-                *(_exact_spread(figures.get(f"{name}/{value}/{mode}/{each}")) for each in MATRIX),
-            ]
-            for mode in MODES
-            for value in axis.values
-            if f"{name}/{value}/{mode}/rps" in figures
-        ]
-        if rows:
-            parts += [grid([axis.unit, "", *MATRIX.values()], rows, text_columns=2), ""]
-    rounds = result["settings"]["rounds"]
-    times = "once" if rounds == 1 else f"{rounds} times"
-    parts.append(f"Each point was run {times}, the base point of an axis before and after the others as well.")
-    if result["left_out"]:
-        parts.append(f"Not measured, for there was no time: {'; '.join(result['left_out'])}.")
-    parts += [f"No figures for {point}: {problem}." for point, problem in result.get("problems", {}).items()]
-    return "\n".join(parts).rstrip()
-
-
-def _exact_spread(figure: Mapping[str, Any] | None) -> str:
-    if figure is None:
-        return ""
-    middle, low, high = (f"{figure[name]:,}".removesuffix(".0") for name in ("median", "min", "max"))
-    return middle if low == high else f"{middle} [{low}–{high}]"
-
-
-def budget(result: Result) -> str:
-    """One table per batch size, then the replay: of a stored result, what measured it is no longer here."""
-    figures, settings = result["figures"], result["settings"]
-    parts = []
-    for size in settings["sizes"]:
-        parts += [f"### {size:,} {'records' if size > 1 else 'record'} per batch", "", _of_size(figures, size), ""]
-    replays = {name.removeprefix("replay/"): each for name, each in figures.items() if name.startswith("replay/")}
-    rows = [[name, f"{each['median']:,.1f} [{each['min']:,.1f}–{each['max']:,.1f}]"] for name, each in replays.items()]
-    parts += ["### A replay, one record per event", "", grid(["", "CPU µs per event"], rows)]
-    return "\n".join(parts)
-
-
-def _of_size(figures: Mapping[str, Any], size: int) -> str:
-    def median(what: str, task: str, part: str) -> float:
-        return float(figures.get(f"{size}/{what}/{task}/{part}", {"median": 0.0})["median"])
-
-    rows = []
-    for part, meaning in PARTS.items():
-        ours = [median("parts", task, part) for task in TASKS]
-        bare = sum(median("bare", task, part) for task in TASKS)
-        if any(ours) or bare:
-            cells = [_tenths(each) if each >= 0.05 else "" for each in ours]
-            per_record = [_tenths(sum(ours) / size * 1000), _tenths(bare / size * 1000) if bare else ""]
-            rows.append([f"{part}: {meaning}", *cells, _tenths(sum(ours)), *per_record])
-    sums = [sum(median("parts", task, part) for part in PARTS) for task in TASKS]
-    whole = [median("whole", task, "whole") for task in TASKS]
-    bare = sum(median("bare", task, part) for task in TASKS for part in PARTS)
-    for name, each, beside in (("**sum**", sums, _tenths(bare / size * 1000)), ("no clock inside", whole, "")):
-        rows.append([name, *map(_tenths, each), _tenths(sum(each)), _tenths(sum(each) / size * 1000), beside])
-    sockets = median("whole", "threads", "sockets")
-    rows.append(["ZeroMQ's threads", "", "", "", _tenths(sockets), _tenths(sockets / size * 1000), ""])
-    return grid(["CPU µs per batch", *TASKS, "all three", "ns per record", "bare job, ns per record"], rows)
-
-
-def _tenths(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def scale(result: Result) -> dict[str, str]:

@@ -22,7 +22,6 @@ FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]*\s(?:src|href)=["']?htt
 """A reference that a page loads by itself, unlike the links that a reader follows."""
 RAW_TABLES = (
     ("benchmarks", "first_output_ms"),
-    ("performance", "<strong>sum</strong>"),
     ("performance", "a beat, bytes"),
     ("sinks", "jsonlines_rows_s"),
 )
