@@ -18,6 +18,7 @@ from causal.task.activity import sentence
 from deploy.hints import candidate_shown, led_by, resume_command
 from deploy.jobs import VIEW, find_job, running
 from deploy.placement_plan import ROOM
+from deploy.progress_model import named
 from deploy.report import latency_error_ms, report, summary
 from deploy.versions import changed_since, listed
 
@@ -167,6 +168,12 @@ def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
             versions.setdefault(host["version"], []).append(host["host"])
     counted = "; ".join(f"{len(names)} {state}: {', '.join(names)}" for state, names in sorted(states.items()))
     yield f"  hosts: {counted}"
+    sharing = view.get("sharing_now")
+    if sharing:
+        yield (
+            f"  sharing depth {view['sharing_depth']} counts as {sharing['reached']} now, as copies on the owner's own "
+            f"host count zero ({named(sharing['at_home'])})"
+        )
     error_ms = latency_error_ms(view)
     if error_ms is not None:
         clocks = {host["host"]: host["clock_error_ms"] for host in view["hosts"] if host["clock_error_ms"] is not None}

@@ -1,14 +1,17 @@
 """Previews where the processes of a job will be, and how far its determinants are then from their owners' hosts.
 
 A copy on the owner's own host counts zero towards the sharing depth: it is lost with the owner (design 0024).  Pure:
-the preview asks the same placement as the supervisor, of hosts that have all joined.
+the preview asks the same placement as the supervisor, of hosts that have all joined.  Of a running job the depth is
+shown as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from causal.config import JobConfig
 from causal.ids import TaskIndex
 from causal.shell.roster import Member
 from causal.topology import Topology
@@ -48,6 +51,31 @@ def preview(topology: Topology, constraints: Mapping[str, Constraint], members: 
                 roster.apply({"kind": "promoted", "slot": slot, "task": task, "incarnation": 1})
         rounds.append(placed)
     return Preview(*rounds)
+
+
+class SharingNow:
+    """Computes what the sharing depth of a running job counts as, with its tasks where they are.
+
+    Nothing enforces the depth: placement takes no account of it, and the loss of a host may make it smaller.
+    """
+
+    def __init__(self, topology: Topology, config: JobConfig) -> None:
+        self._topology = topology
+        self._wanted = config.sharing_depth
+        self._counts = bool(config.listen) and config.guarantee == "causal" and self._wanted < topology.depth
+        self._hosts: Mapping[str, str] = {}
+        self._shown: dict[str, Any] | None = None
+
+    def shown(self, hosts: Mapping[str, str]) -> dict[str, Any] | None:
+        """The depth with tasks on these hosts, JSON-ready; None where each death loses no determinant, or it is met."""
+        if self._counts and hosts != self._hosts:
+            at_home = {
+                task: count for task, count in copies_at_home(self._topology, hosts, self._wanted).items() if count
+            }
+            reached = self._wanted - max(at_home.values(), default=0)
+            self._shown = {"reached": reached, "at_home": list(at_home)} if at_home else None
+            self._hosts = dict(hosts)
+        return self._shown
 
 
 def hosts_needed(topology: Topology, depth: int) -> int:

@@ -31,6 +31,7 @@ from standby.supervision.hosts import CLUSTER_NS, EXPECT_NS, HostEntry, HostLoss
 from standby.supervision.injection import Injection
 from standby.supervision.inquiries import Inquiries
 from standby.supervision.placement import Placement
+from standby.supervision.preview import SharingNow
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.recoveries import Timeline
 from standby.supervision.replay_checks import FINISHED, Checks
@@ -86,6 +87,7 @@ class Supervision:
         self.hosts = Hosts(bool(config.listen), config.host_timeout_ms * 1_000_000, config.hosts_expected, expect_ns)
         self.losses = HostLosses()
         self._placement = Placement(self.hosts, self.roster, blueprint.constraints)
+        self.sharing = SharingNow(blueprint.topology, config)
         pool = None if config.own_standbys else int(config.standbys)
         hot = hot_tasks(config, blueprint.topology)
         self._promotion = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)

@@ -175,6 +175,13 @@ def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_ver
     ]
 
 
+def test_the_status_says_what_the_sharing_depth_counts_as_now() -> None:
+    shown = {**several(), "ended": None, "sharing_depth": 2, "sharing_now": {"reached": 1, "at_home": ["read/0"]}}
+    line = "  sharing depth 2 counts as 1 now, as copies on the owner's own host count zero (read/0)"
+    assert line in list(status.shown(shown, True, 0.0, "resume"))
+    assert not any("counts as" in each for each in status.shown({**shown, "sharing_now": None}, True, 0.0, "resume"))
+
+
 def test_a_snapshot_that_the_shared_store_takes_slowly_is_in_the_status_and_in_the_metrics() -> None:
     shown = {**several(), "ended": None}
     upload = shown["tasks"][0]["uploading"] = {"since_ns": 9_000_000_000, "reason": ""}

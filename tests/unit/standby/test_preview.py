@@ -11,7 +11,7 @@ from causal.shell.roster import Member
 from causal.topology import Topology
 from standby.blueprint import Constraint
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
-from tests.unit.standby.host_scene import HostScene
+from tests.unit.standby.host_scene import HostScene, settled
 from tests.unit.standby.scene import chain_of
 
 CHAIN = ("read/0", "double/0", "count/0", "out/0")
@@ -47,6 +47,22 @@ def test_copies_on_the_owners_own_host_are_counted_along_a_chain() -> None:
 def test_a_chain_needs_a_host_for_the_owner_and_for_each_holder() -> None:
     topology = chain_of(*CHAIN)
     assert [hosts_needed(topology, depth) for depth in (1, 2, 3, 4, 10**6)] == [2, 3, 4, 4, 4]
+
+
+def test_the_depth_of_a_running_job_is_that_of_where_its_tasks_are() -> None:
+    scene = settled(*CHAIN, sharing_depth=1)
+    spread = scene.supervision.view()
+    homes = {task["task"]: task["host"] for task in spread["tasks"]}
+    met = not any(copies_at_home(scene.topology, homes, 1).values())
+    assert met == (spread["sharing_now"] is None)
+    alone = HostScene(*CHAIN, join=("a",), sharing_depth=1)
+    assert alone.supervision.view()["sharing_now"] is None, "no task is anywhere yet"
+    alone.beats(6)
+    assert alone.supervision.view()["sharing_now"] == {"reached": 0, "at_home": list(CHAIN[:-1])}
+    for changes in ({"sharing_depth": 100}, {"sharing_depth": 1, "guarantee": "none"}):
+        other = HostScene(*CHAIN, join=("a",), **changes)
+        other.beats(6)
+        assert other.supervision.view()["sharing_now"] is None
 
 
 def reachable(topology: Topology, hosts: int, depth: int) -> bool:
