@@ -44,6 +44,7 @@ BENCHMARKS = {
     "total_failure": "tests.soak.total_failure",
     "sinks": "benchmarks.throughput.sinks",
     "hosts": "benchmarks.hosts.hosts",
+    "ui": "benchmarks.costs.ui",
     "host_losses": "tests.soak.host_losses",
 }
 """The module of each benchmark; those of `tests.soak` are endurance tests that have figures, too."""

@@ -136,6 +136,15 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("÷ the replayed stretch", "over_replayed"),
         ),
     ),
+    "ui": (
+        "The dashboard is painted {first_paint_ms} ms after causal ui (median, {settings.page}); with 200 tasks it"
+        " takes {cores_at_200_tasks} cores, and watching a job at full speed {watching_over_job} of the job's CPU time",
+        (
+            Rows("ms from causal ui", "(first_paint|shown)_ms"),
+            Rows("cores, two questions per second", "(cores_at_200_tasks)"),
+            Rows("CPU time ÷ that of the job", "(watching_over_job)"),
+        ),
+    ),
 }
 """The charts whose panels are the same for every result."""
 

@@ -253,6 +253,18 @@ GOALS: Sequence[Goal] = (
         "host_losses", at_most=0, read=wrong_after_losses,
     ),
     Goal(
+        "dashboard", "`causal ui` → the browser paints the page, ms, median", "< 300", "ui", ("first_paint_ms",),
+        at_most=300,
+    ),
+    Goal(
+        "dashboard", "cores of the dashboard while a page shows 200 tasks, twice a second", "< 0.05", "ui",
+        ("cores_at_200_tasks",), at_most=0.05,
+    ),
+    Goal(
+        "dashboard", "CPU time of watching ÷ CPU time of the job, keyed count at full speed", "< 0.01", "ui",
+        ("watching_over_job",), at_most=0.01,
+    ),
+    Goal(
         "vectors", "keyed count on Arrow ÷ rows, CPU of the chains", "≥ 5", "vectors", ("chains_ratio",), at_least=5,
     ),
     Goal("vectors", "the same, whole jobs", "≥ 5", "vectors", ("job_ratio",), at_least=5),

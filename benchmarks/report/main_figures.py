@@ -82,6 +82,8 @@ def contents(results: Mapping[str, Result]) -> dict[str, str]:
     parts = {section: goals.table([rows[text] for text in each]) for section, each in texts.items()}
     if (RESULTS / "hosts.png").exists():
         parts["hosts"] += "\n\n![Several hosts: recoveries and costs](benchmarks/hosts.png)"
+    if (RESULTS / "ui.png").exists():
+        parts["dashboard"] += "\n\n![The dashboard: start and CPU time](benchmarks/ui.png)"
     parts["total failure"] = goals.table(total_failure(results["total_failure"]))
     parts["four guarantees"] = four_guarantees(results["guarantees"])
     parts["ordinary records"] = ordinary(results.get("ordinary"))

@@ -6,30 +6,25 @@ With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written ther
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.harness.browser import MISSING, browsing, present
 from benchmarks.harness.processes import AGENT, SUPERVISOR, server
 from tests.faults.conftest import HeldChain
 from tests.faults.dashboard import Dashboard
 from tests.faults.job import wait_for
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selenium (extra `dev`)")
-from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
+pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selenium (extra `dev`)")
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PICTURES = os.environ.get("CAUSAL_SCREENSHOTS", "")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="there is no Chromium with its driver (Debian: apt install chromium chromium-driver)",
-)
+pytestmark = pytest.mark.skipif(not present(), reason=MISSING)
 
 SHOWN_S = 60.0
 """The time for what the page shows within moments, also on a machine that is ten times too busy."""
@@ -93,23 +88,6 @@ class Page:
         if PICTURES:
             wait_for("messages are gone", lambda: not self.text("#done"))
             self.browser.save_screenshot(str(Path(PICTURES) / f"dashboard-{name}.png"))
-
-
-@contextmanager
-def browsing(directory: Path) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1300,900",
-        "--disable-background-networking", f"--user-data-dir={directory / 'profile'}",
-    ):  # fmt: skip
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    try:
-        yield browser
-    finally:
-        browser.quit()
 
 
 def colour(page: Page) -> str:
