@@ -6,11 +6,12 @@ the fingerprint that every frame carries, so a process of another job or version
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from causal.errors import PipelineError
 from causal.sealed import seal, unseal
@@ -47,16 +48,49 @@ STANDBYS_MAX = 1000
 """The most processes that wait in a pool."""
 RECORD_BYTES_MAX = 32 << 20
 """The most that `record_bytes_max` may be: a record has to fit into a chunk, with what stands around it."""
+INT_MAX = 1 << 53
+"""The limit of a whole number without its own limit: every format that a setting travels in carries it exactly."""
+ABOVE_0 = math.ulp(0.0)
+"""The least number above 0."""
+BUFFER_BYTES_MIN = 1 << 16
+"""The least room that a task works with."""
+
+
+class Limit(NamedTuple):
+    """The numbers that a setting may have, and what an error advises to give; by default the limit that was broken."""
+
+    least: float
+    most: float = INT_MAX
+    wanted: str = ""
+
+
 LIMITS = {
-    "record_bytes_max": RECORD_BYTES_MAX,
-    "sharing_depth": FULL_DEPTH,
-    "crash_loop_max": 10**6,
-    "heartbeat_timeout_ms": 10**9,
-    "stuck_after_ms": 10**9,
-    "host_timeout_ms": 10**9,
-    "hosts_expected": 10_000,
-    "agents": 1000,
+    "sharing_depth": Limit(1, FULL_DEPTH, f"a whole number from 1 to {FULL_DEPTH}, or full"),
+    "checkpoint_interval_s": Limit(ABOVE_0, 1e6, "a number of seconds above 0"),
+    "state_memory_bytes_max": Limit(BUFFER_BYTES_MIN),
+    "key_groups": Limit(1, 32768, "1 to 32768"),
+    "channel_window_bytes": Limit(BUFFER_BYTES_MIN),
+    "batch_elements_max": Limit(1, 1 << 20, "1 to 1048576"),
+    "latency_target_ms": Limit(0, 10_000, "0 to 10000"),
+    "record_bytes_max": Limit(1, RECORD_BYTES_MAX),
+    "inflight_memory_bytes_max": Limit(1),
+    "inflight_disk_bytes_max": Limit(1),
+    "log_bytes_max": Limit(1),
+    "staged_bytes_max": Limit(BUFFER_BYTES_MIN),
+    "ingest_bytes_max": Limit(1),
+    "heartbeat_ms": Limit(1, 60_000, "1 to 60000"),
+    "heartbeat_timeout_ms": Limit(3, 10**9),
+    "stuck_after_ms": Limit(0, 10**9),
+    "event_timeout_s": Limit(0, 1e6, "a number of seconds, or 0 for no limit"),
+    "sink_retry_timeout_s": Limit(ABOVE_0, 1e6, "a number of seconds above 0"),
+    "crash_loop_max": Limit(1, 10**6),
+    "agents": Limit(1, 1000, "a number of executors from 1 to 1000"),
+    "hosts_expected": Limit(0, 10_000, "a number of hosts up to 10000, or 0"),
+    "host_timeout_ms": Limit(3, 10**9),
+    "metrics_port": Limit(0, 65535, "a port up to 65535, or 0 for none"),
 }
+_WHOLE = Limit(-INT_MAX)
+"""Any whole number."""
 RENAMED = {
     "sink_patience_s": "sink_retry_timeout_s",
     "suspect_after_ms": "heartbeat_timeout_ms",
@@ -64,8 +98,6 @@ RENAMED = {
     "check": "verify_replay",
 }
 """The names of settings before version 0.2.0; files with those names are read as before."""
-INT_MAX = 1 << 53
-"""The limit of a whole number without its own limit: every format that a setting travels in carries it exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,63 +210,14 @@ class JobConfig:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if type(value) is int:
-                most = LIMITS.get(each.name, INT_MAX)
-                self._check(value <= most, each.name, f"at most {most}")
-        for name in ("dead_letters", "state_directory"):
-            self._check("\0" not in getattr(self, name), name, "a path")
+            if type(value) in (int, float):
+                least, most, wanted = LIMITS.get(each.name, _WHOLE)
+                broken = f"at least {least}" if value < least else f"at most {most}"
+                self._check(least <= value <= most, each.name, wanted or broken)
         for name, choices in _CHOICES.items():
             self._check(getattr(self, name) in choices, name, " or ".join(choices))
-        self._check(
-            self.determinant_flush == "off" or self.guarantee == "causal",
-            "guarantee",
-            "causal: only then are there determinants to write",
-        )
-        self._check(self.state_memory_bytes_max >= 1 << 16, "state_memory_bytes_max", "at least 65536")
-        self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
-        self._check(0 < self.checkpoint_interval_s <= 1e6, "checkpoint_interval_s", "a number of seconds above 0")
-        self._check(
-            self.own_standbys
-            or (self.standbys.isdecimal() and len(self.standbys) <= 4 and int(self.standbys) <= STANDBYS_MAX),
-            "standbys",
-            f"per-task, hot, hot:OPERATOR,… or a number up to {STANDBYS_MAX}",
-        )
-        self._check(not self.hot or self.guarantee == "causal", "guarantee", "causal: a hot standby performs a log")
-        self._check(1 <= self.key_groups <= 32768, "key_groups", "1 to 32768")
-        self._check(self.channel_window_bytes >= 1 << 16, "channel_window_bytes", "at least 65536")
-        self._check(1 <= self.batch_elements_max <= 1 << 20, "batch_elements_max", "1 to 1048576")
-        self._check(0 <= self.latency_target_ms <= 10_000, "latency_target_ms", "0 to 10000")
-        self._check(
-            not self.verify_replay or self.guarantee == "causal",
-            "guarantee",
-            "causal: only then is there a log to check",
-        )
-        self._check(not self.verify_replay or self.standbys == "per-task", "standbys", "per-task: they do the checking")
-        self._check(0 < self.sink_retry_timeout_s <= 1e6, "sink_retry_timeout_s", "a number of seconds above 0")
-        self._check(0 <= self.event_timeout_s <= 1e6, "event_timeout_s", "a number of seconds, or 0 for no limit")
-        self._check(self.staged_bytes_max >= 1 << 16, "staged_bytes_max", "at least 65536")
-        for name in (
-            "record_bytes_max", "inflight_memory_bytes_max", "inflight_disk_bytes_max", "log_bytes_max",
-            "ingest_bytes_max", "crash_loop_max",
-        ):  # fmt: skip
-            self._check(getattr(self, name) >= 1, name, "at least 1")
-        self._check(0 <= self.metrics_port <= 65535, "metrics_port", "a port up to 65535, or 0 for none")
-        self._check(1 <= self.heartbeat_ms <= 60_000, "heartbeat_ms", "1 to 60000")
-        self._check(self.heartbeat_ms * 3 <= self.heartbeat_timeout_ms, "heartbeat_timeout_ms", "at least 3 heartbeats")
-        self._check(self.heartbeat_ms * 3 <= self.host_timeout_ms, "host_timeout_ms", "at least 3 heartbeats")
-        self._check(self.hosts_expected >= 0, "hosts_expected", "a number of hosts, or 0")
-        self._check(self.agents >= 1, "agents", "a number of executors from 1")
-        self._check(
-            not self.on or self.on == "yarn" or self.on.startswith(MASTERS), "on", "spark://HOST:PORT, yarn or k8s://…"
-        )
-        cores = self.spark_conf.get("spark.executor.cores", "1")
-        self._check(cores.isdecimal() and int(cores) > 0, "spark_conf", "spark.executor.cores as a number from 1")
-        self._check(not self.listen or self.listen.startswith("tcp://"), "listen", "tcp://ADDRESS:PORT")
-        self._check(
-            not self.store or self.store.startswith(("file:///", "s3://")),
-            "store",
-            "file:///DIRECTORY or s3://BUCKET/PREFIX",
-        )
+        for name, wanted, holds in _CONDITIONS:
+            self._check(holds(self), name, wanted)
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:
         if not holds:
@@ -312,4 +295,42 @@ class JobConfig:
         return cls(**values)
 
 
+def _has_standbys(config: JobConfig) -> bool:
+    size = config.standbys
+    return config.own_standbys or (size.isdecimal() and len(size) <= 4 and int(size) <= STANDBYS_MAX)
+
+
+def _has_cores(config: JobConfig) -> bool:
+    cores = config.spark_conf.get("spark.executor.cores", "1")
+    return cores.isdecimal() and int(cores) > 0
+
+
+_CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
+    ("dead_letters", "a path", lambda c: "\0" not in c.dead_letters),
+    ("state_directory", "a path", lambda c: "\0" not in c.state_directory),
+    ("standbys", f"per-task, hot, hot:OPERATOR,… or a number up to {STANDBYS_MAX}", _has_standbys),
+    ("standbys", "per-task: they do the checking", lambda c: not c.verify_replay or c.standbys == "per-task"),
+    (
+        "guarantee",
+        "causal: only then are there determinants to write",
+        lambda c: c.determinant_flush == "off" or c.guarantee == "causal",
+    ),
+    ("guarantee", "causal: a hot standby performs a log", lambda c: not c.hot or c.guarantee == "causal"),
+    (
+        "guarantee",
+        "causal: only then is there a log to check",
+        lambda c: not c.verify_replay or c.guarantee == "causal",
+    ),
+    ("heartbeat_timeout_ms", "at least 3 heartbeats", lambda c: c.heartbeat_timeout_ms >= 3 * c.heartbeat_ms),
+    ("host_timeout_ms", "at least 3 heartbeats", lambda c: c.host_timeout_ms >= 3 * c.heartbeat_ms),
+    ("on", "spark://HOST:PORT, yarn or k8s://…", lambda c: c.on in ("", "yarn") or c.on.startswith(MASTERS)),
+    ("spark_conf", "spark.executor.cores as a number from 1", _has_cores),
+    ("listen", "tcp://ADDRESS:PORT", lambda c: not c.listen or c.listen.startswith("tcp://")),
+    (
+        "store",
+        "file:///DIRECTORY or s3://BUCKET/PREFIX",
+        lambda c: not c.store or c.store.startswith(("file:///", "s3://")),
+    ),
+)
+"""(setting, what to give, whether a job's settings are as they must be) beyond limits and choices."""
 _DEFAULTS = asdict(JobConfig("", "", "", format=0))  # a reader always checks the format

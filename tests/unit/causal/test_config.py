@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from causal.config import JobConfig
+from causal.config import LIMITS, JobConfig
 from causal.errors import CausalError, InvariantViolation, PipelineError, invariant
 
 CONFIG = JobConfig(run="r1", name="counts", pipeline="/jobs/counts.py", settings={"n": "10"})
@@ -55,6 +56,20 @@ def test_unknown_keys_are_refused() -> None:
 def test_values_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(PipelineError, match=f"setting {name} is "):
         replace(CONFIG, **{name: value})
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_number_beyond_its_limit_is_refused_and_the_limit_is_not(name: str) -> None:
+    least, most, _ = LIMITS[name]
+    kind = type(getattr(CONFIG, name))
+    broken: dict[str, Any]
+    for broken in ({name: kind(least) - 1}, {name: most + 1}, {name: math.nan}):
+        with pytest.raises(PipelineError, match=f"setting {name} is .*; give .+"):
+            replace(CONFIG, **broken)
+    beats = {"heartbeat_timeout_ms": 3 * most, "host_timeout_ms": 3 * most} if name == "heartbeat_ms" else {}
+    for kept in (least, most):
+        values: dict[str, Any] = {"heartbeat_ms": 1, **beats, name: kind(kept)}
+        assert getattr(replace(CONFIG, **values), name) == kept
 
 
 @pytest.mark.parametrize("change", [{"run": "r2"}, {"guarantee": "none"}, {"sharing_depth": 1}, {"key_groups": 64}])
