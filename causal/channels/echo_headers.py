@@ -88,11 +88,22 @@ def read_echoed(header: wire.Header) -> EchoedHeader:
     return EchoedHeader(header.incarnation, header.session, bool(header.count), header.position)
 
 
-def start_of(job: int, channel: int, position: int) -> wire.Header:
-    """Returns the frame by which an echo says from which position on it has the elements of a channel."""
-    return wire.Header(wire.DATA, job, channel, 0, count=0, position=position)
+class Start(NamedTuple):
+    """The frame of DATA without elements by which an echo says where it starts on one channel.
+
+    Attributes:
+        position: that of the first element which is echoed.
+        rollback: the last rollback that the task knows; a later one makes the echo worthless.
+    """
+
+    channel: int
+    position: int
+    rollback: int
+
+    def header(self, job: int) -> wire.Header:
+        return wire.Header(wire.DATA, job, self.channel, 0, session=self.rollback, count=0, position=self.position)
 
 
-def is_start(header: wire.Header) -> bool:
-    """Whether a frame in the body of an ECHO says where the echo of its channel starts: it has no elements."""
-    return not header.count
+def read_start(header: wire.Header) -> Start | None:
+    """Reads a frame in the body of an ECHO as a start; None for one that has elements."""
+    return None if header.count else Start(header.channel, header.position, header.session)

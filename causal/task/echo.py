@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import xxhash
 
 from causal.channels import wire
-from causal.channels.echo_headers import EchoHeader, read_echoed, start_of
+from causal.channels.echo_headers import EchoHeader, Start, read_echoed
 from causal.channels.receiver import Receiver
 from causal.channels.states import transition
 from causal.cut import Cut
@@ -52,6 +52,8 @@ class Echo:
 
     def __init__(self, job: int, channel: int, inputs: Iterable[Receiver], holdings: Holdings) -> None:
         self.state = EchoState.ABSENT
+        self.rollback = 0
+        """The number of the last rollback that the task knows."""
         self._job = job
         self._channel = channel
         self._inputs = list(inputs)
@@ -113,7 +115,7 @@ class Echo:
             self._depends = [*self._holdings.dependencies()]
             self._depends += [extent for receiver in self._inputs for extent in receiver.queued_depends()]
         for receiver in self._inputs:  # from where on elements are echoed
-            self._take(start_of(self._job, receiver.id, receiver.next), b"")
+            self._take(Start(receiver.id, receiver.next, self.rollback).header(self._job), b"")
 
     def take(self, header: wire.Header, payload: bytes | memoryview, depends: Sequence[Extent]) -> None:
         """Takes the plain payload of a frame that the task has accepted, and what its elements depend on."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from causal.channels import wire
-from causal.channels.echo_headers import EchoedHeader, EchoHeader, is_start, read_echo
+from causal.channels.echo_headers import EchoedHeader, EchoHeader, read_echo, read_start
 from causal.channels.states import transition
 from causal.cut import Cut
 from causal.errors import PeerViolation
@@ -64,6 +64,8 @@ class Shadow:
         self.compared = 0
         self.incarnation = 0
         """The incarnation of the task whose echo counts, as the supervisor says."""
+        self.rollback = 0
+        """The last rollback that the task knew when its echo began."""
         self._job = job
         self._echo = 0
         """The number of the last echo that has begun; 0 for none of this incarnation."""
@@ -143,8 +145,14 @@ class Shadow:
 
     def _take(self, echo: EchoHeader, parts: Sequence[bytes]) -> None:
         frames = read_frames(self._job, echo.frames, parts[2])
-        self._starts |= {inner.channel: inner.position for inner, _ in frames if is_start(inner)}
-        self._parts.append(Echoed(*unpack_deltas(parts[1]), [frame for frame in frames if not is_start(frame[0])]))
+        taken: list[Frame] = []
+        for frame in frames:
+            start = read_start(frame[0])
+            if start is None:
+                taken.append(frame)
+            else:
+                self._starts[start.channel], self.rollback = start.position, start.rollback
+        self._parts.append(Echoed(*unpack_deltas(parts[1]), taken))
         self._following = echo.number + 1
         self._marks[echo.barrier] = echo.outputs
         self._waiting_bytes += len(parts[1]) + len(parts[2])

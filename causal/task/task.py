@@ -130,6 +130,7 @@ class TaskProtocol:
         )  # fmt: skip
         output = topology.outputs(task)[0].id if topology.outputs(task) else 0
         self.echo = Echo(self.exchange.job, output, channels.network, self.holdings)
+        self.echo.rollback = rollback.number
         self.withheld: list[WriteSnapshot] = []
         """The snapshots that a hot standby has encoded and not written."""
         self.inquiry = Inquiry(rollback)
@@ -251,7 +252,7 @@ class TaskProtocol:
         invariant(self.covers(event.epoch), "a hot standby has come that far", task=self.name, epoch=event.epoch)
         self.settle(event.epoch)
         self.inquiry = Inquiry(event.rollback)
-        self.execution.rollback = event.rollback.number
+        self.execution.rollback = self.echo.rollback = event.rollback.number
         self.execution.checkpointing.resume(event.epoch, event.files, self.withheld[0] if self.withheld else None)
         self.incarnation = self.exchange.incarnation = self.execution.incarnation = event.incarnation
         self.execution.replayed_elements = 0
@@ -335,7 +336,7 @@ class TaskProtocol:
             return []
         self.idle = self.inquiry.asked is not None  # otherwise what waited in the queues may be performed
         self.echo.give_up(now_ns)
-        self.execution.rollback = event.rollback.number
+        self.execution.rollback = self.echo.rollback = event.rollback.number
         retreats = event.rollback.retreats
         self.holdings.cut(retreats)
         for channel in self.channels.network:

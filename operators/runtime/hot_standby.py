@@ -179,7 +179,12 @@ class HotStandby(Generic[Image]):
             before = f"it has performed incarnation {self.incarnation}, not the one before"
             self._report(f"it cannot take over as incarnation {promotion.incarnation}: {before}", False)
             return None
-        if promotion.rollback.retreats or not task.covers(promotion.epoch):
+        if promotion.rollback.number != self._shadow.rollback:
+            self._report(
+                f"it cannot take over after rollback {promotion.rollback.number}, of which it has no echo", False
+            )
+            return None
+        if not task.covers(promotion.epoch):
             self._report(f"it cannot take over at checkpoint {promotion.epoch}, and loads it", False)
             return None
         files = list(promotion.files)

@@ -64,8 +64,10 @@ class Sending:
         self.echo.answered(header, 0)
 
 
-def begun(depth: int = CONFIG.sharing_depth) -> Sending:
+def begun(depth: int = CONFIG.sharing_depth, decided: int = 0) -> Sending:
+    """A task that has a hot standby, and knows that decision of an inquiry."""
     sending = Sending(depth)
+    sending.echo.rollback = decided
     sending.echo.begin()
     return sending
 

@@ -232,20 +232,21 @@ LOST = Rollback(1, ((1, 0, 0, 0),), {0: TaskRollback(2, {})})
 
 
 @pytest.mark.parametrize(
-    "promotion, line",
+    "decided, promotion, line",
     [
-        (Promotion(2, 0, [], Rollback()), ""),
-        (Promotion(2, 1, [], Rollback()), "cannot take over at checkpoint 1"),
-        (Promotion(2, 0, [], LOST), "cannot take over at checkpoint 0"),
-        (Promotion(3, 0, [], Rollback()), "cannot take over as incarnation 3"),
+        (0, Promotion(2, 0, [], Rollback()), ""),
+        (0, Promotion(2, 1, [], Rollback()), "cannot take over at checkpoint 1"),
+        (0, Promotion(2, 0, [], LOST), "cannot take over after rollback 1"),
+        (1, Promotion(2, 0, [], LOST), ""),  # its echo began after that rollback
+        (0, Promotion(3, 0, [], Rollback()), "cannot take over as incarnation 3"),
     ],
 )
-def test_a_hot_standby_becomes_its_task_only_from_a_barrier_that_it_has_passed_and_if_nothing_was_lost(
-    promotion: Promotion, line: str
+def test_a_hot_standby_becomes_its_task_only_from_a_barrier_that_it_has_passed_and_if_nothing_was_lost_since(
+    decided: int, promotion: Promotion, line: str
 ) -> None:
     lines: list[str] = []
     standby = hot(lines)
-    [opening] = begun().due()
+    [opening] = begun(decided=decided).due()
     standby.receive(LINK, opening, 0)
     assert standby.shadowing and standby.follows == 0 and standby.image is None
     task = standby.promote(promotion, 0)
