@@ -7,7 +7,6 @@ to loopback alone, and a host is who it says it is.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import socket
 import time
@@ -23,6 +22,7 @@ from causal.config import JobConfig
 from causal.errors import PeerViolation, PipelineError
 from causal.records.values import encode
 from causal.shell.curve import Authenticator, serve_with, user_of
+from causal.shell.curve import is_loopback as is_loopback
 from causal.shell.roster import KeyPair, Member, Roster, is_supervisor, mark_of, read_rosters
 from causal.shell.strangers import Strangers
 from standby import orders
@@ -53,14 +53,6 @@ def address_of(endpoint: str) -> tuple[str, int]:
         return parts.hostname, parts.port
     except ValueError as problem:
         raise PipelineError(f"{endpoint} is no address ({problem}); give tcp://ADDRESS:PORT") from None
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only processes of this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def rosters_of(config: JobConfig, job: Path) -> list[Path]:

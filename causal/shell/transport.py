@@ -19,7 +19,7 @@ import zmq
 
 from causal.channels.wire import FRAME_BYTES_MAX, channel_of
 from causal.errors import PipelineError
-from causal.shell.curve import Authenticator, connect_with, serve_with, user_of
+from causal.shell.curve import Authenticator, connect_with, is_loopback, serve_with, user_of
 from causal.shell.open_files import raise_limit
 from causal.shell.roster import KeyPair, Roster
 from causal.shell.strangers import HANDSHAKE_MS, Strangers
@@ -69,6 +69,9 @@ class Transport:
 
     Args:
         network: of a job of several hosts; `remote` is then the endpoint for tasks on other hosts.
+
+    Raises:
+        PipelineError: the address cannot be bound, or would be open to the network without a key.
     """
 
     def __init__(
@@ -98,6 +101,9 @@ class Transport:
             self.remote = self._remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def _bound(self, endpoint: str, key: KeyPair | None) -> zmq.Socket[Any]:
+        scheme, _, address = endpoint.rpartition(":")[0].partition("://")
+        if key is None and scheme == "tcp" and not is_loopback(address.strip("[]")):
+            raise PipelineError(f"{endpoint} is open to the network; give keys (make them with `causal keys new`)")
         router: zmq.Socket[Any] = self._context.socket(zmq.ROUTER)
         _set_up(router)
         router.router_mandatory = True
