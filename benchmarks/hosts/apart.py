@@ -20,8 +20,8 @@ from benchmarks.harness import runs
 from benchmarks.harness.declared import Measurement
 from benchmarks.hosts.sites import begin, ended_well, site_of, tallied
 from benchmarks.jobs import placed
-from tests.servers.process import NoServer
-from tests.servers.s3 import BUCKET, s3_server
+from benchmarks.servers.process import NoServer
+from benchmarks.servers.s3 import BUCKET, s3_server
 
 PIPELINE = Path(placed.__file__)
 TOGETHER, APART = "rows=a work=a out=a", "rows=a work=b out=a"

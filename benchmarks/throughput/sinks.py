@@ -18,13 +18,13 @@ from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.servers.postgres import cluster, postgres
+from benchmarks.servers.process import NoServer
+from benchmarks.servers.redis import redis_server
 from causal.errors import PipelineError
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore
 from operators.sinks import JsonLinesSink, PostgresSink, RedisSink, Sink, SqliteSink
-from tests.servers.postgres import cluster, postgres
-from tests.servers.process import NoServer
-from tests.servers.redis import redis_server
 
 TASK = "out/0"
 SIZES = {"bundles_s": 1, "rows_s": 1000}

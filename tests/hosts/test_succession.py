@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from benchmarks.servers.process import NoServer
+from benchmarks.servers.s3 import BUCKET, s3_server
 from tests.faults.job import wait_for
 from tests.hosts.counted import (
     PIPELINE,
@@ -21,8 +23,6 @@ from tests.hosts.counted import (
     rows_out,
 )
 from tests.hosts.site import SUPERVISOR, Site
-from tests.servers.process import NoServer
-from tests.servers.s3 import BUCKET, s3_server
 from tests.unit.deploy.manifests import resumption
 
 SECOND, THIRD = "supervisor-b", "supervisor-c"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.postgres import cluster, postgres
+from benchmarks.servers.process import NoServer
+from benchmarks.servers.redis import redis_server
 from tests.faults.job import wait_for
 from tests.hosts.counted import SILENCE_MS, MakeSite
 from tests.hosts.site import Site
 from tests.members import members
 from tests.servers.chains import assert_exactly_once
 from tests.servers.jobs import PIPELINE
-from tests.servers.postgres import cluster, postgres
-from tests.servers.process import NoServer
-from tests.servers.redis import redis_server
 from tests.servers.test_jobs import in_postgres, in_redis
 
 COUNT, RATE = 9000, 300

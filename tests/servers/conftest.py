@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.postgres import Postgres, cluster, postgres
+from benchmarks.servers.process import NoServer
+from benchmarks.servers.redis import Redis, redis_server
+from benchmarks.servers.s3 import BUCKET, S3, s3_server
 from tests.faults.conftest import start as start
-from tests.servers.postgres import Postgres, cluster, postgres
-from tests.servers.process import NoServer
-from tests.servers.redis import Redis, redis_server
-from tests.servers.s3 import BUCKET, S3, s3_server
 
 EXTRAS = {"psycopg": "postgres", "redis": "redis", "obstore": "hosts"}
 """Client → the extra that brings it."""

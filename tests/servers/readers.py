@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.servers.postgres import Postgres
-from tests.servers.redis import Redis
+from benchmarks.servers.postgres import Postgres
+from benchmarks.servers.redis import Redis
 
 Rows = dict[str, list[str]]
 """Task → its rows as text."""

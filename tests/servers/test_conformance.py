@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.postgres import Postgres
+from benchmarks.servers.redis import Redis
 from operators.sinks import conformance
 from operators.sinks.conformance import Subject, bundles, crashes, outages, successions, withdrawal, zombies
 from operators.sinks.postgres.postgres_sink import PostgresSink
 from operators.sinks.redis.redis_streams import RedisSink
 from tests.members import except_for
-from tests.servers.postgres import Postgres
-from tests.servers.redis import Redis
 
 NUMBERS = count()
 ALL = conformance.CHECKS + withdrawal.CHECKS

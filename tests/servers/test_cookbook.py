@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from benchmarks.servers.postgres import Postgres
 from operators.testing import run
 from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end
 from tests.faults.conftest import Start
-from tests.servers.postgres import Postgres
 
 COLUMNS = ("booking", "customer", "cents", "balance", "booked_at")
 

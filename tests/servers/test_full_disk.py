@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.servers.postgres import Postgres
 from tests.faults.conftest import Start
 from tests.servers.chains import assert_consistent, assert_exactly_once
 from tests.servers.jobs import COUNT, Chained
-from tests.servers.postgres import Postgres
 from tests.servers.test_jobs import in_postgres, kill_the_sink
 from tests.soak.disk import SmallDisk, permitted
 

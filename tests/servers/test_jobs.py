@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.servers.postgres import Postgres
+from benchmarks.servers.process import NoServer
+from benchmarks.servers.redis import Redis, binary, redis_server
 from tests.faults.conftest import Start
 from tests.servers.chains import FIELDS, assert_consistent, assert_exactly_once
 from tests.servers.jobs import COUNT, Chained
-from tests.servers.postgres import Postgres
-from tests.servers.process import NoServer
-from tests.servers.redis import Redis, binary, redis_server
 
 COLUMNS = "source int, i int, key int, n int, dice bigint, hash text"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.s3 import S3
 from causal.errors import CausalError, Fenced, PipelineError, Unavailable
 from causal.shell.depot import Depot
 from operators.outputs import open_output
@@ -20,7 +21,6 @@ from operators.sinks.conformance import Subject, bundles, successions, withdrawa
 from operators.sinks.conformance.subject import expect_agreement, fill
 from operators.sinks.objects.object_place import rows_in
 from tests.members import members
-from tests.servers.s3 import S3
 
 CHECKS = (
     *bundles.CHECKS,

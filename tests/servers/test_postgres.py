@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.postgres import Postgres
 from causal.errors import (
     CorruptData,
     DeterminantsLost,
@@ -32,7 +33,6 @@ from causal.logs.log import LogDelta
 from causal.ports import Bundle
 from operators.sinks import PostgresSink, conformance
 from operators.sinks.contract import SinkStore, encode_json
-from tests.servers.postgres import Postgres
 
 NUMBERS = count()
 HERE = Path()

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.s3 import BUCKET, S3
 from tests.faults.conftest import Start
 from tests.faults.job import Job
 from tests.members import members
 from tests.servers import readers
 from tests.servers.chains import assert_consistent, assert_exactly_once
 from tests.servers.readers import Look, Rows
-from tests.servers.s3 import BUCKET, S3
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
 

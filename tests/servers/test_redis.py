@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.redis import Redis, redis_server
 from causal.errors import CorruptData, DeterminantsLost, PipelineError, Unavailable
 from causal.ports import Bundle, StoreState
 from operators.sinks import RedisSink, conformance
 from operators.sinks.conformance import withdrawal
 from operators.sinks.contract import SinkStore, WithdrawingStore
-from tests.servers.redis import Redis, redis_server
 
 NUMBERS = count()
 HERE = Path()

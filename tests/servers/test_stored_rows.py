@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.servers.s3 import BUCKET, s3_server
 from causal.config import JobConfig
 from causal.shell.depot import Depot
 from operators.outputs import open_output
@@ -19,7 +20,6 @@ from tests.faults.conftest import Start
 from tests.faults.job import Job
 from tests.faults.test_savepoints import sets
 from tests.members import members
-from tests.servers.s3 import BUCKET, s3_server
 
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "stored.py"
 COUNT, EVERY = 500, 50

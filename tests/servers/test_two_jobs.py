@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.servers.postgres import Postgres
+from benchmarks.servers.redis import Redis
 from tests.faults.job import Job
 from tests.faults.owned import owner, the_newer_job_owns_the_sink
-from tests.servers.postgres import Postgres
-from tests.servers.redis import Redis
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.servers.postgres import Postgres
+from benchmarks.servers.redis import Redis
 from tests.faults.conftest import Start
 from tests.faults.test_upgrades import Rows, a_failed_upgrade_is_taken_back
-from tests.servers.postgres import Postgres
-from tests.servers.redis import Redis
 
 
 def test_a_failed_upgrade_leaves_the_table(start: Start, tmp_path: Path, shared_postgres: Postgres) -> None:

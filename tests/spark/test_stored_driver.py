@@ -16,14 +16,14 @@ import pytest
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
 
 from benchmarks.harness.processes import kill
+from benchmarks.servers.process import NoServer
+from benchmarks.servers.s3 import BUCKET, S3, s3_server
 from causal.config import JobConfig
 from causal.records.vectors import Vectors
 from operators.sources.ingest_contract import IngestLog
 from operators.sources.ingest_place import IngestPlace
 from operators.sources.source import SourceContext
 from operators.sources.spark_source import SparkSource
-from tests.servers.process import NoServer
-from tests.servers.s3 import BUCKET, S3, s3_server
 from tests.spark.conftest import WAIT_S, StartDriver, eventually
 from tests.spark.test_driver import FILES_PER_BATCH, REST, gate_of, written_input, written_job
 

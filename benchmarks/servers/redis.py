@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.servers.process import NoServer, Server, directory_of, runs
+from benchmarks.servers.process import NoServer, Server, directory_of, runs
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.process import NoServer, Server, directory_of
+from benchmarks.servers.process import NoServer, Server, directory_of
 
 BUCKET = "causal-test"
 ASK_S = 30.0

@@ -1,4 +1,4 @@
-"""A server that a test starts in a directory of its own, and may kill, stop and start again; nothing of it stays.
+"""A server in a directory of its own, which may be killed, stopped and started again; nothing of it stays.
 
 Where a server refuses to run as root it runs as another user, in a directory that belongs to that user.
 """
@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
+
+from benchmarks.harness.processes import children
 
 READY_S = 120.0
 """Longer than any start takes; what it bounds is a hang."""
@@ -54,15 +56,6 @@ def _as(user: pwd.struct_passwd | None) -> dict[str, object]:
     if user is None:
         return {}
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": "/"}
-
-
-def children(pid: int) -> list[int]:
-    """Returns the children of all threads of a process; none if it is gone."""
-    pids: list[int] = []
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            pids += map(int, (task / "children").read_text().split())
-    return pids
 
 
 class Server:

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.servers.process import NoServer, Server, children, directory_of, runs, user_for
+from benchmarks.harness.processes import children
+from benchmarks.servers.process import NoServer, Server, directory_of, runs, user_for
 
 _DEBIAN = Path("/usr/lib/postgresql")
 
