@@ -13,7 +13,7 @@ time.  *peak_mib*: proportional set size of all processes together.  *ratio*: ou
 without recovery; *ratio_recovery*: ÷ its best with recovery; *efficiency*: ours ÷ (cores × bare); *over_none*: causal ÷
 none.  All four divide runs of one round.
 
-By default it takes about a quarter of an hour on two quiet cores; `--rounds 1 --records 20000 --configuration
+By default it takes about an hour on two quiet cores; `--rounds 1 --records 20000 --configuration
 2_processes` takes less than a minute, and says whether all of it works, not how fast.
 """
 
@@ -64,7 +64,7 @@ def _records(text: str) -> int:
 OPTIONS = (
     Option("workload", ",".join(WORKLOADS), "which ones", some_of(WORKLOADS), setting="workloads"),
     Option("rounds", 5, "alternating", comparison.positive),
-    Option("records", 0, "of each workload; 0: what takes about three seconds of each", _records),
+    Option("records", 0, "of each workload; 0: what takes a few seconds of each here", _records),
     Option("configuration", ",".join(CONFIGURATIONS), "of Bytewax", some_of(CONFIGURATIONS), setting="configurations"),
     Option("limit", 240.0, "seconds after which a run is given up", setting=None),
     Option("venvs", venvs.default_place(), "where Bytewax lives", Path, setting=None),

@@ -231,22 +231,22 @@ class Workload:
 
 
 WORKLOADS: Mapping[str, Workload] = {
-    "profile": Workload("own operator", 800_000, {"purchases": (purchase, 10)}, itemgetter("mean")),
-    "windows": Workload("tumbling windows", 1_000_000, {"readings": (reading, 10)}, tuple),
+    "profile": Workload("own operator", 2_400_000, {"purchases": (purchase, 10)}, itemgetter("mean")),
+    "windows": Workload("tumbling windows", 2_000_000, {"readings": (reading, 10)}, tuple),
     "sliding": Workload("sliding windows", 500_000, {"readings": (reading, 10)}, tuple),
     "join": Workload(
         "interval join",
-        400_000,
+        1_000_000,
         {"orders": (order, 5), "payments": (payment, 5)},
         itemgetter("order", "payment", "lag"),
     ),
     "sessions": Workload(
-        "sessions", 600_000, {"clicks": (click, 10)}, itemgetter("user", "n", "sum", "max", "start", "end")
+        "sessions", 1_200_000, {"clicks": (click, 10)}, itemgetter("user", "n", "sum", "max", "start", "end")
     ),
-    "words": Workload("word count, `Global()` + `Count()`", 200_000, {"lines": (line, 10)}, tuple),
-    "running": Workload("word count, `.count`", 200_000, {"lines": (line, 10)}, None),
+    "words": Workload("word count, `Global()` + `Count()`", 800_000, {"lines": (line, 10)}, tuple),
+    "running": Workload("word count, `.count`", 500_000, {"lines": (line, 10)}, None),
     "as_of": Workload(
-        "as-of table join", 300_000, {"sales": (sale, 8), "prices": (price, 2)}, itemgetter("sale", "price", "total")
+        "as-of table join", 800_000, {"sales": (sale, 8), "prices": (price, 2)}, itemgetter("sale", "price", "total")
     ),
 }
 
