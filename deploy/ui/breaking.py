@@ -34,8 +34,7 @@ def broken(job: Path, kind: str, name: str) -> str:
         PipelineError: the job does not run, or has no such process.
         Unavailable: the supervisor does not answer.
     """
-    if not running(job) or not (job / "runtime").exists():
-        raise PipelineError(not_running(job))
+    check_runs(job)
     if kind in SERVERS:
         return _server_killed(job, kind)
     if kind not in ("task", "standby"):
@@ -48,6 +47,16 @@ def broken(job: Path, kind: str, name: str) -> str:
     if not answer.get("ok"):
         raise PipelineError(str(answer.get("error")))
     return f"killed {kind} {name} (process {answer['pid']})"
+
+
+def check_runs(job: Path) -> None:
+    """Refuses to kill anything of a job that does not run.
+
+    Raises:
+        PipelineError: it does not.
+    """
+    if not running(job) or not (job / "runtime").exists():
+        raise PipelineError(not_running(job))
 
 
 def _server_killed(job: Path, kind: str) -> str:

@@ -53,14 +53,19 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{job.path.name}: http://{ADDRESS}:{port}/#{token}", flush=True)
     import uvicorn
 
+    from deploy.ui.output_check import OutputCheck
     from deploy.ui.pages import application
 
+    output = OutputCheck(job.path)
     config = uvicorn.Config(
-        application(job, token), log_config=None, access_log=False,
+        application(job, output, token), log_config=None, access_log=False,
         lifespan="off", ws="none", http="h11", loop="asyncio", limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_S, timeout_graceful_shutdown=1, server_header=False, date_header=False,
     )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[listening])
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        output.close()
     return 0
 
 

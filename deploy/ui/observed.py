@@ -20,7 +20,7 @@ from causal.shell.interpreter import module_command
 from causal.shell.log_tails import LogTails
 from causal.topology import Topology
 from deploy.jobs import VIEW, running
-from deploy.ui.meter import Meter
+from deploy.ui.meter import AT_WORK, Meter
 from deploy.ui.models import Facts, letter, page
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
@@ -32,6 +32,8 @@ LETTER_BYTES_MAX, LETTER_FILES_MAX, LETTERS_MAX = 1 << 20, 200, 100
 ANSWER_BYTES_MAX = 1 << 20
 STATE_S = 30.0
 """The time that a question for the state of a key may take."""
+SETTLED_S = 1.0
+"""The age of a kill from which the view shows what it has done."""
 CODE_LOOK_S = 5.0
 """The time between two looks at the files of the code, and before the first."""
 
@@ -95,6 +97,15 @@ class ObservedJob:
             edited = changed_since(self.path, self._config)
             self._edited = (time.monotonic(), edited)
         return Facts(self._config, self._topology, self._view, alive, self._age_s(), self._manifest, edited)
+
+    def settled(self, since_s: float) -> bool:
+        """Whether all tasks were at work in a view that is clearly later than `time.time()` was `since_s`."""
+        with self._lock:
+            facts = self._facts()
+            if facts.view is None or not facts.alive or facts.view["ended"]:
+                return not facts.alive
+            late = time.time() - facts.age_s > since_s + SETTLED_S
+            return late and all(task["state"] in AT_WORK for task in facts.view["tasks"])
 
     def _changed(self, name: str) -> bool:
         """Whether the file is another one than when this was asked last."""

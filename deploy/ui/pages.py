@@ -20,6 +20,7 @@ from starlette.routing import Route
 from causal.errors import CausalError
 from deploy.ui.admission import HEADERS, refusal
 from deploy.ui.observed import ObservedJob
+from deploy.ui.output_check import OutputCheck
 
 FILES = Path(__file__).parent / "static"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -29,7 +30,7 @@ ARGUMENT_MAX = 2000
 Answer = Callable[[], Any]
 
 
-def application(job: ObservedJob, token: str) -> Starlette:
+def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
     """The application for one job; `token` is what a request has to present."""
     files = {path.name: path.read_bytes() for path in FILES.iterdir() if path.suffix in TYPES}
 
@@ -62,7 +63,7 @@ def application(job: ObservedJob, token: str) -> Starlette:
         wanted = await _body(request)
         if wanted is None:
             return _response({"problem": "give a JSON object with the texts `kind` and `name`"}, 400)
-        return await _answered(partial(_broken, job, wanted["kind"], wanted["name"]))
+        return await _answered(partial(_broken, job, output, wanted["kind"], wanted["name"]))
 
     return Starlette(
         routes=[
@@ -75,15 +76,18 @@ def application(job: ObservedJob, token: str) -> Starlette:
                 "/api/state",
                 reading(lambda q: job.state(q.get("operator", ""), q.get("key", ""), q.get("live") == "1")),
             ),
+            Route("/api/output", reading(lambda _: output.shown(job.settled))),
             Route("/api/break", breaking, methods=["POST"]),
         ],
         exception_handlers={404: _missing, 405: _missing},
     )
 
 
-def _broken(job: ObservedJob, kind: str, name: str) -> dict[str, str]:
-    from deploy.ui.breaking import broken  # with the control plane, which no other request needs
+def _broken(job: ObservedJob, output: OutputCheck, kind: str, name: str) -> dict[str, str]:
+    from deploy.ui.breaking import broken, check_runs  # with the control plane, which no other request needs
 
+    check_runs(job.path)
+    output.remember()
     return {"done": broken(job.path, kind, name)}
 
 

@@ -110,6 +110,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: P
         page.press("Kill score/0")
         page.until("killed task score/0", "#done")
         page.until("score/0: live again after")
+        page.until("rows seen before the kill: 0 changed, 0 missing.", "#output")
         page.picture("break")
         page.press("Kill w1")  # a standby, such as w12
         page.until("killed standby", "#done")

@@ -107,6 +107,7 @@ function draw() {
 async function more() {
   const [name, rest] = route();
   if (name === "task") extra.log = await call(`/api/log?task=${rest}`).catch(shown);
+  if (name === "break" && model.breaks) call("/api/output", { within: 40000 }).catch(shown).then((output) => (extra.output = output));
   if (name === "letters") extra.letters = await call("/api/letters").catch(shown);
 }
 const shown = (problem) => ({ problem: problem instanceof Refused ? problem.message : "the dashboard does not answer" });

@@ -128,7 +128,7 @@ export function hosts(model) {
   ];
 }
 
-export function broken(model, { breaks }) {
+export function broken(model, { breaks, output }) {
   if (!breaks) return h("p", {}, model.present ? "This dashboard was started with --no-break: it cannot kill anything." : "The job does not run, so there is nothing to break.");
   const idle = model.processes.filter((process) => process.state === "idle");
   return [
@@ -137,6 +137,8 @@ export function broken(model, { breaks }) {
     h("h2", {}, "Standbys"), idle.length ? h("p", {}, idle.map((process) => [breaks("standby", process.slot, `Kill ${process.slot}${process.standby_of ? `, standby of ${process.standby_of}` : ""}`), " "])) : h("p", { class: "quiet" }, "No standby waits at the moment."),
     h("h2", {}, "Servers"), h("p", {}, breaks("supervisor", "", "Kill the supervisor"), " ", breaks("agent", "", "Kill the agent of this machine")),
     h("p", { class: "quiet" }, "Tasks work on while the supervisor is dead; without its agent every process of this machine ends and is replaced."),
+    output?.problem && h("p", { class: "badge warn" }, output.problem),
+    output?.says && h("p", { id: "output", role: "status", class: { true: "held", false: "problem" }[output.holds] ?? "quiet" }, output.says),
     h("h2", {}, "The last failures"), model.recoveries.length ? model.recoveries.slice(0, 3).map(failure) : h("p", { class: "quiet" }, "None yet."),
   ];
 }

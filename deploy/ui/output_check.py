@@ -1,0 +1,108 @@
+"""Whether the output check still holds: rows that were visible before a kill are read again after the recovery.
+
+The rows are read by a process of its own (`deploy.ui.seen_rows`), which begins with the first kill and ends with this
+one.  The kill waits for it for a bounded time, and is carried out whatever it says.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, cast
+
+from causal.shell.interpreter import module_command
+
+REMEMBER_S, CHECK_S = 5.0, 30.0
+"""The time that a kill waits until the rows before it are remembered, and that reading them again may take."""
+ANSWER_BYTES_MAX = 1 << 16
+
+
+class OutputCheck:
+    """The rows that were seen before the latest kill of a job.  Methods may be called by several threads.
+
+    Args:
+        job: the job's directory.
+    """
+
+    def __init__(self, job: Path) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._remembered: dict[str, Any] | None = None
+        self._checked: dict[str, Any] | None = None
+        self._at_s = 0.0
+
+    def remember(self) -> None:
+        """Remembers the rows that are there, for a check after what is done now."""
+        with self._lock:
+            self._checked = None
+            self._remembered = self._asked("remember", REMEMBER_S)
+            self._at_s = time.time()
+
+    def shown(self, settled: Callable[[float], bool]) -> dict[str, Any]:
+        """Returns what the page says; checks once after each kill, as soon as the job has settled.
+
+        Args:
+            settled: whether all tasks have been at work since that time.
+        """
+        with self._lock:
+            if self._remembered is None:
+                return {"says": "", "holds": None}
+            if "problem" in self._remembered:
+                return {"says": f"The output is not checked: {self._remembered['problem']}.", "holds": None}
+            if self._checked is None and settled(self._at_s):
+                self._checked = self._asked("check", CHECK_S)
+            return said(self._remembered, self._checked)
+
+    def _asked(self, question: str, within_s: float) -> dict[str, Any]:
+        if self._child is None or self._child.poll() is not None:
+            self._child = subprocess.Popen(
+                module_command("deploy.ui.seen_rows"),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
+            )  # fmt: skip
+            question = f"{self._job}\n{question}"
+        questions, answers = cast(IO[bytes], self._child.stdin), cast(IO[bytes], self._child.stdout)
+        try:
+            questions.write(f"{question}\n".encode())
+            if select.select([answers], [], [], within_s)[0]:
+                answer: dict[str, Any] = json.loads(answers.readline(ANSWER_BYTES_MAX))
+                return answer
+            problem = f"its rows could not be read within {within_s:.0f} s"
+        except (OSError, ValueError):
+            problem = "the process that reads its rows has ended"
+        self._end()
+        return {"problem": problem}
+
+    def close(self) -> None:
+        """Ends the process that reads the rows."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            with self._child:  # closes its pipes, and waits
+                self._child = None
+
+
+def said(remembered: dict[str, Any], checked: dict[str, Any] | None) -> dict[str, Any]:
+    """The sentences about a check, and whether it holds; None as long as that is not known."""
+    others = "".join(f" {name} is not readable from here: {why}." for name, why in remembered["unreadable"].items())
+    if not remembered["rows"]:
+        return {"says": f"No row was readable before the kill.{others}", "holds": None}
+    if checked is None:
+        says = f"{remembered['rows']:,} rows were seen before the kill; they are read again once all tasks are at work."
+        return {"says": says + others, "holds": None}
+    if "problem" in checked or (checked["unreadable"].keys() - remembered["unreadable"].keys()):
+        why = checked.get("problem") or "; ".join(checked["unreadable"].values())
+        return {"says": f"The rows seen before the kill could not be read again: {why}.", "holds": None}
+    says = (
+        f"Checked {checked['rows']:,} rows seen before the kill: {checked['changed']:,} changed, "
+        f"{checked['missing']:,} missing."
+    )
+    return {"says": says + others, "holds": not checked["changed"] and not checked["missing"]}
