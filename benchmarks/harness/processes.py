@@ -1,14 +1,33 @@
-"""The processes of a running job as seen from outside, and signals that reach only those that were meant."""
+"""The processes of a running job as seen from outside: signals that reach only those that were meant, and waits."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from standby.host.processes import marked, open_process, send_signal, start_time
 
 SUPERVISOR, AGENT = "standby.daemon", "standby.agent"
+
+WAIT_S = 180.0
+"""Longer than anything here takes on a machine that is ten times too busy; what it bounds is a hang."""
+
+T = TypeVar("T")
+
+
+def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S) -> T:
+    """Returns the first answer of `holds` that is not None or False."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        answer = holds()
+        if answer is not None and answer is not False:
+            return answer
+        time.sleep(0.01)
+    raise AssertionError(f"waited {within_s:.0f} s: {what}")
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:

@@ -14,17 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.declared import Measurement
-from benchmarks.harness.measured import distribution
+from benchmarks.harness.measured import PHASES, distribution
+from benchmarks.harness.processes import wait_for
 from benchmarks.harness.runs import RunFailed
+from benchmarks.hosts.counted import PIPELINE, rows_of, wrong
+from benchmarks.hosts.site import SUPERVISOR, Site
 from benchmarks.hosts.sites import SLOTS, begin, ended_well, site_of
-from tests.faults.job import wait_for
-from tests.hosts.counted import PIPELINE, rows_of, wrong
-from tests.hosts.site import SUPERVISOR, Site
 
 SINK_HOST, HOSTS = "a", ("b", "c")
 LABELLED = ("--label", "work=yes")
 RATE = 2000
-PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 SECONDS_PER_LOSS = 12
 """More than a loss and the return take: so long the sources have something to read."""
 LOST_WITHIN_S, END_WITHIN_S = 60.0, 300.0

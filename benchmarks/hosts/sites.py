@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.harness.runs import RunFailed
 from benchmarks.harness.written import rows_in
+from benchmarks.hosts.site import SUPERVISOR, Site
 from examples.hosts.network import missing
-from tests.hosts.site import SUPERVISOR, Site
 
 
 @contextmanager

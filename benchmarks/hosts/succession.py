@@ -19,11 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.harness.declared import Measurement
+from benchmarks.harness.processes import wait_for
 from benchmarks.harness.runs import RunFailed
+from benchmarks.hosts.counted import PIPELINE, rows_of, wrong
+from benchmarks.hosts.site import SUPERVISOR, Site
 from benchmarks.hosts.sites import begin, site_of
-from tests.faults.job import wait_for
-from tests.hosts.counted import PIPELINE, rows_of, wrong
-from tests.hosts.site import SUPERVISOR, Site
 
 SUCCESSOR, JOB, TASK = "supervisor-b", "counts", "count/0"
 RATE, SECONDS = 2000, 60

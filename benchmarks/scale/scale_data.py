@@ -7,6 +7,7 @@ next in a fixed order, so that a figure is the same whenever it is taken.  There
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.events import Started, Turn
 from causal.ids import OUTSIDE, TaskIndex
-from causal.ports import SinkStore
+from causal.ports import Request, SinkStore
 from causal.task.performer import Disk, Reader, Requests
 from causal.task.task import TaskProtocol
 from operators import Pipeline
@@ -27,7 +28,6 @@ from operators.sinks.contract.sink import Sink
 from operators.sources import Read, SequenceSource
 from operators.testing.cluster import Cluster, Process, Segments
 from operators.testing.outside import MemoryStore
-from tests.transcripts.outside import NoRequests
 
 HANDSHAKE = {wire.HELLO: "hello", wire.WELCOME: "welcome", wire.LOGS: "logs"}
 ROUNDS_MAX = 100_000
@@ -45,6 +45,13 @@ def key_of(row: tuple[int, int]) -> int:
 def row_of(position: int) -> tuple[int, int]:
     """Rows over 997 keys."""
     return position * 7919 % 997, position % 10
+
+
+class NoRequests:
+    """An outside world that no task sends requests to."""
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        raise RunFailed("a task of the scale benchmark sent a request")
 
 
 class CountedSink(Sink):

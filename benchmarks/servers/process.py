@@ -22,6 +22,8 @@ from benchmarks.harness.processes import children
 
 READY_S = 120.0
 """Longer than any start takes; what it bounds is a hang."""
+WITHOUT_RIGHTS = 65534
+"""The user of Linux that owns nothing."""
 
 
 class NoServer(Exception):
@@ -32,10 +34,11 @@ def user_for(name: str) -> pwd.struct_passwd | None:
     """Returns the user to run as instead of root; None where that is not needed."""
     if os.geteuid() != 0:
         return None
-    for candidate in (name, "nobody"):
-        with suppress(KeyError):
-            return pwd.getpwnam(candidate)
-    raise NoServer(f"neither a user {name} nor nobody exists, and {name} does not run as root")
+    with suppress(KeyError):
+        return pwd.getpwnam(name)
+    with suppress(KeyError):
+        return pwd.getpwuid(WITHOUT_RIGHTS)
+    raise NoServer(f"there is neither a user {name} nor user {WITHOUT_RIGHTS}, and {name} does not run as root")
 
 
 def runs(argv: Sequence[str], user: pwd.struct_passwd | None) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from examples.corpus import STANDARD_LIBRARY, documents_of
+from examples.hosts.gated import GatedSource
 from examples.inverted_index import Index, words
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import GatedSource
 
 PARTITIONS = 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -34,6 +35,28 @@ BREAKS = [
     ("operators/sinks/contract/sink.py", "import pyspark", "PySpark is an extra"),
     ("causal/errors.py", "import causal.logs.log", "No cycles between siblings"),
 ]
+
+AROUND = (*PACKAGES, "examples", "benchmarks", "docs", "tests")
+"""The product, and what is around it: each imports only from itself and from those before it."""
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a file imports, also inside functions."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", AROUND[:-1])
+def test_what_is_around_the_product_imports_downwards_only(package: str) -> None:
+    above = set(AROUND[max(len(PACKAGES), AROUND.index(package) + 1) :])
+    packages = {str(path.relative_to(ROOT)): imported(path) & above for path in (ROOT / package).rglob("*.py")}
+    assert packages
+    assert {path: names for path, names in packages.items() if names} == {}
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hosts.site import Site
 from examples.hosts.network import missing
-from tests.hosts.site import Site
 
 MISSING = missing()
 

@@ -1,50 +1,24 @@
-"""The job of these tests: counts per key into SQLite on host `a`, from sources that the test lets end; its rows prove
-that each record was counted once."""
+"""The job of these tests, `benchmarks/jobs/counts.py`: into SQLite on host `a`, from sources that the test lets end."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import closing
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
+from benchmarks.hosts.counted import PARTITIONS, PIPELINE, rows_of, wrong
+from benchmarks.hosts.site import Site
 from examples.hosts.job import ClusterJob
-from tests.hosts.site import Site
 
-PIPELINE = Path(__file__).parent / "pipelines" / "counts.py"
 MakeSite = Callable[..., Site]
 """Makes a site: its hosts, and what else is in its network."""
 
 
-PARTITIONS = 2
 COUNT, RATE = 5000, 1000
 """The elements of each partition, and all of them per second as long as the test holds the sources."""
 
 SILENCE_MS = 3000
 """The time-out of hosts where one is cut off."""
-
-
-def rows_of(site: Site | ClusterJob) -> list[dict[str, Any]]:
-    """The rows of the job, in the order of their positions."""
-    with closing(sqlite3.connect(site.directory / "out.db", timeout=10)) as db:
-        return [json.loads(row) for (row,) in db.execute("SELECT record FROM output ORDER BY position")]
-
-
-def wrong(rows: Iterable[dict[str, Any]], count: int) -> dict[str, int]:
-    """Counts the faults of the rows of a whole job: records without a row, with several, and counts out of turn."""
-    turns: dict[int, int] = {}
-    seen: Counter[tuple[int, int]] = Counter()
-    contradicted = 0
-    for row in rows:
-        contradicted += row["n"] != turns.get(row["key"], 0) + 1
-        turns[row["key"]] = row["n"]
-        seen[row["partition"], row["v"]] += 1
-    expected = {(partition, v) for partition in range(PARTITIONS) for v in range(count)}
-    doubled = sum(seen.values()) - len(seen)
-    return {"lost": len(expected - seen.keys()), "doubled": doubled, "contradicted": contradicted}
 
 
 def check_rows(site: Site | ClusterJob, count: int = COUNT) -> None:

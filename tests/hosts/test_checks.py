@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.hosts.counted import PIPELINE
+from benchmarks.hosts.site import SUPERVISOR, Site
 from tests.faults.job import wait_for
-from tests.hosts.counted import PIPELINE, MakeSite, arguments_of, check_rows
-from tests.hosts.site import SUPERVISOR, Site
+from tests.hosts.counted import MakeSite, arguments_of, check_rows
 
 CHECKED = 3
 

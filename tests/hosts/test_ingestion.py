@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed: no driver to test with")
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
 
+from benchmarks.hosts.site import Site
 from standby.host.processes import marked
 from tests.faults.job import wait_for
 from tests.hosts.counted import MakeSite, ended
-from tests.hosts.site import Site
 
 PIPELINE = Path(__file__).parent / "pipelines" / "ingested.py"
 DRIVER = "companion-numbers-driver"

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from benchmarks.hosts.site import Site
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.s3 import BUCKET, s3_server
 from tests.faults.job import wait_for
 from tests.hosts.counted import SILENCE_MS, MakeSite, began, ended, incarnations, other_host, rows_out
-from tests.hosts.site import Site
 
 S3_PORT = 5000
 OUTLASTING = 30_000

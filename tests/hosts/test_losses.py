@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.hosts.counted import PIPELINE
 from tests.faults.job import wait_for
 from tests.hosts.counted import (
     COUNT,
-    PIPELINE,
     SILENCE_MS,
     MakeSite,
     arguments_of,

@@ -11,11 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: no cluster to test with")
 
+from benchmarks.hosts.counted import PIPELINE
 from examples.hosts.cluster import CORES, SparkCluster, commands
 from examples.hosts.job import HOME, ClusterJob
 from examples.hosts.network import Network
 from tests.faults.job import wait_for
-from tests.hosts.counted import PIPELINE, arguments_of, check_rows
+from tests.hosts.counted import arguments_of, check_rows
 
 UP_S, WAIT_S = 600.0, 120.0
 AGENTS = ("spark-1", "spark-2")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from benchmarks.hosts.counted import PIPELINE
+from benchmarks.hosts.site import SUPERVISOR, Site
 from tests.faults.job import wait_for
-from tests.hosts.counted import PIPELINE, arguments_of, check_rows, incarnations
-from tests.hosts.site import SUPERVISOR, Site
+from tests.hosts.counted import arguments_of, check_rows, incarnations
 
 MakeSite = Callable[[Sequence[str]], Site]
 

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from benchmarks.hosts.counted import PIPELINE
+from benchmarks.hosts.site import SUPERVISOR, Site
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.s3 import BUCKET, s3_server
 from tests.faults.job import wait_for
 from tests.hosts.counted import (
-    PIPELINE,
     SILENCE_MS,
     MakeSite,
     arguments_of,
@@ -22,7 +23,6 @@ from tests.hosts.counted import (
     other_host,
     rows_out,
 )
-from tests.hosts.site import SUPERVISOR, Site
 from tests.unit.deploy.manifests import resumption
 
 SECOND, THIRD = "supervisor-b", "supervisor-c"

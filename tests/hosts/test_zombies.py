@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hosts.site import Site
 from benchmarks.servers.postgres import cluster, postgres
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.redis import redis_server
 from tests.faults.job import wait_for
 from tests.hosts.counted import SILENCE_MS, MakeSite
-from tests.hosts.site import Site
 from tests.members import members
 from tests.servers.chains import assert_exactly_once
 from tests.servers.jobs import PIPELINE

@@ -24,12 +24,12 @@ from typing import Any
 
 from benchmarks.harness.measured import figure, result, write
 from benchmarks.harness.runs import RunFailed
+from benchmarks.hosts.counted import PIPELINE, rows_of, wrong
+from benchmarks.hosts.site import SUPERVISOR, Site
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.redis import redis_server
 from examples.hosts.network import missing
 from tests.faults.job import wait_for
-from tests.hosts.counted import PIPELINE, rows_of, wrong
-from tests.hosts.site import SUPERVISOR, Site
 
 HOSTS = ("a", "b", "c")
 RATE, SECONDS_PER_LOSS = 400, 15

@@ -1,20 +1,14 @@
-"""A source that holds back its end until a file is there, so a test decides how long a job runs.
-
-Which elements there are is fixed all the same: they come at a pace, and as fast as they are taken once it is there.
-"""
+"""Sources that hold back their end until a file is there, so a test decides how long a job runs."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from examples.hosts.gated import GatedSource
 from operators.sources import GeneratedSource, SequenceSource
-from operators.sources.source import PartitionReader, Read, Source, SourceContext
-
-LOOK_S = 0.1
-"""The pace of reading: what has come meanwhile is one batch, so that many jobs find room on one processor."""
+from operators.sources.source import Source
 
 
 def hold_end(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
@@ -32,45 +26,8 @@ def with_end_at(gate: str, kind: type[SequenceSource[Any]], *arguments: Any, **s
     return hold_end(kind(*arguments, **settings), gate)
 
 
-class GatedSource(Source[Any]):
-    """Elements and pace of another source; the last element of each partition waits for the gate, a file."""
-
-    def __init__(self, source: SequenceSource[Any], gate: Path) -> None:
-        if source.count is None:
-            raise ValueError("a source without an end has none to hold back; give it a count")
-        self.partitions, self.vectors = source.partitions, source.vectors
-        self.last, self.gate = source.count - 1, gate
-        self._paced, self._free = source, copy.copy(source)
-        self._free.rate = None
-
-    def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        return HeldReader(self, self._paced.open(partition, context), self._free.open(partition, context))
-
-
 class HeldSource(GatedSource):
     """One partition of `count` elements, at a pace."""
 
     def __init__(self, make: Callable[[int, int], Any], count: int, rate: float, gate: Path) -> None:
         super().__init__(GeneratedSource(make, count=count, rate=rate), gate)
-
-
-class HeldReader:
-    """Reads at a pace up to the last element, and without one when the gate is there."""
-
-    def __init__(self, source: GatedSource, paced: PartitionReader, free: PartitionReader) -> None:
-        self._source, self._paced, self._free = source, paced, free
-
-    def read(self, position: int, count_max: int) -> Read | None:
-        if self._source.gate.exists():
-            return self._free.read(position, count_max)
-        left = self._source.last - position
-        return self._paced.read(position, min(count_max, left)) if left > 0 else None
-
-    def ready_in_s(self, position: int) -> float:
-        return LOOK_S
-
-    def completed(self, position: int) -> None:
-        """Nothing is held in memory, so nothing is let go."""
-
-    def close(self) -> None:
-        """Nothing is open."""

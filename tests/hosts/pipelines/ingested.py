@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.jobs.counting import Count, key_of
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import SparkSource
-from tests.hosts.pipelines.counting import Count, key_of
 
 pipeline = Pipeline("ingested")
 settings = pipeline.settings

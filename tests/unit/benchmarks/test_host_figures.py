@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.measured import PHASES
 from benchmarks.harness.runs import RunFailed
 from benchmarks.hosts import deaths
+from benchmarks.hosts.counted import wrong
 from benchmarks.report import goals
-from tests.hosts.counted import wrong
 from tests.soak import host_losses
 
 MS = 1_000_000
@@ -20,7 +21,7 @@ MS = 1_000_000
 
 def recovery(since_ms: int, first_output_ms: float | None, detected_ms: float = 5.0) -> dict[str, Any]:
     """A recovery as a report has it; its times count from the last sign of life."""
-    phases = dict.fromkeys(deaths.PHASES, first_output_ms)
+    phases = dict.fromkeys(PHASES, first_output_ms)
     return {"task": "count/0", "since_ns": since_ms * MS, **phases, "detected_ms": detected_ms}
 
 

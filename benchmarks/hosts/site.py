@@ -17,11 +17,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.processes import wait_for
 from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, is_supervisor, save_key
 from examples.hosts.network import Network
 from standby.host.processes import kill_marked, marked
-from tests.faults.job import wait_for
 
 HOME = Path(__file__).resolve().parents[2]
 PORT = 7700

@@ -1,14 +1,14 @@
-"""A count per key with a random number in each row, from two sources, which the test lets end, to one sink."""
+"""A count per key with a random number in each row, from two sources, which a file lets end, to one sink."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.jobs.counting import Count, key_of
+from examples.hosts.gated import GatedSource
 from operators import Pipeline
 from operators.sinks import RedisSink, Sink, SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import GatedSource
-from tests.hosts.pipelines.counting import Count, key_of
 
 
 def make(partition: int, index: int) -> dict[str, int]:
