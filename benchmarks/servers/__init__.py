@@ -1,0 +1,1 @@
+"""Servers that tests and benchmarks start: processes with directories of their own."""
