@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ def test_unknown_keys_are_refused() -> None:
 def test_values_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(PipelineError, match=f"setting {name} is "):
         replace(CONFIG, **{name: value})
+
+
+def test_every_number_has_a_limit() -> None:
+    ours = {"first_incarnation", "format"}
+    numbers = {each.name for each in fields(JobConfig) if type(getattr(CONFIG, each.name)) in (int, float)}
+    assert numbers - ours == LIMITS.keys()
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -108,6 +108,7 @@ EXAMPLES: list[Determinant] = [
 def test_examples_are_what_the_codec_writes_and_reads() -> None:
     rows = table(DETERMINANTS, "entry")
     assert len(rows) == len(EXAMPLES)
+    assert {example.kind for example in EXAMPLES} == set(determinants.KINDS) - {"user"}
     writer, reader = DeterminantCodec(), DeterminantCodec()
     for (entry, encoded), example in zip(rows, EXAMPLES, strict=True):
         assert entry.split(",")[0].split()[0] == example.kind

@@ -1,0 +1,88 @@
+"""Recipes of CONTRIBUTING.md, followed in a copy of the repository: the tests that they name fail until it is done.
+
+A window kind is written through all steps in `tests/unit/operators/test_recipes.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import PACKAGES
+from tests.faults.job import WAIT_S
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = ("tests/docs/test_pages.py", "tests/unit/causal/test_config.py")
+DETERMINANTS = ("tests/unit/causal/test_documented.py",)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    for folder in (*PACKAGES, "docs", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "assets"))
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
+    return tmp_path
+
+
+def change(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert text.count(before) == 1, f"{path.name} has {before!r} {text.count(before)} times"
+    path.write_text(text.replace(before, after))
+
+
+def failing(directory: Path, files: tuple[str, ...]) -> set[str]:
+    """Names the tests of these files that fail there."""
+    argv = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", *files]
+    environment = {**os.environ, "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    done = subprocess.run(argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    return {line.split("::")[1].split(" ")[0].split("[")[0] for line in lines}
+
+
+def test_a_new_setting(copied: Path) -> None:
+    config, page = copied / "causal" / "config.py", copied / "docs" / "operations.md"
+    field, limit = "    agents: int = 2\n", '    "agents": Limit('
+    change(config, field, f'    naps_max: int = 3\n    """The most naps of a task."""\n{field}')
+    documented = "test_every_setting_is_documented_with_its_default"
+    assert failing(copied, SETTINGS) == {documented, "test_every_number_has_a_limit"}
+    change(config, limit, f'    "naps_max": Limit(0, 10),\n{limit}')
+    change(page, "| `agents` |", "| `naps_max` | 3 | the most naps of a task |\n| `agents` |")
+    assert failing(copied, SETTINGS) == set()
+
+
+COIN = """
+
+@dataclass(slots=True)
+class Coin:
+    heads: bool
+    kind = "coin"
+
+
+def _decode_coin(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Coin, int]:
+    return Coin(bool(log[place])), place + 1
+
+
+_ENCODERS[Coin] = lambda codec, coin: bytes((11, coin.heads))
+_DECODERS[11] = _decode_coin
+"""
+
+
+def test_a_new_determinant_kind(copied: Path) -> None:
+    module, page = copied / "causal" / "determinants.py", copied / "docs" / "determinants.md"
+    tests = copied / DETERMINANTS[0]
+    change(module, 'KINDS = ("order", ', 'KINDS = ("coin", "order", ')
+    module.write_text(module.read_text() + COIN)
+    examples, kinds = "test_examples_are_what_the_codec_writes_and_reads", "test_kinds_and_tags_are_those_of_the_page"
+    assert failing(copied, DETERMINANTS) == {examples, kinds}
+    change(page, "| clock | `01` |", "| coin | `0b` | the side | 2 |\n| clock | `01` |")
+    change(tests, '    "clock": determinants.CLOCK,', '    "coin": 11,\n    "clock": determinants.CLOCK,')
+    change(page, "| barrier 7 |", "| coin, heads | `0b 01` |\n| barrier 7 |")
+    change(tests, "    Barrier(7),", "    determinants.Coin(True),\n    Barrier(7),")
+    assert failing(copied, DETERMINANTS) == set()
