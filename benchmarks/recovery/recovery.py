@@ -5,10 +5,6 @@ The kills fall at all phases of a checkpoint interval: each comes a little later
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
-from typing import Any
-
 from benchmarks.harness import runs
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option
 from benchmarks.harness.measured import PHASES, distribution
@@ -17,8 +13,7 @@ from benchmarks.jobs import keyed_ledger
 TASK = "count/0"
 SETTLE_S = 2.0
 OPTIONS = (
-    Option("kills", 30, "in all runs together"),
-    Option("runs", 1, "the kills are spread over them"),
+    Option("kills", 30),
     Option("rate", 5000, "records per second", setting="records_per_s"),
     Option("every", 2.537, "seconds between kills, not a multiple of the checkpoint interval", setting="every_s"),
     Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
@@ -28,14 +23,16 @@ OPTIONS = (
 
 def _measure(run: Measurement) -> None:
     options = run.options
-    recoveries: list[Mapping[str, Any]] = []
-    output = {"rows": 0, "lost": 0, "doubled": 0, "contradicted": 0}
-    for number in range(options.runs):
-        kills = options.kills // options.runs + (number < options.kills % options.runs)
-        report = _run(options, kills)
-        recoveries += report["recoveries"]
-        output = {name: output[name] + report["checked"][name] for name in output}
-        run.report(f"run {number + 1}: {kills} kills, {report['checked']['rows']:,} rows")
+    length_s = (options.kills + 1) * options.every + SETTLE_S
+    records = int(options.rate * length_s) // keyed_ledger.PARTITIONS * keyed_ledger.PARTITIONS
+    moments = [f"--kill={TASK}@{(number + 1) * options.every:.3f}" for number in range(options.kills)]
+    report = runs.job(
+        runs.KEYED_LEDGER,
+        {"count": records, "rate": options.rate},
+        (f"--checkpoint-interval={options.checkpoint_interval}", f"--standbys={options.standbys}", *moments),
+        check=lambda out, report: keyed_ledger.check(out, records),
+    )
+    output, recoveries = report["checked"], report["recoveries"]
     if output["lost"] or output["doubled"] or output["contradicted"]:
         raise runs.RunFailed(f"the output is not exactly once: {output}")
     for phase in PHASES:
@@ -46,18 +43,6 @@ def _measure(run: Measurement) -> None:
     for recovery in recoveries:
         run.add("replayed_elements", recovery["replayed_elements"])
     run.more |= {"output": output, "recoveries": recoveries}
-
-
-def _run(options: argparse.Namespace, kills: int) -> dict[str, Any]:
-    length_s = (kills + 1) * options.every + SETTLE_S
-    records = int(options.rate * length_s) // keyed_ledger.PARTITIONS * keyed_ledger.PARTITIONS
-    moments = [f"--kill={TASK}@{(number + 1) * options.every:.3f}" for number in range(kills)]
-    return runs.job(
-        runs.KEYED_LEDGER,
-        {"count": records, "rate": options.rate},
-        (f"--checkpoint-interval={options.checkpoint_interval}", f"--standbys={options.standbys}", *moments),
-        check=lambda out, report: keyed_ledger.check(out, records),
-    )
 
 
 SETTINGS = {"task": TASK, "keys": keyed_ledger.KEYS, **CAUSAL, "heartbeat_ms": 100}
