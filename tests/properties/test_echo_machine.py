@@ -99,7 +99,7 @@ class Image:
 
 @dataclass
 class Input:
-    """What a task upstream sends: it keeps everything, and sends again what is asked for."""
+    """A task upstream: it keeps everything that it sends, and sends again what is asked for."""
 
     channel: int
     frames: list[tuple[int, Header, bytes]]
@@ -123,7 +123,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the task downstream has, once a frame has arrived there: the elements, and the log that they depend on."""
+    """The state of the task downstream behind a frame: the elements it has, and the log that they depend on."""
 
     position: int = 0
     digest: int = 0
@@ -209,7 +209,7 @@ class EchoMachine(RuleBasedStateMachine):
                 self.sent.append(Seen(header.position + header.count, header.digest, log))
 
     def _settle(self) -> None:
-        """What is upstream arrives, and is performed."""
+        """Delivers what is upstream, and has the task perform it."""
         for _ in range(TURNS_MAX):
             for source in self.inputs.values():
                 receiver = self.task.exchange.inputs[source.channel]
@@ -270,7 +270,7 @@ class EchoMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.asked > self.complete and self.asked in self.snapshots)
     @rule()
     def the_checkpoint_is_complete(self) -> None:
-        """What precedes its barrier has arrived downstream, whose own snapshot belongs to it."""
+        """The task downstream has what precedes the barrier: its own snapshot belongs to the checkpoint."""
         self.arrived = len(self.sent) - 1
         self.complete = self.asked
         self._feed(CheckpointCompleted(self.complete))
@@ -351,7 +351,7 @@ class EchoMachine(RuleBasedStateMachine):
         self._another_standby()
 
     def _another_standby(self) -> None:
-        """What is on its way from the process before may still arrive."""
+        """Replaces the process; frames of the one before may still arrive."""
         self.standby: HotStandby[Image] = HotStandby(JOB, self._make, self._report)
         self.the_standby_hears_what_is_complete()
         self._named()
@@ -396,10 +396,13 @@ class EchoMachine(RuleBasedStateMachine):
     def a_shadow_performs_what_its_task_has_performed(self) -> None:
         if not hasattr(self, "standby"):
             return
-        shadow = self.standby._shadow
-        if shadow.task is not None:
-            performed = shadow.task.execution.chain.history  # type: ignore[attr-defined]
-            assert performed == self.chains[shadow.incarnation].history[: len(performed)]
+        performed = self._performed()
+        assert performed == self.chains[self.standby.incarnation or 1].history[: len(performed)]
+
+    def _performed(self) -> list[Any]:
+        task = self.standby._shadow.task
+        chain = None if task is None else task.execution.chain
+        return chain.history if isinstance(chain, Noting) else []
 
     @invariant()
     def no_frame_of_the_echo_is_a_fault_of_the_task(self) -> None:
@@ -424,7 +427,7 @@ class EchoMachine(RuleBasedStateMachine):
         self.records_come(1, 1)
         self.everything_arrives()
         assert self.standby.shadowing and self.standby.follows == self.complete
-        assert self.standby._shadow.task.execution.chain.history == self.chains[self.incarnation].history
+        assert self._performed() == self.chains[self.incarnation].history
 
 
 TestEcho = EchoMachine.TestCase
