@@ -1,1 +1,1 @@
-"""Golden transcripts: twenty-two scenarios as text, commands in, the whole conversation out (see README.md)."""
+"""Golden transcripts: twenty-three scenarios as text, commands in, the whole conversation out (see README.md)."""

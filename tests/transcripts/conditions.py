@@ -2,6 +2,7 @@
 
 rows a1 b2 | rows D a1 b2      what the only store, or the store of that sink, shows
 B running                      the state of the youngest incarnation; `B dead` if none lives
+B* performing                  the state of the hot standby of B; `B echo waiting` that of B's end
 B1 failed Fenced               how an incarnation ended
 B waits                        it may not continue: a neighbour does not keep up
 A->B in flight 2               frames on that link
@@ -43,6 +44,8 @@ def mismatch(stage: Stage, condition: str, above: Sequence[str]) -> str:
         return _differs(str(frames), rest[-1])
     if len(rest) == 2 and rest[0] == "failed":
         return _differs(stage.ended.get(first, "nothing"), rest[1])
+    if first.endswith("*"):
+        return _differs(stage.standbys[stage.words.names.index(first[:-1])].shadow.state.value, " ".join(rest))
     return _of_task(stage, first, rest)
 
 
@@ -62,6 +65,8 @@ def _of_task(stage: Stage, name: str, rest: list[str]) -> str:
     if rest == ["waits"]:
         congested = any(output.congested for output in protocol.channels.downstream.values())
         return "" if congested else "it does not wait"
+    if rest[0] == "echo":
+        return _differs(protocol.echo.state.value, rest[1])
     if rest[0] == "queued":
         return _differs(str(sum(channel.queued for channel in protocol.inputs)), rest[1])
     if rest[0] == "performed":

@@ -13,6 +13,9 @@ step [N] | run [until CONDITION]                whatever is next: frames first, 
 kill A B | pause A | wake A1 | promote A B      incarnations may be named: `A1`
 forge HELLO|DATA|FENCED A->B N                  a process outside the job writes to B as incarnation N of A
 cut A->B | heal                                 frames of that direction are lost from now on
+standby B | hear B                              a hot standby of B starts; it hears which checkpoint is complete
+echo B [N|all] | answer B                       frames to that standby arrive, it performs; its answer arrives
+lose echo B | lose answer B                     the oldest frame to it, or answer of it, does not
 kill supervisor [after its next decisions] | restart supervisor
 checkpoint | slow disk | fast disk | wait 200ms
 quietly COMMAND                                 only a count of the frames is written down
@@ -194,7 +197,26 @@ class Interpreter:
         self.stage.forge(kind, source, target, int(incarnation))
 
     def _lose(self, rest: str) -> None:
-        self.stage.lose(self._link(rest))
+        what, _, name = rest.partition(" ")
+        if what in ("echo", "answer"):
+            self.stage.lose_between(self.process(name), what == "answer")
+        else:
+            self.stage.lose(self._link(rest))
+
+    def _standby(self, rest: str) -> None:
+        self.stage.stand_by(self.process(rest))
+
+    def _hear(self, rest: str) -> None:
+        self.stage.hear(self.process(rest))
+
+    def _echo(self, rest: str) -> None:
+        name, *count = rest.split()
+        standby = self.stage.standbys[self.process(name).index]
+        for _ in range(len(standby.echoes) if count == ["all"] else int(count[0]) if count else 1):
+            standby.arrives()
+
+    def _answer(self, rest: str) -> None:
+        self.stage.answer(self.process(rest))
 
     def _step(self, rest: str) -> None:
         for _ in range(int(rest or 1)):
@@ -305,6 +327,10 @@ _VERBS: dict[str, Callable[[Interpreter, str], None]] = {
     "turn": Interpreter._turn,
     "deliver": Interpreter._deliver,
     "lose": Interpreter._lose,
+    "standby": Interpreter._standby,
+    "hear": Interpreter._hear,
+    "echo": Interpreter._echo,
+    "answer": Interpreter._answer,
     "step": Interpreter._step,
     "run": Interpreter._run,
     "kill": Interpreter._kill,

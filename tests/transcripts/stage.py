@@ -12,7 +12,6 @@ from typing import Any
 
 from causal.channels import wire
 from causal.config import JobConfig
-from causal.cut import Cut
 from causal.effects import Effect
 from causal.errors import CausalError
 from causal.events import (
@@ -20,16 +19,19 @@ from causal.events import (
     CheckpointRequested,
     Event,
     FrameReceived,
+    HotStandbyUp,
     PeerDown,
     Started,
     Turn,
 )  # fmt: skip
+from causal.ids import HOT_STANDBY
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.logs.rollback import NO_ROLLBACK, Rollback
 from causal.records import batch
 from causal.task.task import TaskProtocol
 from causal.topology import Topology
 from operators.testing.cluster import Cluster, Ends
+from tests.transcripts.hot import Image, Standby
 from tests.transcripts.operators import MS, Numbering, answer_of
 from tests.transcripts.outside import NoRequests, NotedDisk, NotedReader, NotedStore, Outside
 from tests.transcripts.peers import label
@@ -54,6 +56,7 @@ class Stage(Cluster[Process]):
         self.words = Words(topology, self.outside.filed)
         self.acked: set[int] = set()
         self.ended: dict[str, str] = {}
+        self.standbys: dict[int, Standby] = {}
         self._elements: dict[tuple[int, int], str] = {}
 
     # -- what tasks have effects on ----------------------------------------------------------------------
@@ -89,7 +92,7 @@ class Stage(Cluster[Process]):
 
     def promote(self, index: int) -> None:
         """Promotes a standby to the task and announces it to its neighbours."""
-        process = self.create(index, self.incarnations[index] + 1)
+        process = self._hot(index, self.incarnations[index] + 1) or self.create(index, self.incarnations[index] + 1)
         self.introduce(process)
         self.feed(process, Started())
         if self.asked > self.complete and self.topology.is_source(process.index):  # type: ignore[arg-type]
@@ -100,28 +103,87 @@ class Stage(Cluster[Process]):
         self, index: int, incarnation: int, rollback: Rollback = NO_ROLLBACK, retained: Knowledge = NO_KNOWLEDGE
     ) -> Process:
         """An incarnation of a task, from the state of the last complete checkpoint."""
-        name = self.words.names[index]
-        operator = self._operator(index, incarnation)
-        cut = Cut()
-        if self.complete:
-            parts = self.outside.snapshots[index, self.complete]
-            cut = Cut.unpack(parts[0])
-            operator.restore(parts[1:])
         heard: list[str] = []
+        protocol = self._protocol(index, incarnation, self._image(index, incarnation), heard, rollback, retained)
+        since = f"from checkpoint {self.complete}" if self.complete else "from the beginning"
+        return self._begun(index, incarnation, protocol, heard, since)
+
+    def _image(self, index: int, incarnation: int) -> Image:
+        """The state of a task at the last complete checkpoint."""
+        parts = self.outside.snapshots[index, self.complete] if self.complete else []
+        return Image(self._operator(index, incarnation), parts)
+
+    def _protocol(
+        self,
+        index: int,
+        incarnation: int,
+        image: Image,
+        heard: list[str],
+        rollback: Rollback = NO_ROLLBACK,
+        retained: Knowledge = NO_KNOWLEDGE,
+    ) -> TaskProtocol:
+        files = [("f", 1, "d")] * bool(image.cut.epoch)
         protocol = TaskProtocol(
-            self.topology, index, incarnation, self.config, operator, self, cut, [("f", 1, "d")] * bool(self.complete),  # type: ignore[arg-type]
-            heard.append, rollback, retained,
+            self.topology, index, incarnation, self.config, image.operator, self, image.cut, files, heard.append,  # type: ignore[arg-type]
+            rollback, retained,
         )  # fmt: skip
         protocol.replayed_per_turn = 1  # so that each event can be seen
+        return protocol
+
+    def _begun(self, index: int, incarnation: int, protocol: TaskProtocol, heard: list[str], since: str) -> Process:
+        name = self.words.names[index]
         process = Process(
             index=index, incarnation=incarnation, protocol=protocol, name=name, words=self.words, heard=heard
         )
         self.add(process)
         if incarnation > 1:
-            since = f"from checkpoint {self.complete}" if self.complete else "from the beginning"
             self.say(process.shown, "starts", since)
         self.acked.discard(index)
         return process
+
+    # -- hot standbys ----------------------------------------------------------------------------------
+
+    def stand_by(self, process: Process) -> None:
+        """A hot standby of a task starts, loads the last complete checkpoint, and is named to its task."""
+        index = process.index
+        standby = Standby(
+            index, self.words, process.protocol.exchange.job,
+            lambda image, heard: self._protocol(index, 0, image, heard), self.say, self._element,
+        )  # fmt: skip
+        self.standbys[index] = standby
+        self.hear(process)
+        process.dialled[HOT_STANDBY] = 0
+        self.feed(process, HotStandbyUp())
+
+    def hear(self, process: Process) -> None:
+        """A hot standby hears which checkpoint is complete."""
+        index, incarnation = process.life
+        self.standbys[index].follow(incarnation, self.complete, lambda: self._image(index, incarnation))
+
+    def answer(self, process: Process) -> None:
+        """The oldest answer of a hot standby arrives at its task."""
+        parts = self.standbys[process.index].answers.popleft()
+        self.say(process.shown, "takes", self.words.gist(parts, process.protocol.exchange.job))
+        before = process.protocol.echo.state
+        self.feed(process, FrameReceived(b"", parts))
+        after = process.protocol.echo.state
+        if after is not before:
+            self.say(process.shown, "echo is", after.value)
+
+    def lose_between(self, process: Process, answer: bool) -> None:
+        """The oldest frame to a hot standby, or the oldest answer of it, is lost."""
+        standby, job = self.standbys[process.index], process.protocol.exchange.job
+        ends = (standby.shown, process.shown) if answer else (process.shown, standby.shown)
+        parts = standby.answers.popleft() if answer else standby.echoes.popleft()
+        self.say(f"{ends[0]} -> {ends[1]}", "LOST", self.words.gist(parts, job))
+
+    def _hot(self, index: int, incarnation: int) -> Process | None:
+        """The hot standby of a task as its next incarnation, if there is one that can take over."""
+        standby = self.standbys.pop(index, None)
+        protocol = None if standby is None else standby.promoted(incarnation, self.complete)
+        if standby is None or protocol is None:
+            return None
+        return self._begun(index, incarnation, protocol, standby.heard, f"as {standby.shown} is")
 
     def _operator(self, index: int, incarnation: int) -> Numbering:
         kind = "source" if self.topology.is_source(index) else "sink" if self.topology.is_sink(index) else "operator"  # type: ignore[arg-type]
@@ -236,6 +298,11 @@ class Stage(Cluster[Process]):
     def transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
         job = process.protocol.exchange.job
         kind, said = self.words.frame(parts, job, process.log_bytes)
+        if target == HOT_STANDBY:
+            standby = self.standbys[process.index]
+            standby.echoes.append(parts)
+            self.say(f"{process.shown} -> {standby.shown}", kind, *said)
+            return
         if kind == "DATA":
             self._note_elements(parts, job)
         lost = "" if (target, incarnation) in self.processes else "(no process)"

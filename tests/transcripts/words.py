@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from causal.channels import wire
+from causal.channels.echo_headers import EchoHeader, read_echo, read_echoed, read_start
 from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer
 from causal.errors import PeerViolation
 from causal.ids import OUTSIDE
@@ -19,12 +20,13 @@ from causal.logs.rollback import Extent
 from causal.ports import Bundle, StoreState
 from causal.records import batch
 from causal.records.batch import Chunk, decode_records, stamp_of
+from causal.task.shadow import read_frames
 from causal.topology import Topology
 from tests.transcripts.peers import label, rows_of
 
 MS = 1_000_000
 ANSWER_SHOWN_MAX = 8
-_KINDS = ("DATA", "HELLO", "WELCOME", "CREDIT", "FENCED", "LOGS")
+_KINDS = ("DATA", "HELLO", "WELCOME", "CREDIT", "FENCED", "LOGS", "ECHO", "ECHOED")
 
 LogContents = Callable[[int, int], bytes]
 """The content of logs: (task, epoch) → the bytes of that log from 0, as the sender of a message holds them."""
@@ -62,6 +64,7 @@ class Words:
         self._topology = topology
         self.filed = filed
         self.names = [str(task.name) for task in topology.tasks]
+        self._source: dict[int, int] = {channel.id: channel.source for channel in topology.channels}
         self._readers: dict[tuple[int, int, int], DeltaReader] = {}
         """Channel, incarnation of the sender, session → reader: frames are described in the order of sending."""
 
@@ -145,6 +148,12 @@ class Words:
             return "CREDIT", [f"delivered up to {header.position}"]
         if header.kind == wire.FENCED:
             return "FENCED", [f"incarnation {header.incarnation} lives"]
+        if header.kind == wire.ECHO:
+            return "ECHO", self._echo(read_echo(header), job, parts, contents)
+        if header.kind == wire.ECHOED:
+            answer = read_echoed(header)
+            state = "is lost" if answer.lost else f"performed {counted(answer.performed, 'element')} of all inputs"
+            return "ECHOED", [f"echo {answer.echo}: {state}"]
         logs, _ = unpack_deltas(parts[1])
         return "LOGS", self.deltas(logs, contents)
 
@@ -152,10 +161,25 @@ class Words:
         """Returns a frame that has been described already in a few words."""
         header = wire.read_header(parts, job)
         kind = next(name for name in _KINDS if getattr(wire, name) == header.kind)
+        if header.kind == wire.ECHO:
+            return f"ECHO frame {header.session}.{header.sequence}"
         if kind != "DATA":
             return kind
         what = f"{header.position}..{header.position + header.count}" if header.count else "determinants only"
         return f"DATA frame {header.session}.{header.sequence}  {what}"
+
+    def _echo(self, echo: EchoHeader, job: int, parts: list[bytes], contents: LogContents) -> list[str]:
+        said = [f"frame {echo.echo}.{echo.number}"]
+        for header, payload in read_frames(job, echo.frames, parts[2]):
+            source, start = self.names[self._source[header.channel]], read_start(header)
+            if start is not None:
+                said.append(f"from {start.position} of {source} on")
+            else:
+                elements = " ".join(elements_of(batch.unpack_chunks(payload)))
+                said.append(f"{source} {header.position}..{header.position + header.count}  {elements}")
+        logs, depends = unpack_deltas(parts[1])
+        said += self.deltas(logs, contents)
+        return said + ([f"depends on {self.extents(depends)}"] if depends else [])
 
     def _data(self, header: wire.Header, parts: list[bytes], contents: LogContents) -> list[str]:
         session = (header.channel, header.incarnation, header.session)
