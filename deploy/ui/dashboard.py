@@ -55,11 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     from deploy.ui.output_check import OutputCheck
     from deploy.ui.pages import application
+    from deploy.ui.patience import Impatient
 
     output = OutputCheck(job.path)
     config = uvicorn.Config(
-        application(job, output, token), log_config=None, access_log=False,
-        lifespan="off", ws="none", http="h11", loop="asyncio", limit_concurrency=CONNECTIONS_MAX,
+        application(job, output, token), log_config=None, log_level="error", access_log=False,
+        lifespan="off", ws="none", http=Impatient, loop="asyncio", limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_S, timeout_graceful_shutdown=1, server_header=False, date_header=False,
     )  # fmt: skip
     try:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from causal.config import JobConfig
 from causal.sealed import seal
+from deploy.ui.dashboard import CONNECTIONS_MAX
 from deploy.ui.observed import LETTERS_MAX, LOG_LINES_MAX
 from deploy.ui.pages import ARGUMENT_MAX, BODY_BYTES_MAX
 from standby.blueprint import Blueprint
@@ -179,3 +181,13 @@ def test_a_browser_that_does_not_read_blocks_no_other(dashboard: Dashboard) -> N
     finally:
         for each in slow:
             each.close()
+
+
+def test_requests_that_are_never_ended_block_no_other_for_long(job: Path) -> None:
+    with Dashboard(job) as another, ExitStack() as slow:
+        for begun in (b"", b"GET /api/job HTTP/1.1\r\n"):
+            for _ in range(CONNECTIONS_MAX):
+                connection = slow.enter_context(socket.create_connection(("127.0.0.1", another.port)))
+                connection.sendall(begun)
+        wait_for("they are too many", lambda: another.request("GET", "/")[0] == 503)
+        wait_for("they are closed", lambda: another.request("GET", "/")[0] == 200)

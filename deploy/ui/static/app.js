@@ -32,7 +32,7 @@ let drawn = "";
 async function call(path, options = {}) {
   const abort = AbortSignal.timeout(options.within ?? AWAY_MS);
   const response = await fetch(path, { ...options, headers: { "x-causal-token": token, ...options.headers }, cache: "no-store", signal: abort });
-  const content = await response.json();
+  const content = await response.json().catch(() => ({ problem: "the dashboard is busy" }));
   if (!response.ok) throw new Refused(content.problem);
   return content;
 }

@@ -1,0 +1,48 @@
+"""The protocol of the dashboard's server: a client that sends or reads too slowly loses its connection.
+
+The number of connections is bounded, so clients that begin a request and never end it would shut all others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_S = 10.0
+"""The time for a whole request, from the connection or from its first byte on."""
+ANSWER_S = 90.0
+"""The time for its answer, which a question for the state of a key may need most of."""
+
+
+class Impatient(H11Protocol):  # type: ignore[misc]
+    """One connection, with an end for each half of an exchange."""
+
+    _limit: asyncio.TimerHandle | None = None
+    _asking = False
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins to wait for the first request."""
+        super().connection_made(transport)
+        self._await(True)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes a part of a request; only its end moves the limit."""
+        super().data_received(data)
+        asking = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if not (asking and self._asking):
+            self._await(asking)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Waits for nothing any more."""
+        super().connection_lost(exc)
+        if self._limit is not None:
+            self._limit.cancel()
+
+    def _await(self, asking: bool) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._asking = asking
+        self._limit = self.loop.call_later(REQUEST_S if asking else ANSWER_S, self.transport.abort)
