@@ -5,7 +5,7 @@ Everything is JSON-ready, and nothing is shown as running that is not: a view ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ View = Mapping[str, Any]
 
 PHASES = ("detected", "promoted", "collected", "replayed", "live")
 """The ends of the phases of a recovery, in their order; the first begins with the failure."""
+BEFORE_S, VIEW_EVERY_S = 5.0, 0.5
+"""The time before a failure with which its rate is compared, and the interval of views."""
 SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
 HIDDEN = "•••"
 TEXT_MAX = 2000
@@ -70,7 +72,7 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
         state = "starting" if facts.alive else "down"
         return {**model, "state": state, "says": _says(facts), "present": False, "breaks": False, "tasks": []}
     present = facts.alive and not view["ended"]
-    failures = recoveries(view)
+    failures = [{**failure, **meanwhile(view, failure, meter.history)} for failure in recoveries(view)]
     seconds = active_s(view)
     rates = {
         task["task"]: meter.rates(task["task"]) if present else averages(task["figures"], seconds)
@@ -279,6 +281,24 @@ def recoveries(view: View) -> list[dict[str, Any]]:
         failure["took_ms"] = round((failure["until_ns"] - failure["since_ns"]) / 1e6, 1)
         failure["live"] = all(task["live"] for task in failure["tasks"])
     return failures[::-1]
+
+
+def meanwhile(view: View, failure: Mapping[str, Any], history: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
+    """Facts about the other tasks during a failure: how many there are, and rows/s of the job before and at least.
+
+    Args:
+        history: as of `Meter`; what it does not reach back to is not known.
+    """
+    failed = {task["task"] for task in failure["tasks"]}
+    since_s, until_s = failure["since_ns"] / 1e9, failure["until_ns"] / 1e9
+    points = list(history)
+    before_rps = [rows for at_s, _, rows in points if since_s - BEFORE_S <= at_s < since_s]
+    during_rps = [rows for at_s, _, rows in points if since_s <= at_s <= until_s + VIEW_EVERY_S]
+    return {
+        "others": sum(task["task"] not in failed for task in view["tasks"]),
+        "before_rps": round(sum(before_rps) / len(before_rps), 1) if before_rps else None,
+        "lowest_rps": min(during_rps, default=None),
+    }
 
 
 def last_ms(recovery: View) -> float | None:

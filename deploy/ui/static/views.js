@@ -60,7 +60,9 @@ function failure(each) {
       s("text", { class: "quiet", x: left, y: height - 6 }, "0"), s("text", { class: "quiet", x: x(end), y: height - 6, "text-anchor": "end" }, ms(end))),
     h("ul", {}, each.tasks.map((one) => h("li", {}, `${one.task} (${one.mode}): ${one.why}. `,
       one.phases.map((phase) => `${PHASES[phase.phase]} ${ms(phase.to_ms)}`).join(", "), one.first_output_ms === null ? "" : `, first output ${ms(one.first_output_ms)}`,
-      one.replayed === null ? "" : `; ${count(one.replayed)} elements replayed`, one.withdrawn ? `; ${count(one.withdrawn)} rows withdrawn` : "", "."))));
+      one.replayed === null ? "" : `; ${count(one.replayed)} elements replayed`, one.withdrawn ? `; ${count(one.withdrawn)} rows withdrawn` : "", "."))),
+    each.others > 0 && h("p", { class: "quiet" }, `Meanwhile ${count(each.others)} other ${each.others === 1 ? "task" : "tasks"} worked on`,
+      each.before_rps === null || each.lowest_rps === null ? "." : `; the job wrote ${rate(each.before_rps, " rows/s")} in the 5 s before, and at least ${rate(each.lowest_rps, " rows/s")} meanwhile.`));
 }
 
 export function recoveries(model) {

@@ -211,6 +211,14 @@ def test_no_phase_ends_before_it_begins_and_no_recovery_is_left_out(times: Any) 
             assert ends == sorted(ends) and each["offset_ms"] + ends[-1] <= failure["took_ms"] + 0.1
 
 
+def test_what_the_others_did_meanwhile_is_counted_and_measured() -> None:
+    [failure] = models.recoveries(viewed(recoveries=[RECOVERY]))  # of count/0, from 5 s to 5.06 s
+    rows = {-1.0: 7.0, 1.0: 90.0, 4.5: 110.0, 5.2: 40.0, 5.5: 60.0, 7.0: 3.0}
+    history = [(at_s, 0.0, rows_s) for at_s, rows_s in rows.items()]
+    assert models.meanwhile(viewed(), failure, history) == {"others": 3, "before_rps": 100.0, "lowest_rps": 40.0}
+    assert models.meanwhile(viewed(), failure, []) == {"others": 3, "before_rps": None, "lowest_rps": None}
+
+
 @given(st.integers(1, 1000))
 def test_an_answer_has_the_newest_failures_and_the_number_of_earlier_recoveries(together: int) -> None:
     many = [{**RECOVERY, "since_ns": 10**9 * (n // together), "why": "x" * 10**4} for n in range(1000)]
