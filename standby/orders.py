@@ -18,7 +18,8 @@ PROTOCOL = 2
 
 It rises by one with each new kind or key of a message, and agents of the version before may still join, so that hosts
 are upgraded one by one: what is new has a default, and what an agent does not know it drops.  Where the two could not
-work together, as with new frames between tasks, it rises by two.
+work together, as with new frames between tasks, it rises by two.  `tests/architecture/protocol.json` has what is said
+under a number; a difference fails a test.
 """
 
 Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]

@@ -75,9 +75,9 @@ def test_an_agent_of_another_version_is_refused_in_one_line(gate: Gate, version:
     assert answer["reason"] == wanted
 
 
-def test_today_there_is_one_version() -> None:
-    monkey = orders.reason_to_refuse(0, 1)
-    assert monkey is not None and "the supervisor 1;" in monkey
+def test_the_first_version_has_none_before_it() -> None:
+    refusal = orders.reason_to_refuse(0, 1)
+    assert refusal is not None and "the supervisor 1;" in refusal
     assert orders.reason_to_refuse(1, 1) is None
 
 
