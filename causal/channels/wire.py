@@ -132,11 +132,6 @@ def channel_of(header: bytes) -> int | None:
     return channel
 
 
-def kind_of(parts: Sequence[bytes]) -> int | None:
-    """The kind that the header of a frame names; None for what is no header.  `read_header` checks the rest."""
-    return parts[0][3] if parts and len(parts[0]) == HEADER_BYTES else None
-
-
 def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) -> list[bytes]:
     """Returns [header, payload], compressed where requested and worthwhile; sets the header's length and flags."""
     header.plain_bytes = len(payload)
