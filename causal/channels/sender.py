@@ -25,6 +25,8 @@ PROBE_AFTER_NS = 1_000_000_000
 """A HELLO asks where the receiver stands when what is outstanding has found no credit for so long."""
 FRAMES_PER_CREDIT = 8
 """Frames that are sent again are a share of the credit, so that the sender need not wait for one to be delivered."""
+FRAMES_MAX = 1 << 31
+"""Frames of a session, whose numbers have 32 bits: behind so many the next session begins."""
 CONTRADICTIONS_MAX = 5
 CONTRADICTED_NS_MAX = 10_000_000_000
 """Asking again is in vain after so many answers in a row, over so long, that contradict what is held: a frame that was
@@ -213,6 +215,8 @@ class Sender(OutputQueue):
             self._note_progress(now_ns)
         if not self.keeping:
             self.drop_delivered(position)
+        if self.sequence >= FRAMES_MAX and self.state is _OPEN:
+            self.dial(self.peer_incarnation, now_ns)
 
     @property
     def congested(self) -> bool:

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from causal.channels import sender as sender_module
 from causal.channels import wire
 from causal.channels.exchange import _HANDLERS
 from causal.channels.frames import FRAMES, Refusal, Rule
@@ -19,7 +20,7 @@ from causal.channels.states import (
     SenderStep,
     transition,
 )
-from causal.effects import Effect, Reply
+from causal.effects import Effect, Reply, Send
 from causal.errors import Fenced, InvariantViolation
 from causal.logs.deltas import pack_deltas
 from causal.records.batch import pack_chunks
@@ -220,3 +221,21 @@ def test_what_a_receiver_had_when_it_died_is_still_compared() -> None:
     middle.sender.lose()
     middle.sender.put(RECORDS)
     assert state_of(middle) is SenderState.ABSENT and not middle.sender.expecting
+
+
+def test_a_session_ends_before_its_frames_cannot_be_numbered_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "FRAMES_MAX", 2)
+    middle = Middle()
+    _open(middle)
+    sent = 0
+    while state_of(middle) is SenderState.OPEN:
+        assert sent <= 2
+        middle.sender.put(RECORDS)
+        sent += len(middle.exchange.pump(0))
+        credit = header_of(wire.CREDIT, DOWNSTREAM.id, ANNOUNCED)
+        credit.position, credit.count = middle.sender.position, 1 << 20
+        [*hello] = middle.exchange.receive(b"", [credit.pack()], False, 0)
+    assert state_of(middle) is SenderState.GREETING
+    assert [wire.read_header(effect.parts, JOB).kind for effect in hello if isinstance(effect, Send)] == [wire.HELLO]
+    _answer(middle, middle.sender.position)
+    assert state_of(middle) is SenderState.OPEN and middle.sender.sequence == 0
