@@ -14,6 +14,7 @@ from causal.ids import OUTSIDE
 from causal.layers import placed
 from causal.task.activity import sentence
 from causal.topology import FULL_DEPTH, Topology
+from deploy.hints import led_by
 from deploy.report import active_s, before, counts, merged_buckets, percentile_ms, throughput_rps, total
 from deploy.ui.meter import Meter, averages, shares
 
@@ -125,6 +126,10 @@ def _says(facts: Facts) -> str:
         return _cut(f"Ended with status {view['ended']['status']}: {reason or 'finished'}.")
     if not facts.alive:
         return "Not running: it was interrupted, or causal run was killed. This is what its supervisor wrote last."
+    leader = view.get("leader")
+    if leader is not None:
+        shown = "" if leader["here"] else "; what is shown is as of its journal, and kills are for that machine"
+        return _cut(f"Led by {led_by(leader)}{shown}.")
     return ""
 
 
@@ -188,6 +193,7 @@ def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -
         "incarnation": task["incarnation"],
         "epoch": task.get("epoch"),
         "standbys": list(task["standbys"]) if present else [],
+        "behind": (task.get("shadow") or {}).get("behind") if present else None,
         "shares": shares(rates),
         "rate": _rate(task, rates),
         "bytes_rate": rates.get("sent_bytes"),

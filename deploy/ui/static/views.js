@@ -18,6 +18,7 @@ export function task(model, name, { log, breaks }) {
       ["busy", percent(found.shares?.busy)], ["blocked", percent(found.shares?.blocked)], ["backlog", bytes(found.queued_bytes)],
       ["latency p50 / p99", found.kind === "sink" ? `${ms(found.p50_ms)} / ${ms(found.p99_ms)}` : NONE],
       ["state at checkpoint", bytes(found.snapshot_bytes)], ["last snapshot", ms(found.checkpoint_ms)],
+      ...(found.behind === null ? [] : [["hot standby", `${count(found.behind)} elements behind`]]),
       ["kept for replay", bytes(found.inflight_bytes)], ["determinants kept", bytes(found.log_bytes)],
     ]),
     found.doing && h("p", { class: "badge warn" }, found.doing),

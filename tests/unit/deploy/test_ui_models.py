@@ -178,6 +178,17 @@ def test_a_host_and_what_the_job_waits_for_are_shown() -> None:
     ]  # fmt: skip
 
 
+def test_who_leads_and_how_far_a_hot_standby_is_behind_are_shown() -> None:
+    leader = {"name": "b", "listen": "tcp://10.0.0.2:7000", "term": 3, "here": False}
+    shown = viewed(leader=leader)
+    shown["tasks"][2]["shadow"] = {"slot": "w2", "epoch": 4, "behind": 17}
+    model = modelled(shown)
+    assert model["says"].startswith("Led by b at tcp://10.0.0.2:7000 (term 3); what is shown is as of its journal")
+    assert [each["behind"] for each in model["tasks"]] == [None, None, 17, None]
+    assert modelled(viewed(leader={**leader, "here": True}))["says"] == "Led by b at tcp://10.0.0.2:7000 (term 3)."
+    assert all(each["behind"] is None for each in modelled(shown, alive=False)["tasks"])
+
+
 # Recoveries.
 
 
