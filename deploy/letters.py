@@ -44,10 +44,10 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
     check_unbound(config, planned, task.name)
     journal = Journal(job, config.durability == "os")
     try:
-        roster = Assignments(planned.topology)
-        coordinator = Coordinator(roster, 0, True)
+        assignments = Assignments(planned.topology)
+        coordinator = Coordinator(assignments, 0, True)
         for record in journal.records():
-            roster.apply(record)
+            assignments.apply(record)
             coordinator.apply(record)
         epoch, files = coordinator.complete, coordinator.files
         newest = newest_manifest(job)
@@ -55,7 +55,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
             epoch, files = newest
         if not epoch:
             return  # every task begins without state
-        incarnation = roster.seats[task.name].incarnation
+        incarnation = assignments.tasks[task.name].incarnation
         fetch(job, files.values(), config)
         cut = _cut(job, planned, task, epoch, files, _store_position(job, config, planned, task, epoch, incarnation))
         path = first_name(task.name, epoch, incarnation, bool(config.store))

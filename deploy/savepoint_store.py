@@ -107,10 +107,10 @@ def keep(job: Path) -> Savepoint | None:
         return Savepoint.load(where)
     if len(kept(job)) >= KEPT_MAX:
         raise PipelineError(f"{KEPT_MAX} savepoints are kept in {where.parent}; delete some: causal savepoint --delete")
-    roster = Assignments(topology)
+    assignments = Assignments(topology)
     for record in records:
-        roster.apply(record)
-    incarnation = 1 + max(seat.incarnation for seat in roster.seats.values())
+        assignments.apply(record)
+    incarnation = 1 + max(entry.incarnation for entry in assignments.tasks.values())
     fresh = where.with_name(f"{name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fetch(job, files.values())

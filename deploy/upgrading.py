@@ -142,10 +142,10 @@ def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
     if first is None or first["kind"] != "changed" or not first.get("savepoint"):
         return None
     stores = {task: (rows, digest) for task, (rows, digest) in first["stores"].items()}
-    roster = Assignments(topology)
+    assignments = Assignments(topology)
     for record in records:
-        roster.apply(record)
-    incarnation = 1 + max(seat.incarnation for seat in roster.seats.values())
+        assignments.apply(record)
+    incarnation = 1 + max(entry.incarnation for entry in assignments.tasks.values())
     complete = finished(records) or any(record["kind"] == "checkpoint" and record["count"] for record in records)
     return Upgrade(first["savepoint"], incarnation, stores, complete)
 

@@ -235,7 +235,7 @@ class Daemon:
             self._step(events.HostClosed(host, session))
         for host, slot, data in gate.receive(DRAIN_MAX):
             name = slot.removesuffix(PULSE_SUFFIX)
-            entry = self._supervision.roster.slots.get(name)
+            entry = self._supervision.assignments.slots.get(name)
             event = self._inbox.receive_from(host, slot, data, entry.host if entry is not None else None)
             if isinstance(event, events.HostLog):
                 self._host_logs.take(event.host, event.text)
@@ -366,7 +366,7 @@ class Daemon:
     def _write_status(self) -> None:
         self._status_due = time.monotonic() + STATUS_S
         self._look_at_roster()
-        self._route = {slot: host for slot, host in self._route.items() if slot in self._supervision.roster.slots}
+        self._route = {slot: host for slot, host in self._route.items() if slot in self._supervision.assignments.slots}
         content = {**self._supervision.view(), "supervisor_pid": os.getpid(), "dropped_messages": self._inbox.dropped}
         if self._gate is not None:
             content["refused_connections"] = self._gate.refused_connections

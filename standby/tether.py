@@ -1,8 +1,9 @@
 """The tether: a TCP connection from each host's `causal agent` to the supervisor, which the kernel closes at its death.
 
-It carries nothing after one line that says which host it is of, and proves it by a secret that the supervisor has given
-over the authenticated connection.  Its end reports the death of the host's root process at once, also by SIGKILL; a
-host that is cut off ends no tether, and is noticed by its silence.
+It carries two lines: the supervisor's challenge, and the host's name and session with a proof.  The proof is made with
+a secret of that host, which it has got over the authenticated connection and which never crosses the tether: what a
+listener on the path has read is of no use for another connection.  The end of a tether reports the death of the host's
+root process at once, also by SIGKILL; a host that is cut off ends no tether, and is noticed by its silence.
 """
 
 from __future__ import annotations
@@ -22,11 +23,18 @@ STRANGERS_MAX = 64
 INTRODUCTION_S = 2.0
 """The time that a connection has to say what it is."""
 
+PROVED_SINCE = 3
+"""The protocol (`standby.orders`) since which agents prove their host; those before would show their secret instead.
+
+They get none, and so have no tether: their death is noticed by silence until they are upgraded.
+"""
+
 
 @dataclass(slots=True)
 class _End:
     connection: socket.socket
     since_s: float
+    challenge: str
     received: bytes = b""
     host: str = ""
     session: str = ""
@@ -43,19 +51,23 @@ class Tethers:
     address: str
     listener: socket.socket = field(init=False)
     port: int = field(init=False)
-    secret: str = field(init=False)
     wake: select.epoll = field(init=False)
     """Ready when anything has happened on any tether: one descriptor to wait for, however many hosts there are."""
     _ends: dict[int, _End] = field(init=False, default_factory=dict)
+    _seed: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.secret = secrets.token_hex(16)
+        self._seed = secrets.token_hex(16)
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         self.listener = socket.create_server((self.address, 0), family=family, backlog=STRANGERS_MAX)
         self.listener.setblocking(False)
         self.port = self.listener.getsockname()[1]
         self.wake = select.epoll()
         self.wake.register(self.listener.fileno(), select.EPOLLIN)
+
+    def secret_of(self, host: str) -> str:
+        """The secret with which that host, and no other one, proves that a tether is its own."""
+        return hmac.digest(self._seed.encode(), host.encode(), "sha256").hex()
 
     def closed(self) -> Iterator[tuple[str, str]]:
         """Takes what has happened; yields (host, session) of each tether that has ended."""
@@ -90,7 +102,13 @@ class Tethers:
                 connection.close()
                 continue
             connection.setblocking(False)
-            self._ends[connection.fileno()] = _End(connection, time.monotonic())
+            challenge = secrets.token_hex(16)
+            try:
+                connection.send(f"{challenge}\n".encode())
+            except OSError:
+                connection.close()
+                continue
+            self._ends[connection.fileno()] = _End(connection, time.monotonic(), challenge)
             self.wake.register(connection.fileno(), select.EPOLLIN)
 
     def _introduced(self, end: _End, data: bytes) -> bool:
@@ -99,9 +117,10 @@ class Tethers:
         line, newline, _ = end.received.partition(b"\n")
         if not newline:
             return len(end.received) < LINE_BYTES_MAX
-        secret, _, rest = line.decode(errors="replace").partition(" ")
+        _, _, rest = line.decode(errors="replace").partition(" ")
         host, _, session = rest.partition(" ")
-        if not hmac.compare_digest(secret.encode(), self.secret.encode()) or not host or not session:
+        wanted = introduction(end.challenge, self.secret_of(host), host, session)
+        if not hmac.compare_digest(line + newline, wanted) or not host or not session:
             return False
         end.host, end.session = host, session
         return True
@@ -121,15 +140,27 @@ class Tethers:
         self.listener.close()
 
 
+def introduction(challenge: str, secret: str, host: str, session: str) -> bytes:
+    """The line with which a host answers the challenge of a connection."""
+    proof = hmac.digest(secret.encode(), f"{challenge} {host} {session}".encode(), "sha256").hex()
+    return f"{proof} {host} {session}\n".encode()
+
+
 def tether(address: str, port: int, secret: str, host: str, session: str, within_s: float) -> socket.socket:
     """Connects a tether; it lasts as long as the socket.
 
     Raises:
-        OSError: the supervisor cannot be reached there.
+        OSError: the supervisor cannot be reached there, or does not say its challenge.
     """
     connection = socket.create_connection((address, port), within_s)
     try:
-        connection.sendall(f"{secret} {host} {session}\n".encode())
+        challenge = b""
+        while not challenge.endswith(b"\n"):
+            received = connection.recv(LINE_BYTES_MAX - len(challenge))
+            if not received:
+                raise ConnectionError("the supervisor has ended the connection")
+            challenge += received
+        connection.sendall(introduction(challenge.decode(errors="replace").strip(), secret, host, session))
         connection.setblocking(False)
     except OSError:
         connection.close()

@@ -297,7 +297,7 @@ class ControlPlane:
     def _settled(self) -> bool:
         seats = len(self.topology.tasks)
         serving = sum(worker.membership.serving for worker in self.workers.values())
-        ready = sum(slot.state.value == "idle" for slot in self.supervision.roster.slots.values())
+        ready = sum(slot.state.value == "idle" for slot in self.supervision.assignments.slots.values())
         return serving == seats and ready == seats
 
     def start(self) -> None:
@@ -336,10 +336,10 @@ class ControlPlane:
 
         Only those beat whom it concerns, so that what it costs can be separated from what runs all the time.
         """
-        seats = self.supervision.roster.seats
+        seats = self.supervision.assignments.tasks
         seat, known = seats[task], set(self.workers)
         standby = next(
-            slot.name for slot in self.supervision.roster.slots.values() if slot.purpose == task and not slot.task
+            slot.name for slot in self.supervision.assignments.slots.values() if slot.purpose == task and not slot.task
         )
         self.die(seat.slot)
         self.pump()

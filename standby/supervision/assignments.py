@@ -1,4 +1,4 @@
-"""The slots (processes) and the seats (tasks) of a job, and which slot runs which task: small state machines.
+"""The slots (processes) and the tasks of a job, and which slot runs which task: small state machines.
 
 The tables are the machines; a pair that is not in them is a bug and stops the supervisor.
 `Assignments.apply` is the only way in which decisions change them, live and after a restart alike.
@@ -205,17 +205,17 @@ class TaskEntry:
 
 
 class Assignments:
-    """All slots and seats of a job."""
+    """All slots and tasks of a job."""
 
     def __init__(self, topology: Topology) -> None:
-        self.seats: dict[str, TaskEntry] = {}
+        self.tasks: dict[str, TaskEntry] = {}
         self.slots: dict[str, WorkerEntry] = {}
         self.started_max = 0
         self.up = False
         """Whether every task has had a process at least once."""
         self.unserved: dict[str, dict[str, WorkerEntry]] = {}
         """The slots of each purpose that start or are idle, the longest-serving first."""
-        self.short: dict[str, None] = {}
+        self.starved: dict[str, None] = {}
         """Tasks for which no process starts or is idle."""
         self._waiting: dict[str, None] = {}
         self._unmanned: dict[str, None] = {}
@@ -224,15 +224,15 @@ class Assignments:
         for task in topology.tasks:
             upstream = tuple(topology.tasks[i].name for i in topology.upstream(task.index))
             downstream = tuple(topology.tasks[i].name for i in topology.downstream(task.index))
-            self.seats[task.name] = TaskEntry(
+            self.tasks[task.name] = TaskEntry(
                 task.name, topology.is_source(task.index), topology.is_sink(task.index), upstream + downstream, upstream
             )
-        self.sources = tuple(seat for seat in self.seats.values() if seat.source)
-        for table in (self._never, self._waiting, self._unmanned, self.short):
-            table.update(dict.fromkeys(self.seats))
+        self.sources = tuple(entry for entry in self.tasks.values() if entry.source)
+        for table in (self._never, self._waiting, self._unmanned, self.starved):
+            table.update(dict.fromkeys(self.tasks))
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern slots and seats change nothing."""
+        """Applies one decision; kinds that concern neither slots nor tasks change nothing."""
         act = {
             "process": self._process,
             "promoted": self._promoted,
@@ -255,28 +255,28 @@ class Assignments:
         self._manned(slot.purpose)
 
     def _promoted(self, record: Record) -> None:
-        slot, seat = self.slots[record["slot"]], self.seats[record["task"]]
-        invariant(record["incarnation"] > seat.incarnation, "incarnations rise", task=seat.name)
+        slot, entry = self.slots[record["slot"]], self.tasks[record["task"]]
+        invariant(record["incarnation"] > entry.incarnation, "incarnations rise", task=entry.name)
         slot.step("assign")
-        self.step(seat, "assign")
+        self.step(entry, "assign")
         self._taken(slot)
-        slot.task, slot.incarnation = seat.name, record["incarnation"]
+        slot.task, slot.incarnation = entry.name, record["incarnation"]
         slot.following, slot.commanded_ns = None, 0
         slot.peers_sent.clear()
-        seat.slot, seat.host, seat.incarnation = slot.name, slot.host, record["incarnation"]
-        self._never.pop(seat.name, None)
+        entry.slot, entry.host, entry.incarnation = slot.name, slot.host, record["incarnation"]
+        self._never.pop(entry.name, None)
         self.up = self.up or not self._never
 
     def _rolled_back(self, record: Record) -> None:
         for name, incarnation in record["tasks"].items():
-            seat = self.seats[name]
-            slot = self.slots[seat.slot]
+            entry = self.tasks[name]
+            slot = self.slots[entry.slot]
             slot.step("roll back")
-            self.step(seat, "roll back")
-            slot.incarnation = seat.incarnation = incarnation
+            self.step(entry, "roll back")
+            slot.incarnation = entry.incarnation = incarnation
             slot.commanded_ns = 0
             slot.peers_sent.clear()
-            seat.finished = False
+            entry.finished = False
 
     def _killing(self, record: Record) -> None:
         slot = self.slots[record["slot"]]
@@ -287,26 +287,26 @@ class Assignments:
         slot = self.slots[record["slot"]]
         slot.step("exit")
         self._taken(slot)
-        seat = self.seats.get(record["task"] or slot.purpose)
-        if seat is not None and record["failure"]:
-            seat.failures += 1
-        if record["task"] and seat is not None:
-            self.step(seat, "lose")
-            seat.slot = ""
+        entry = self.tasks.get(record["task"] or slot.purpose)
+        if entry is not None and record["failure"]:
+            entry.failures += 1
+        if record["task"] and entry is not None:
+            self.step(entry, "lose")
+            entry.slot = ""
         del self.slots[slot.name]
 
     def _checkpoint(self, record: Record) -> None:
-        for seat in self.seats.values():
-            seat.failures = 0
+        for entry in self.tasks.values():
+            entry.failures = 0
 
     def _phase(self, record: Record) -> None:
         if record["phase"] == "finished":
-            self.seats[record["task"]].finished = True
+            self.tasks[record["task"]].finished = True
 
     def _changed(self, record: Record) -> None:
         # The job began again from a savepoint: its incarnations are above all earlier ones.
-        for name in self.seats:
-            self.seats[name].incarnation = record["incarnation"]
+        for name in self.tasks:
+            self.tasks[name].incarnation = record["incarnation"]
 
     def _resumed(self, record: Record) -> None:
         # Every process of the job has died, so no slot is left.
@@ -314,21 +314,21 @@ class Assignments:
         self.unserved.clear()
         self._unconfirmed.clear()
         self.up = False
-        for table in (self._waiting, self._unmanned, self.short):
+        for table in (self._waiting, self._unmanned, self.starved):
             table.clear()
-            table.update(dict.fromkeys(self.seats))
-        for seat in self.seats.values():
-            seat.state, seat.slot, seat.failures, seat.finished = TaskState.WAITING, "", 0, False
+            table.update(dict.fromkeys(self.tasks))
+        for entry in self.tasks.values():
+            entry.state, entry.slot, entry.failures, entry.finished = TaskState.WAITING, "", 0, False
 
-    def step(self, seat: TaskEntry, trigger: str) -> None:
-        """Takes the transition of a seat and updates the tables that follow from it."""
-        seat.step(trigger)
+    def step(self, entry: TaskEntry, trigger: str) -> None:
+        """Takes the transition of an entry and updates the tables that follow from it."""
+        entry.step(trigger)
         for table, state in ((self._waiting, TaskState.WAITING), (self._unconfirmed, TaskState.PROMOTED)):
-            if seat.state is state:
-                table[seat.name] = None
+            if entry.state is state:
+                table[entry.name] = None
             else:
-                table.pop(seat.name, None)
-        self._manned(seat.name)
+                table.pop(entry.name, None)
+        self._manned(entry.name)
 
     def _taken(self, slot: WorkerEntry) -> None:
         """Removes a slot that no longer starts or is idle from the tables."""
@@ -336,10 +336,10 @@ class Assignments:
         self._manned(slot.purpose)
 
     def _manned(self, purpose: str) -> None:
-        if purpose not in self.seats:
+        if purpose not in self.tasks:
             return
         lacks = not self.unserved.get(purpose)
-        for table, holds in ((self.short, lacks), (self._unmanned, lacks and purpose in self._waiting)):
+        for table, holds in ((self.starved, lacks), (self._unmanned, lacks and purpose in self._waiting)):
             if holds:
                 table[purpose] = None
             else:
@@ -354,7 +354,7 @@ class Assignments:
 
     def waiting(self) -> list[TaskEntry]:
         """Tasks without a process, the one that lost its own first in front."""
-        return [self.seats[name] for name in self._waiting]
+        return [self.tasks[name] for name in self._waiting]
 
     @property
     def waiting_count(self) -> int:
@@ -363,7 +363,7 @@ class Assignments:
     @property
     def deserted(self) -> bool:
         """Whether no task has a process."""
-        return len(self._waiting) == len(self.seats)
+        return len(self._waiting) == len(self.tasks)
 
     def unmanned(self) -> list[str]:
         """Tasks without a process for which no process starts or is idle."""
@@ -374,11 +374,11 @@ class Assignments:
         """Whether every process that was promoted has confirmed its task."""
         return not self._unconfirmed
 
-    def holder(self, seat: TaskEntry) -> WorkerEntry | None:
+    def holder(self, entry: TaskEntry) -> WorkerEntry | None:
         """The slot that has the task, if its process lives."""
-        return self.slots.get(seat.slot) if seat.slot else None
+        return self.slots.get(entry.slot) if entry.slot else None
 
-    def seat_of(self, slot: WorkerEntry) -> TaskEntry | None:
+    def entry_of(self, slot: WorkerEntry) -> TaskEntry | None:
         """The task of which this slot is the present holder."""
-        seat = self.seats.get(slot.task) if slot.task else None
-        return seat if seat is not None and seat.slot == slot.name else None
+        entry = self.tasks.get(slot.task) if slot.task else None
+        return entry if entry is not None and entry.slot == slot.name else None

@@ -33,13 +33,13 @@ TOOK_KEPT = 1000
 class Coordinator:
     """One job's checkpoints."""
 
-    def __init__(self, roster: Assignments, interval_ns: int, enabled: bool, checked: bool = False) -> None:
+    def __init__(self, assignments: Assignments, interval_ns: int, enabled: bool, checked: bool = False) -> None:
         """
         Args:
             checked: standbys perform each epoch again, so the first one ends once every task has a standby.
         """
         self._checked = checked
-        self._roster = roster
+        self._assignments = assignments
         self._interval_ns = interval_ns
         self.enabled = enabled
         self.complete = 0
@@ -103,7 +103,7 @@ class Coordinator:
         if not self.under_way:  # triggered by the supervisor before this one
             self.under_way, self._began_ns = epoch, now_ns
         self._acks[task] = files
-        if len(self._acks) == len(self._roster.seats) and now_ns >= self._again_ns:
+        if len(self._acks) == len(self._assignments.tasks) and now_ns >= self._again_ns:
             self.writing = True
             outbox.add(WriteManifest(epoch, dict(self._acks)))
 
@@ -115,7 +115,7 @@ class Coordinator:
         took_ms, before = (now_ns - self._began_ns) / 1e6, self.durations.shown()
         outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=files, took_ms=took_ms, durations=before)
         self._due_ns = max(now_ns, self._began_ns + self._interval_ns)
-        for slot in self._roster.slots.values():
+        for slot in self._assignments.slots.values():
             if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED) and slot.seen_ns:
                 outbox.send(slot.name, commands.Completed(epoch))
         kept = (*self.files.values(), *self._before.values())
@@ -134,7 +134,7 @@ class Coordinator:
     @property
     def awaited(self) -> list[str]:
         """Tasks that have not acknowledged the checkpoint under way, in the order of the graph."""
-        return [name for name in self._roster.seats if name not in self._acks] if self.under_way else []
+        return [name for name in self._assignments.tasks if name not in self._acks] if self.under_way else []
 
     def not_written(self, epoch: int, now_ns: int) -> None:
         """Forgets the acknowledgements, which the beats repeat, after a failed manifest, and retries after a pause."""
@@ -167,7 +167,7 @@ class Coordinator:
             hurries: it is due now.
             all_sources: examine all sources also when none begins; otherwise their own beats trigger it.
         """
-        if not self.enabled or self.writing or not self._roster.up:
+        if not self.enabled or self.writing or not self._assignments.up:
             return
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
@@ -180,18 +180,18 @@ class Coordinator:
         if self.under_way and pressed and not self.holding:
             self.holding = all_sources = True
         if self.under_way and all_sources:
-            for seat in self._roster.sources:
-                slot = self._roster.holder(seat)
-                if seat.state is TaskState.SERVED and slot is not None:
+            for entry in self._assignments.sources:
+                slot = self._assignments.holder(entry)
+                if entry.state is TaskState.SERVED and slot is not None:
                     self.trigger(slot, now_ns, outbox)
 
     def _pressed(self) -> bool:
         """Whether a task keeps so much that the next checkpoint should complete before sources read more."""
-        slots = self._roster.slots.values()
+        slots = self._assignments.slots.values()
         return any(slot.wanted_epoch > self.complete and slot.state is WorkerState.SERVING for slot in slots)
 
     def _all_have_standbys(self) -> bool:
-        return all(self._roster.idle(name) is not None for name in self._roster.seats)
+        return all(self._assignments.idle(name) is not None for name in self._assignments.tasks)
 
     def trigger(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
         """Sends the checkpoint under way to one source, unless it has it or it was sent a moment ago.

@@ -41,13 +41,13 @@ class Detector:
         """The moment from which the supervisor has been awake without a gap."""
         return self._amnesty_ns
 
-    def suspects(self, roster: Assignments, now_ns: int) -> list[WorkerEntry]:
+    def suspects(self, assignments: Assignments, now_ns: int) -> list[WorkerEntry]:
         """Slots that count as hung now."""
         if now_ns < self._look_ns:
             return []
         self._look_ns = now_ns + self._suspect_after_ns
         hung = []
-        for slot in roster.slots.values():
+        for slot in assignments.slots.values():
             at = self._expires_ns(slot)
             if at is not None:
                 self._look_ns = min(self._look_ns, at)

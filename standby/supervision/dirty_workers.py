@@ -23,9 +23,9 @@ class DirtyWorkers:
         everything: all processes are to be examined.
     """
 
-    def __init__(self, roster: Assignments) -> None:
+    def __init__(self, assignments: Assignments) -> None:
         self.everything = True
-        self._roster = roster
+        self._assignments = assignments
         self._some = False
         self._looking = self._again = False
         self._slots: dict[str, None] = {}
@@ -42,29 +42,29 @@ class DirtyWorkers:
     def whereabouts(self, slot: WorkerEntry) -> None:
         """Marks a process whose address has changed, and its neighbours, which have to know."""
         self._slots[slot.name] = None
-        seat = self._roster.seat_of(slot)
-        if seat is not None:
-            self._neighbours(seat)
+        entry = self._assignments.entry_of(slot)
+        if entry is not None:
+            self._neighbours(entry)
 
-    def _neighbours(self, seat: TaskEntry) -> None:
-        for name in seat.neighbours:
-            holder = self._roster.seats[name].slot
+    def _neighbours(self, entry: TaskEntry) -> None:
+        for name in entry.neighbours:
+            holder = self._assignments.tasks[name].slot
             if holder:
                 self._slots[holder] = None
 
     def apply(self, record: Record) -> None:
-        """Marks the processes that a decision concerns, after it was applied to the roster."""
+        """Marks the processes that a decision concerns, after it was applied to the assignments."""
         kind = record["kind"]
         if kind in _OF_ONE:
             self._some = True
         elif kind == "promoted":
             self._slots[record["slot"]] = None
-            self._neighbours(self._roster.seats[record["task"]])
+            self._neighbours(self._assignments.tasks[record["task"]])
         elif kind == "gone":
             self._some = True
             if record["task"]:
-                self._neighbours(self._roster.seats[record["task"]])
-                self._slots.update(dict.fromkeys(self._roster.unserved.get(record["task"], ())))
+                self._neighbours(self._assignments.tasks[record["task"]])
+                self._slots.update(dict.fromkeys(self._assignments.unserved.get(record["task"], ())))
         else:
             self.everything, self._again = True, self._looking
 
@@ -85,7 +85,7 @@ class DirtyWorkers:
 
     def slots(self) -> list[WorkerEntry]:
         """The processes to examine, the longest-serving first."""
-        slots = self._roster.slots
+        slots = self._assignments.slots
         if self.everything:
             return list(slots.values())
         return [slots[name] for name in sorted(self._slots, key=_number) if name in slots]

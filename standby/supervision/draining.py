@@ -30,14 +30,14 @@ class Draining:
     def __init__(
         self,
         hosts: Hosts,
-        roster: Assignments,
+        assignments: Assignments,
         placement: Placement,
         coordinator: Coordinator,
         timeline: Timeline,
         kill: Kill,
     ) -> None:
         self._hosts = hosts
-        self._roster = roster
+        self._assignments = assignments
         self._placement = placement
         self._coordinator = coordinator
         self._timeline = timeline
@@ -48,30 +48,30 @@ class Draining:
         names = [host.name for host in self._hosts if host.state is HostState.DRAINING]
         if not names:
             return
-        for slot in list(self._roster.slots.values()):
+        for slot in list(self._assignments.slots.values()):
             if slot.host in names and slot.state is WorkerState.IDLE:
                 self._kill(slot, REQUESTED, now_ns, outbox)
-        if self._coordinator.writing or not self._roster.confirmed or self._roster.waiting_count:
+        if self._coordinator.writing or not self._assignments.confirmed or self._assignments.waiting_count:
             return
-        holders = [(seat, self._roster.holder(seat)) for seat in self._roster.seats.values()]
+        holders = [(entry, self._assignments.holder(entry)) for entry in self._assignments.tasks.values()]
         leaving = any(holder is not None and holder.state is WorkerState.LEAVING for _, holder in holders)
         if leaving or self._timeline.busy(now_ns):
             return
-        for seat, holder in holders:
+        for entry, holder in holders:
             if holder is None or holder.host not in names or holder.state is not WorkerState.SERVING:
                 continue
-            if self._replaceable(seat):
+            if self._replaceable(entry):
                 self._kill(holder, REQUESTED, now_ns, outbox)
                 return
 
-    def _replaceable(self, seat: TaskEntry) -> bool:
+    def _replaceable(self, entry: TaskEntry) -> bool:
         """Whether a standby elsewhere has the state of the latest checkpoint; or none is needed, as it has ended."""
-        standby = self._placement.candidate(seat.name)
+        standby = self._placement.candidate(entry.name)
         if standby is None or self._hosts[standby.host].state is not HostState.JOINED:
             return False
         return not standby.purpose or not self._coordinator.complete or standby.followed == self._coordinator.complete
 
     def left(self, host: str) -> list[str]:
         """The tasks that are still on a host."""
-        holders = ((seat.name, self._roster.holder(seat)) for seat in self._roster.seats.values())
+        holders = ((entry.name, self._assignments.holder(entry)) for entry in self._assignments.tasks.values())
         return [name for name, slot in holders if slot is not None and slot.host == host]

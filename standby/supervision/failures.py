@@ -16,7 +16,7 @@ from standby.supervision.task_counters import TaskCounters
 class Failures:
     """Classifies ends of processes; the reaction is decided elsewhere, from the state that they leave."""
 
-    roster: Assignments
+    assignments: Assignments
     figures: TaskCounters
     injection: Injection
     hosts: Hosts
@@ -35,39 +35,39 @@ class Failures:
 
         Returns: the reason for which the job must end now; None if it need not.
         """
-        seat = self.roster.seat_of(slot)
+        entry = self.assignments.entry_of(slot)
         # The death of a host says nothing about the task: it counts neither towards a crash loop nor as stillborn.
         host_lost = not self.hosts[slot.host].living
         requested = host_lost or self.injection.requested(slot.name)
-        failure = not requested and not stopping and (seat is not None or self._waited_for(slot))
+        failure = not requested and not stopping and (entry is not None or self._waited_for(slot))
         sign_ns = killed_ns if killed_ns is not None else slot.alive_ns
         outbox.decide(
             "gone",
             slot=slot.name,
-            task=seat.name if seat is not None else "",
+            task=entry.name if entry is not None else "",
             incarnation=slot.incarnation,
             since_ns=sign_ns or now_ns,
             detected_ns=now_ns,
             failure=failure,
             recover=not stopping,
-            counters=dict(self.figures.last_reported(seat.name, slot.incarnation)) if seat is not None else {},
+            counters=dict(self.figures.last_reported(entry.name, slot.incarnation)) if entry is not None else {},
             **({"host_lost": True} if host_lost else {}),
         )
-        if seat is None and not requested:
+        if entry is None and not requested:
             self.promotion.stillborn(slot.purpose, now_ns)
-        return None if stopping else self._crash_loop(slot, seat, last_line)
+        return None if stopping else self._crash_loop(slot, entry, last_line)
 
     def _waited_for(self, slot: WorkerEntry) -> bool:
         """Whether a task was waiting for this very process to come up."""
-        seat = self.roster.seats.get(slot.purpose)
+        entry = self.assignments.tasks.get(slot.purpose)
         born = slot.ready_ns and slot.state is not WorkerState.STARTING
-        return seat is not None and seat.state is TaskState.WAITING and not born
+        return entry is not None and entry.state is TaskState.WAITING and not born
 
-    def _crash_loop(self, slot: WorkerEntry, seat: TaskEntry | None, last_line: str) -> str | None:
-        counted = seat if seat is not None else self.roster.seats.get(slot.purpose)
+    def _crash_loop(self, slot: WorkerEntry, entry: TaskEntry | None, last_line: str) -> str | None:
+        counted = entry if entry is not None else self.assignments.tasks.get(slot.purpose)
         if counted is not None:
             name, failures = counted.name, counted.failures
-        elif not self.roster.up:  # the first processes of the job, from the pool
+        elif not self.assignments.up:  # the first processes of the job, from the pool
             name, failures = "a worker", self.promotion.stillborn_count(slot.purpose)
         else:
             return None

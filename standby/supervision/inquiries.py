@@ -25,8 +25,8 @@ AGAIN_NS = 500_000_000
 class Inquiries:
     """The open question, if any, and the last decision; more losses widen the open question."""
 
-    def __init__(self, roster: Assignments, coordinator: Coordinator, topology: Topology) -> None:
-        self._roster = roster
+    def __init__(self, assignments: Assignments, coordinator: Coordinator, topology: Topology) -> None:
+        self._assignments = assignments
         self._coordinator = coordinator
         self._names = [str(task.name) for task in topology.tasks]
         self._index = {name: index for index, name in enumerate(self._names)}
@@ -52,18 +52,18 @@ class Inquiries:
         elif kind == "resumed":
             self.lost, self._findings = (), {}
 
-    def record_lost(self, seat: TaskEntry, lost: tuple[Extent, ...], outbox: Outbox) -> None:
+    def record_lost(self, entry: TaskEntry, lost: tuple[Extent, ...], outbox: Outbox) -> None:
         """Asks about extents that the present incarnation of a task could not collect and others depend on."""
-        own = {each for each in lost if each[0] == self._index[seat.name]}  # only of its own log
+        own = {each for each in lost if each[0] == self._index[entry.name]}  # only of its own log
         if own <= set(self.lost):
             return
         wider = sorted({*self.lost, *own})
         outbox.decide("inquired", number=self.number + 1, lost=[list(each) for each in wider])
 
-    def record_answer(self, seat: TaskEntry, number: int, finding: OrphanAnswer) -> None:
+    def record_answer(self, entry: TaskEntry, number: int, finding: OrphanAnswer) -> None:
         """Records a task's answer to the open question."""
         if self.lost and number == self.number:
-            self._findings[seat.name] = (seat.incarnation, finding)
+            self._findings[entry.name] = (entry.incarnation, finding)
 
     def settle(self, now_ns: int, outbox: Outbox, slots: Iterable[WorkerEntry]) -> None:
         """Sends the question or the last decision to those of these slots that lack it; decides once all answered."""
@@ -86,20 +86,20 @@ class Inquiries:
             self._decide(now_ns, outbox)
 
     def _all_answered(self) -> bool:
-        if len(self._findings) < len(self._roster.seats):
+        if len(self._findings) < len(self._assignments.tasks):
             return False
-        for seat in self._roster.seats.values():
-            slot = self._roster.holder(seat)
+        for entry in self._assignments.tasks.values():
+            slot = self._assignments.holder(entry)
             if slot is None or slot.state is not WorkerState.SERVING or not slot.seen_ns:
                 return False
-            if self._findings.get(seat.name, (0,))[0] != seat.incarnation:
+            if self._findings.get(entry.name, (0,))[0] != entry.incarnation:
                 return False
         return True
 
     def _decide(self, now_ns: int, outbox: Outbox) -> None:
         findings = {self._index[name]: finding for name, (_, finding) in self._findings.items()}
         retreats = {
-            index: TaskRollback(self._roster.seats[self._names[index]].incarnation + 1, stands)
+            index: TaskRollback(self._assignments.tasks[self._names[index]].incarnation + 1, stands)
             for index, stands in decide(findings).items()
         }
         lost = (*self.rollback.lost, *((self.number, *each) for each in self.lost))
@@ -122,5 +122,5 @@ class Inquiries:
 
     def shown(self) -> dict[str, Any]:
         """The part of the view about lost determinants."""
-        waiting = sorted(set(self._roster.seats) - set(self._findings)) if self.lost else []
+        waiting = sorted(set(self._assignments.tasks) - set(self._findings)) if self.lost else []
         return {"decided": self.rollback.number, "open": bool(self.lost), "waiting_for": waiting}

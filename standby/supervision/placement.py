@@ -23,14 +23,14 @@ class Placement:
         constraints: of the tasks that have one.
     """
 
-    def __init__(self, hosts: Hosts, roster: Assignments, constraints: Mapping[str, Constraint]) -> None:
+    def __init__(self, hosts: Hosts, assignments: Assignments, constraints: Mapping[str, Constraint]) -> None:
         self._hosts = hosts
-        self._roster = roster
+        self._assignments = assignments
         self._constraints = constraints
 
     def ready(self, now_ns: int) -> bool:
         """Whether processes may be placed now: the first ones wait until the hosts have joined."""
-        return self._roster.up or self._hosts.gathered(now_ns)
+        return self._assignments.up or self._hosts.gathered(now_ns)
 
     def constrained(self, task: str) -> bool:
         """Whether the task may not be on every host: a process of the pool, which is anywhere, cannot serve it."""
@@ -38,8 +38,8 @@ class Placement:
 
     def candidate(self, task: str) -> WorkerEntry | None:
         """The process that can be promoted to a task now: its own standby if there is one, else one of the pool."""
-        own = self._roster.idle(task)
-        return own if own is not None or self.constrained(task) else self._roster.idle("")
+        own = self._assignments.idle(task)
+        return own if own is not None or self.constrained(task) else self._assignments.idle("")
 
     def host_for(self, purpose: str) -> str | None:
         """The host for a new process that serves `purpose` (a task, or empty for the pool); None if there is none."""
@@ -47,7 +47,7 @@ class Placement:
             return LOCAL
         constraint = self._constraints.get(purpose, ANYWHERE)
         holder = self._holder(purpose)
-        load = Counter(slot.host for slot in self._roster.slots.values())
+        load = Counter(slot.host for slot in self._assignments.slots.values())
 
         def rank(host: HostEntry) -> tuple[bool, bool, float, str]:
             same_machine = holder is not None and bool(host.machine) and host.machine == holder.machine
@@ -65,6 +65,6 @@ class Placement:
         return min(admitted, key=rank).name if admitted else None
 
     def _holder(self, purpose: str) -> HostEntry | None:
-        seat = self._roster.seats.get(purpose)
-        slot = self._roster.holder(seat) if seat is not None else None
+        entry = self._assignments.tasks.get(purpose)
+        slot = self._assignments.holder(entry) if entry is not None else None
         return self._hosts.get(slot.host) if slot is not None else None

@@ -31,24 +31,24 @@ class Preview:
 
 def preview(topology: Topology, constraints: Mapping[str, Constraint], members: Iterable[Member]) -> Preview:
     """The placement of a job that begins on these hosts; one that does not say its slots has room for all."""
-    roster, hosts = Assignments(topology), Hosts(True, 0)
+    assignments, hosts = Assignments(topology), Hosts(True, 0)
     for member in members:
         slots = SLOTS_MAX if member.slots is None else member.slots
         facts = {"incarnation": 1, "session": "-", "slots": slots, "zone": member.zone or "", "machine": ""}
         hosts.apply({"kind": "host_joined", "host": member.name, **facts, "labels": dict(member.labels or {})})
-    placement = Placement(hosts, roster, constraints)
+    placement = Placement(hosts, assignments, constraints)
     rounds: list[dict[str, str]] = []
     for serves in (True, False):
-        placed = dict.fromkeys(roster.seats, "")
+        placed = dict.fromkeys(assignments.tasks, "")
         for task in placed:
             host = placement.host_for(task)
             if host is None:
                 continue
-            placed[task], number = host, roster.started_max + 1
+            placed[task], number = host, assignments.started_max + 1
             slot = f"w{number}"
-            roster.apply({"kind": "process", "number": number, "slot": slot, "purpose": task, "host": host})
+            assignments.apply({"kind": "process", "number": number, "slot": slot, "purpose": task, "host": host})
             if serves:
-                roster.apply({"kind": "promoted", "slot": slot, "task": task, "incarnation": 1})
+                assignments.apply({"kind": "promoted", "slot": slot, "task": task, "incarnation": 1})
         rounds.append(placed)
     return Preview(*rounds)
 

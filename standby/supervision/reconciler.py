@@ -38,7 +38,7 @@ class Reconciler:
 
     def __init__(
         self,
-        roster: Assignments,
+        assignments: Assignments,
         coordinator: Coordinator,
         timeline: Timeline,
         inquiries: Inquiries,
@@ -55,7 +55,7 @@ class Reconciler:
             every_epoch: standbys load each epoch by itself, to check it.
             hot: the tasks whose standbys perform what they perform.
         """
-        self._roster = roster
+        self._assignments = assignments
         self._coordinator = coordinator
         self._timeline = timeline
         self._inquiries = inquiries
@@ -67,21 +67,21 @@ class Reconciler:
         self._stillborn: dict[str, int] = {}
         self._start_from_ns: dict[str, int] = {}
 
-    def settle(self, now_ns: int, outbox: Outbox, attention: DirtyWorkers) -> None:
-        """Promotes, starts and informs processes until none of those that need attention lacks anything."""
+    def settle(self, now_ns: int, outbox: Outbox, dirty: DirtyWorkers) -> None:
+        """Promotes, starts and informs processes until none of those that are dirty lacks anything."""
         # While a manifest is written, the state to promote from is about to change: a few milliseconds.
         if not self._coordinator.writing and not self._rolling_back():
             pool_empty = False
-            for seat in self._waiting(attention):
-                shared = self._pool is not None and not self._placement.constrained(seat.name)
+            for entry in self._waiting(dirty):
+                shared = self._pool is not None and not self._placement.constrained(entry.name)
                 if shared and pool_empty:
                     continue  # any process of the pool would do for any of them
-                slot = self._placement.candidate(seat.name)
+                slot = self._placement.candidate(entry.name)
                 if slot is not None:
-                    self._promote(seat, slot, outbox)
+                    self._promote(entry, slot, outbox)
                 else:
                     pool_empty = pool_empty or shared
-        slots = attention.slots()
+        slots = dirty.slots()
         for slot in slots:
             if slot.seen_ns and slot.state is WorkerState.ASSIGNED:
                 self._command(slot, now_ns, outbox)
@@ -96,36 +96,36 @@ class Reconciler:
                 self._echo(slot, now_ns, outbox)
         self._start_missing(now_ns, outbox)
 
-    def _waiting(self, attention: DirtyWorkers) -> list[TaskEntry]:
+    def _waiting(self, dirty: DirtyWorkers) -> list[TaskEntry]:
         """Waiting tasks for which a process may be idle now: each has its own standby, or all share a pool."""
-        if attention.everything or self._together or self._pool is not None:
-            return self._roster.waiting()
-        purposes = {slot.purpose: None for slot in attention.slots() if slot.state is WorkerState.IDLE}
-        seats = [self._roster.seats[purpose] for purpose in purposes if purpose]
-        return [seat for seat in seats if seat.state is TaskState.WAITING]
+        if dirty.everything or self._together or self._pool is not None:
+            return self._assignments.waiting()
+        purposes = {slot.purpose: None for slot in dirty.slots() if slot.state is WorkerState.IDLE}
+        entries = [self._assignments.tasks[purpose] for purpose in purposes if purpose]
+        return [entry for entry in entries if entry.state is TaskState.WAITING]
 
     def _rolling_back(self) -> bool:
         """Whether a process of a task that rolls back has not ended yet: it must not meet the others' successors."""
-        if not self._together or not self._roster.waiting_count:
+        if not self._together or not self._assignments.waiting_count:
             return False
-        return any(slot.task and slot.state is WorkerState.LEAVING for slot in self._roster.slots.values())
+        return any(slot.task and slot.state is WorkerState.LEAVING for slot in self._assignments.slots.values())
 
     def roll_back(self, now_ns: int, outbox: Outbox) -> None:
         """Kills the processes of all tasks after a failure if there are no determinants: all tasks roll back."""
         if not self._together:
             return
-        for slot in list(self._roster.slots.values()):
+        for slot in list(self._assignments.slots.values()):
             if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED):
                 self.kill(slot, ROLLBACK, now_ns, outbox)
 
-    def _promote(self, seat: TaskEntry, slot: WorkerEntry, outbox: Outbox) -> None:
-        recovery = self._timeline.of(seat.name, seat.incarnation + 1)
+    def _promote(self, entry: TaskEntry, slot: WorkerEntry, outbox: Outbox) -> None:
+        recovery = self._timeline.of(entry.name, entry.incarnation + 1)
         # A standby is ready before the failure; a process that was still coming up, or started for it, is a cold start.
         ready = recovery is not None and slot.ready_ns <= recovery.detected_ns
         outbox.decide(
             "promoted",
-            task=seat.name,
-            incarnation=seat.incarnation + 1,
+            task=entry.name,
+            incarnation=entry.incarnation + 1,
             slot=slot.name,
             epoch=self._coordinator.complete,
             mode=self._mode(ready),
@@ -138,43 +138,43 @@ class Reconciler:
 
     def _command(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
         """Sends `promote` until the beats confirm it."""
-        seat = self._roster.seat_of(slot)
-        if seat is None or (slot.commanded_ns and now_ns - slot.commanded_ns < AGAIN_NS):
+        entry = self._assignments.entry_of(slot)
+        if entry is None or (slot.commanded_ns and now_ns - slot.commanded_ns < AGAIN_NS):
             return
         slot.commanded_ns = now_ns
-        known = self._whereabouts(seat)
+        known = self._whereabouts(entry)
         slot.peers_sent, slot.peers_sent_ns = dict(known), now_ns
         promote = commands.Promote(
-            task=seat.name,
-            incarnation=seat.incarnation,
+            task=entry.name,
+            incarnation=entry.incarnation,
             epoch=self._coordinator.complete,
-            files=self._coordinator.files.get(seat.name, ()),
+            files=self._coordinator.files.get(entry.name, ()),
             peers={name: (endpoint, incarnation) for name, (endpoint, incarnation) in known.items() if endpoint},
             rollback=self._inquiries.rollback.message(),
         )
         outbox.send(slot.name, promote)
 
-    def _whereabouts(self, seat: TaskEntry) -> dict[str, tuple[str, int]]:
+    def _whereabouts(self, entry: TaskEntry) -> dict[str, tuple[str, int]]:
         """The (endpoint, incarnation) of each neighbour; an empty endpoint for one that is known to have no process."""
         known: dict[str, tuple[str, int]] = {}
-        own = self._roster.holder(seat)
-        for name in seat.neighbours:
-            neighbour = self._roster.seats[name]
-            holder = self._roster.holder(neighbour)
+        own = self._assignments.holder(entry)
+        for name in entry.neighbours:
+            neighbour = self._assignments.tasks[name]
+            holder = self._assignments.holder(neighbour)
             endpoint = "" if holder is None else holder.endpoint_for(own.host if own is not None else holder.host)
             if holder is not None and endpoint and holder.state is not WorkerState.LEAVING:
                 known[name] = (endpoint, neighbour.incarnation)
-            elif neighbour.state is TaskState.WAITING and neighbour.incarnation and name not in seat.upstream:
+            elif neighbour.state is TaskState.WAITING and neighbour.incarnation and name not in entry.upstream:
                 known[name] = ("", neighbour.incarnation)
         return known
 
     def _introduce(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
         """Sends a task the changes of its neighbours since the last message, until its beats show them."""
-        seat = self._roster.seat_of(slot)
-        if seat is None or not slot.commanded_ns and slot.state is WorkerState.ASSIGNED:
+        entry = self._assignments.entry_of(slot)
+        if entry is None or not slot.commanded_ns and slot.state is WorkerState.ASSIGNED:
             return
         again = now_ns - slot.peers_sent_ns >= AGAIN_NS
-        for name, (endpoint, incarnation) in self._whereabouts(seat).items():
+        for name, (endpoint, incarnation) in self._whereabouts(entry).items():
             known = slot.peers_known.get(name) == (incarnation if endpoint else -incarnation)
             if slot.peers_sent.get(name) == (endpoint, incarnation) and (known or not again):
                 continue
@@ -197,16 +197,16 @@ class Reconciler:
             return  # the next checkpoint, or else the next look at all processes, comes back to it
         slot.following, slot.commanded_ns = (slot.purpose, epoch), now_ns
         files = self._coordinator.files.get(slot.purpose, ())
-        incarnation = self._roster.seats[slot.purpose].incarnation if self._hot else 0
+        incarnation = self._assignments.tasks[slot.purpose].incarnation if self._hot else 0
         outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
 
     def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
         """Names a task its hot standby, until its beats show that it echoes to it."""
-        seat = self._roster.seat_of(slot) or self._roster.seats.get(slot.purpose)
-        holder = None if seat is None or seat.name not in self._hot else self._roster.holder(seat)
-        if seat is None or holder is None or holder.state is not WorkerState.SERVING:
+        entry = self._assignments.entry_of(slot) or self._assignments.tasks.get(slot.purpose)
+        holder = None if entry is None or entry.name not in self._hot else self._assignments.holder(entry)
+        if entry is None or holder is None or holder.state is not WorkerState.SERVING:
             return
-        standby = self._roster.idle(seat.name)
+        standby = self._assignments.idle(entry.name)
         endpoint = "" if standby is None else standby.endpoint_for(holder.host)
         if holder.hot_standby != endpoint and now_ns - holder.echo_asked_ns >= ECHO_NS:
             holder.echo_asked_ns = now_ns
@@ -214,35 +214,39 @@ class Reconciler:
 
     def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
         """Starts a process for every waiting task and, once all tasks have run, for every missing standby."""
-        roster = self._roster
+        assignments = self._assignments
         if not self._placement.ready(now_ns):
             return
         if self._pool is None:
-            lacking = list(roster.short) if roster.short and self._standbys_due(now_ns) else roster.unmanned()
+            lacking = (
+                list(assignments.starved)
+                if assignments.starved and self._standbys_due(now_ns)
+                else assignments.unmanned()
+            )
         else:
-            own = [name for name in roster.unmanned() if self._placement.constrained(name)]
-            bound = sum(self._placement.constrained(seat.name) for seat in roster.waiting())
-            wanted = roster.waiting_count - bound + (self._pool if self._standbys_due(now_ns) else 0)
-            lacking = own + [""] * (wanted - len(roster.unserved.get("", ())))
+            own = [name for name in assignments.unmanned() if self._placement.constrained(name)]
+            bound = sum(self._placement.constrained(entry.name) for entry in assignments.waiting())
+            wanted = assignments.waiting_count - bound + (self._pool if self._standbys_due(now_ns) else 0)
+            lacking = own + [""] * (wanted - len(assignments.unserved.get("", ())))
         for purpose in lacking:
             if now_ns >= self._start_from_ns.get(purpose, 0):
                 self._start(purpose, now_ns, outbox)
 
     def _standbys_due(self, now_ns: int) -> bool:
         """Whether standbys may start: after the tasks, so that they slow neither the job's start nor a recovery."""
-        if not self._roster.up or self._timeline.busy(now_ns):
+        if not self._assignments.up or self._timeline.busy(now_ns):
             return False
-        return self._roster.confirmed
+        return self._assignments.confirmed
 
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
         host = self._placement.host_for(purpose)
         if host is None:
             return  # the view says which tasks lack a process; a host that joins or has room again brings one
-        number = self._roster.started_max + 1
+        number = self._assignments.started_max + 1
         name = f"w{number}"
         where = {"host": host} if host else {}
         outbox.decide("process", slot=name, number=number, purpose=purpose, **where)
-        slot = self._roster.slots[name]
+        slot = self._assignments.slots[name]
         slot.known_ns = slot.asked_ns = now_ns
         outbox.add(StartProcess(name, WORKER, host))
 

@@ -13,9 +13,9 @@ WAIT_NS_MAX = 60_000_000_000
 class Checks:
     """The epochs that were checked, by task; level-triggered, because every beat of a standby has the total."""
 
-    def __init__(self, roster: Assignments, enabled: bool) -> None:
+    def __init__(self, assignments: Assignments, enabled: bool) -> None:
         self.enabled = enabled
-        self._roster = roster
+        self._assignments = assignments
         self._epochs_by_slot: dict[str, dict[str, int]] = {}
         self._finished_ns: int | None = None
 
@@ -32,7 +32,7 @@ class Checks:
 
     def lacking(self) -> list[str]:
         """Tasks of which nothing has been checked."""
-        return [name for name in self._roster.seats if not self.epochs(name)] if self.enabled else []
+        return [name for name in self._assignments.tasks if not self.epochs(name)] if self.enabled else []
 
     def finished(self, now_ns: int) -> tuple[int, str] | None:
         """(status, reason) of the end after all sinks have finished; None while it must wait for a check."""

@@ -46,7 +46,7 @@ def answer(supervision: Supervision, event: events.Admin | events.Replied, outbo
 
 def _forward(supervision: Supervision, event: events.Replied, outbox: Outbox) -> None:
     """Forwards a task's answer if its receiver is a client and its sender is the task that it names."""
-    slot = supervision.roster.slots.get(event.slot)
+    slot = supervision.assignments.slots.get(event.slot)
     if slot is not None and event.to.startswith(ADMINS) and event.facts.get("task") == slot.task:
         outbox.add(Answer(event.to, {"kind": "answer", "ok": "error" not in event.facts, **event.facts}))
 
@@ -57,18 +57,18 @@ def _refused(error: str) -> dict[str, Any]:
 
 def _serving(supervision: Supervision, task: object) -> WorkerEntry | str:
     """The process of that task, or the reason for which there is none."""
-    seat = supervision.roster.seats.get(str(task))
-    if seat is None:
-        return f"there is no task {task}; tasks are {', '.join(supervision.roster.seats)}"
-    slot = supervision.roster.holder(seat)
+    entry = supervision.assignments.tasks.get(str(task))
+    if entry is None:
+        return f"there is no task {task}; tasks are {', '.join(supervision.assignments.tasks)}"
+    slot = supervision.assignments.holder(entry)
     if slot is None or slot.state is WorkerState.LEAVING or supervision.ended is not None:
-        return f"{seat.name} has no process at the moment"
+        return f"{entry.name} has no process at the moment"
     return slot
 
 
 def _waiting(supervision: Supervision, name: object) -> WorkerEntry | str:
     """The standby of that name, or the reason for which there is none."""
-    slot = supervision.roster.slots.get(str(name))
+    slot = supervision.assignments.slots.get(str(name))
     if slot is None or slot.state is not WorkerState.IDLE or supervision.ended is not None:
         return f"{name} is no standby at the moment"
     return slot

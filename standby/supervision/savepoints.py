@@ -25,7 +25,7 @@ def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict
     """Begins a savepoint and returns an answer with its epoch; None for another request."""
     if event.verb != "savepoint":
         return None
-    if supervision.stopping is not None or all(s.finished for s in supervision.roster.seats.values() if s.sink):
+    if supervision.stopping is not None or all(s.finished for s in supervision.assignments.tasks.values() if s.sink):
         return {"ok": False, "error": "the job is ending already"}
     if not supervision.coordinator.enabled:
         return {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}

@@ -17,7 +17,7 @@ STAGED, FINISHED = "staged", "finished"
 class Staging:
     """The sinks of one job; `enabled` where their rows are staged."""
 
-    roster: Assignments
+    assignments: Assignments
     coordinator: Coordinator
     enabled: bool
 
@@ -37,9 +37,9 @@ class Staging:
     def _sinks(self) -> list[WorkerEntry]:
         """The processes of all sink tasks; an entry without a name for a task that has none."""
         workers = []
-        for seat in self.roster.seats.values():
-            if seat.sink:
-                slot = self.roster.holder(seat)
+        for entry in self.assignments.tasks.values():
+            if entry.sink:
+                slot = self.assignments.holder(entry)
                 serving = slot is not None and slot.state is WorkerState.SERVING and slot.seen_ns
                 workers.append(slot if slot is not None and serving else WorkerEntry("", "", committed=-1))
         return workers

@@ -73,38 +73,38 @@ class Supervision:
     def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
         self._config = config
         self._mark = blueprint.mark(config)
-        self.roster = Assignments(blueprint.topology)
+        self.assignments = Assignments(blueprint.topology)
         self.timeline = Timeline()
         self.figures = TaskCounters()
         interval_ns, enabled = int(config.checkpoint_interval_s * 1e9), config.guarantee != "none"
-        self.coordinator = Coordinator(self.roster, interval_ns, enabled, config.verify_replay)
+        self.coordinator = Coordinator(self.assignments, interval_ns, enabled, config.verify_replay)
         self.injection = Injection(blueprint.kills)
         together = config.guarantee in ("at-least-once", "epoch")
-        self.staging = Staging(self.roster, self.coordinator, config.guarantee == "epoch")
-        self.inquiries = Inquiries(self.roster, self.coordinator, blueprint.topology)
-        shared = (self.roster, self.coordinator, self.timeline, self.inquiries)
+        self.staging = Staging(self.assignments, self.coordinator, config.guarantee == "epoch")
+        self.inquiries = Inquiries(self.assignments, self.coordinator, blueprint.topology)
+        shared = (self.assignments, self.coordinator, self.timeline, self.inquiries)
         expect_ns = CLUSTER_NS if config.on else EXPECT_NS
         self.hosts = Hosts(bool(config.listen), config.host_timeout_ms * 1_000_000, config.hosts_expected, expect_ns)
         self.losses = HostLosses()
-        self._placement = Placement(self.hosts, self.roster, blueprint.constraints)
+        self._placement = Placement(self.hosts, self.assignments, blueprint.constraints)
         self.sharing = SharingNow(blueprint.topology, config)
         pool = None if config.own_standbys else int(config.standbys)
         hot = hot_tasks(config, blueprint.topology)
-        self._promotion = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)
+        self._reconciler = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)
         self._failures = Failures(
-            self.roster, self.figures, self.injection, self.hosts, self._promotion, config.crash_loop_max
+            self.assignments, self.figures, self.injection, self.hosts, self._reconciler, config.crash_loop_max
         )
         self.draining = Draining(
-            self.hosts, self.roster, self._placement, self.coordinator, self.timeline, self._promotion.kill
+            self.hosts, self.assignments, self._placement, self.coordinator, self.timeline, self._reconciler.kill
         )
-        self.checks = Checks(self.roster, config.verify_replay)
+        self.checks = Checks(self.assignments, config.verify_replay)
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
         self._companions = Companions(blueprint.companions)
         self._now_ns = 0
         self._restored_ns = 0
         self._alive_ns = 0
-        self._attention = DirtyWorkers(self.roster)
+        self._dirty = DirtyWorkers(self.assignments)
         self._stop_by_ns: int | None = None
         self.stopping: tuple[int, str] | None = None
         """(status, reason) once the end is decided."""
@@ -133,9 +133,9 @@ class Supervision:
         due = [
             self._alive_ns + ALIVE_NS,
             self._detector.deadline_ns(),
-            self._attention.deadline_ns(),
+            self._dirty.deadline_ns(),
             self.coordinator.deadline_ns(),
-            self._promotion.deadline_ns(self._now_ns),
+            self._reconciler.deadline_ns(self._now_ns),
             self.injection.deadline_ns(self.figures.life_first_record_ns),
             self._stop_by_ns,
             self.checks.deadline_ns(),
@@ -147,7 +147,7 @@ class Supervision:
         """Applies one decision: the only way in which decisions change anything."""
         if record["kind"] == "resumed":
             self.figures.apply(record)
-        self.roster.apply(record)
+        self.assignments.apply(record)
         self.coordinator.apply(record)
         self.inquiries.apply(record)
         self.timeline.apply(record)
@@ -162,7 +162,7 @@ class Supervision:
             self.stopping = self.ended = (record["status"], record["reason"])
         elif record["kind"] == "resumed":
             self.stopping = self.ended = None
-        self._attention.apply(record)
+        self._dirty.apply(record)
 
     # Handlers of events.
 
@@ -170,7 +170,7 @@ class Supervision:
         for record in event.records:
             self._apply(record)
         self._restored_ns = self._alive_ns = self._now_ns
-        for slot in self.roster.slots.values():
+        for slot in self.assignments.slots.values():
             slot.known_ns = self._now_ns
         self.hosts.restored(self._now_ns)
         if event.manifest is not None:
@@ -179,17 +179,17 @@ class Supervision:
             self._outbox.add(EndJob(*self.ended))
 
     def _beat(self, event: events.Beat) -> None:
-        slot = self.roster.slots.get(event.slot)
+        slot = self.assignments.slots.get(event.slot)
         if slot is None:
             self._outbox.add(KillProcess(event.slot))  # of an earlier life of the job, or started without a decision
             return
         first = not slot.seen_ns
         if first or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
-            self._attention.whereabouts(slot)
+            self._dirty.whereabouts(slot)
         elif (slot.followed, slot.reported_state, slot.committed) != (event.followed, event.state, event.committed):
-            self._attention.slot(slot)
+            self._dirty.slot(slot)
         elif slot.wanted_epoch != event.wanted_epoch:
-            self._attention.slot(slot)
+            self._dirty.slot(slot)
         slot.wanted_epoch, slot.hot_standby = event.wanted_epoch, event.hot_standby
         difference = event.shadow.get("difference", "")
         if difference and difference != slot.shadow.get("difference"):
@@ -207,7 +207,7 @@ class Supervision:
         if self.stopping is not None:
             self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
         if not slot.purpose or event.followed is not None or event.task is not None:
-            self._promotion.ready(slot)
+            self._reconciler.ready(slot)
         problem = self.checks.record_beat(slot, event.checked)
         if problem and self.stopping is None:
             self._stop(1, problem)
@@ -216,17 +216,17 @@ class Supervision:
         elif slot.state is WorkerState.STARTING:
             slot.step("beat without task")
             slot.ready_ns = self._now_ns
-            self._attention.slot(slot)
+            self._dirty.slot(slot)
         else:
-            seat = self.roster.seat_of(slot)
-            if slot.state is WorkerState.SERVING and seat is not None:
-                self.roster.step(seat, "doubt")
+            entry = self.assignments.entry_of(slot)
+            if slot.state is WorkerState.SERVING and entry is not None:
+                self.assignments.step(entry, "doubt")
             slot.step("beat without task")
             if slot.state is WorkerState.ASSIGNED:
-                self._attention.slot(slot)
+                self._dirty.slot(slot)
 
     def _pulse(self, event: events.Pulse) -> None:
-        slot = self.roster.slots.get(event.slot)
+        slot = self.assignments.slots.get(event.slot)
         if slot is None:
             self._outbox.add(KillProcess(event.slot))
             return
@@ -235,7 +235,7 @@ class Supervision:
         self._doing(slot, event.doing)
         if event.endpoint and not slot.endpoint:  # a supervisor that has just started need not wait for its loop
             slot.endpoint, slot.remote = event.endpoint, event.remote
-            self._attention.whereabouts(slot)
+            self._dirty.whereabouts(slot)
 
     def _doing(self, slot: WorkerEntry, doing: Activity | None) -> None:
         line = slow_events.learn(slot, doing, self._now_ns)
@@ -248,73 +248,73 @@ class Supervision:
         if (slot.task, slot.incarnation) != (event.task, event.incarnation):
             if slot.state is not WorkerState.LEAVING:
                 self._outbox.add(Note(f"{slot.name} claims {event.task} incarnation {event.incarnation}: killed"))
-                self._promotion.kill(slot, "not its task", self._now_ns, self._outbox)
+                self._reconciler.kill(slot, "not its task", self._now_ns, self._outbox)
             return
-        seat = self.roster.seat_of(slot)
-        if seat is None:
+        entry = self.assignments.entry_of(slot)
+        if entry is None:
             return
         if slot.state is not WorkerState.SERVING or slot.rollback != event.rollback:
-            self._attention.slot(slot)
+            self._dirty.slot(slot)
         if slot.state is WorkerState.ASSIGNED:
-            self.roster.step(seat, "confirm")
+            self.assignments.step(entry, "confirm")
         slot.step("beat with task")
         slot.update(event.rollback, event.peers, event.waiting, event.uploading)
         if event.lost:
-            self.inquiries.record_lost(seat, event.lost, self._outbox)
+            self.inquiries.record_lost(entry, event.lost, self._outbox)
         if first:
             self.coordinator.remind(slot, self._outbox)
         if event.acked is not None:
-            self.coordinator.acknowledged(seat.name, *event.acked, self._now_ns, self._outbox)
-        if seat.source and self.coordinator.under_way and not self.coordinator.writing:
+            self.coordinator.acknowledged(entry.name, *event.acked, self._now_ns, self._outbox)
+        if entry.source and self.coordinator.under_way and not self.coordinator.writing:
             self.coordinator.trigger(slot, self._now_ns, self._outbox)
-        positions = self.figures.begins_at(seat.name, event.counters)
+        positions = self.figures.begins_at(entry.name, event.counters)
         if positions is not None:
-            self._outbox.decide("resumed_at", task=seat.name, positions=positions)
-        self.figures.update(seat.name, event.incarnation, event.counters, event.last_output_ns)
+            self._outbox.decide("resumed_at", task=entry.name, positions=positions)
+        self.figures.update(entry.name, event.incarnation, event.counters, event.last_output_ns)
         if event.first_record_ns is not None and self.figures.life_first_record_ns is None:
             self._outbox.decide("first_record", at_ns=event.first_record_ns)
-        if event.state == "finished" and not seat.finished:
-            self._finished(seat, event)
+        if event.state == "finished" and not entry.finished:
+            self._finished(entry, event)
 
     def _phase(self, event: events.Phase) -> None:
-        seat = self._present(event.slot, event.task, event.incarnation)
-        if seat is None:
+        entry = self._present(event.slot, event.task, event.incarnation)
+        if entry is None:
             return
         # The end of a task is taken from its beat, which has its last figures.
-        if event.phase != "finished" and self.timeline.of(seat.name, event.incarnation) is not None:
-            facts = {"task": seat.name, "incarnation": event.incarnation, "at_ns": event.at_ns, "detail": event.detail}
+        if event.phase != "finished" and self.timeline.of(entry.name, event.incarnation) is not None:
+            facts = {"task": entry.name, "incarnation": event.incarnation, "at_ns": event.at_ns, "detail": event.detail}
             self._outbox.decide("phase", phase=event.phase, **facts)
 
-    def _finished(self, seat: TaskEntry, event: events.Beat) -> None:
-        facts = {"task": seat.name, "incarnation": event.incarnation, "at_ns": self._now_ns, "detail": None}
+    def _finished(self, entry: TaskEntry, event: events.Beat) -> None:
+        facts = {"task": entry.name, "incarnation": event.incarnation, "at_ns": self._now_ns, "detail": None}
         last = {"counters": dict(event.counters), "last_output_ns": event.last_output_ns}
         self._outbox.decide("phase", phase="finished", **facts, **last)
         self._stop_if_finished()
 
     def _stop_if_finished(self) -> None:
         end = savepoints.reached(self.coordinator, self.staging)
-        if end is None and all(seat.finished for seat in self.roster.seats.values() if seat.sink):
+        if end is None and all(entry.finished for entry in self.assignments.tasks.values() if entry.sink):
             end = self.checks.finished(self._now_ns)
         if end is not None and self.stopping is None:
             self._stop(*end)
 
     def _snapshot(self, event: events.Snapshot) -> None:
-        seat = self._present(event.slot, event.task, event.incarnation)
-        if seat is not None:
-            self.coordinator.acknowledged(seat.name, event.epoch, event.files, self._now_ns, self._outbox)
+        entry = self._present(event.slot, event.task, event.incarnation)
+        if entry is not None:
+            self.coordinator.acknowledged(entry.name, event.epoch, event.files, self._now_ns, self._outbox)
 
     def _orphan_report(self, event: events.OrphanReport) -> None:
-        seat = self._present(event.slot, event.task, event.incarnation)
-        if seat is not None:
-            self.inquiries.record_answer(seat, event.number, event.finding)
-            self._attention.slot(self.roster.slots[event.slot])
+        entry = self._present(event.slot, event.task, event.incarnation)
+        if entry is not None:
+            self.inquiries.record_answer(entry, event.number, event.finding)
+            self._dirty.slot(self.assignments.slots[event.slot])
 
     def _failed(self, event: events.Failed) -> None:
-        slot = self.roster.slots.get(event.slot)
+        slot = self.assignments.slots.get(event.slot)
         if slot is None or slot.state is WorkerState.LEAVING or self.stopping is not None:
             return
         if event.task is None:
-            wanted = any(slot.purpose in ("", seat.name) for seat in self.roster.waiting())
+            wanted = any(slot.purpose in ("", entry.name) for entry in self.assignments.waiting())
         else:
             wanted = self._present(event.slot, event.task, event.incarnation) is not None
         slot.complaint = f"{event.error}: {event.message}"
@@ -322,7 +322,7 @@ class Supervision:
         if event.definite and wanted:
             self._stop(1, event.message)
         else:
-            self._promotion.kill(slot, "failed", self._now_ns, self._outbox)
+            self._reconciler.kill(slot, "failed", self._now_ns, self._outbox)
 
     def _started(self, event: events.Started) -> None:
         slot = self._of_host(event.slot, event.host)
@@ -342,13 +342,13 @@ class Supervision:
 
     def _gone(self, slot: WorkerEntry, killed_ns: int | None, last_line: str = "") -> None:
         stopping = self.stopping is not None
-        seat = self.roster.seat_of(slot)
+        entry = self.assignments.entry_of(slot)
         said = slot.complaint or last_line
         reason = self._failures.gone(slot, killed_ns, said, stopping, self._now_ns, self._outbox)
         if reason is not None:
             self._stop(1, reason)
-        elif seat is not None and not stopping:
-            self._promotion.roll_back(self._now_ns, self._outbox)
+        elif entry is not None and not stopping:
+            self._reconciler.roll_back(self._now_ns, self._outbox)
 
     def _agent_beat(self, event: events.AgentBeat) -> None:
         if not self.hosts.accepts(event.host, event.incarnation):
@@ -367,7 +367,7 @@ class Supervision:
             slot = self._of_host(name, event.host)
             if slot is not None:
                 slot.computed_ns = self._now_ns
-        for slot in list(self.roster.slots.values()):
+        for slot in list(self.assignments.slots.values()):
             if slot.host != event.host:
                 continue
             if slot.name in event.slots:
@@ -391,7 +391,7 @@ class Supervision:
 
     def _of_host(self, name: str, host: str) -> WorkerEntry | None:
         """The process of that name if it was placed on that host: an agent speaks for its own host alone."""
-        slot = self.roster.slots.get(name)
+        slot = self.assignments.slots.get(name)
         return slot if slot is not None and slot.host == host else None
 
     def _host_hello(self, event: events.HostHello) -> None:
@@ -422,11 +422,13 @@ class Supervision:
     def _lose_host(self, host: HostEntry, why: str) -> None:
         """Decides that a host is dead: from here on every process there has ended, whatever it still does."""
         facts = {"incarnation": host.incarnation, "why": why, "since_ns": host.seen_ns, "detected_ns": self._now_ns}
-        left = host.state is HostState.DRAINING and not any(s.host == host.name for s in self.roster.slots.values())
+        left = host.state is HostState.DRAINING and not any(
+            s.host == host.name for s in self.assignments.slots.values()
+        )
         self._outbox.decide("host_lost", host=host.name, **facts, **({"left": True} if left else {}))
         self._outbox.add(Note(f"host {host.name} (incarnation {host.incarnation}) is lost: {why}"))
         self._companions.lose(host.name)
-        for slot in list(self.roster.slots.values()):
+        for slot in list(self.assignments.slots.values()):
             if slot.host == host.name:
                 self._gone(slot, None)
 
@@ -438,22 +440,22 @@ class Supervision:
     def _unknown_to_agent(self, slot: WorkerEntry) -> None:
         """Orders the start of a journaled process that neither the agent nor a beat reports, or gives it up."""
         if slot.state is WorkerState.STARTING and self.stopping is None:
-            self._promotion.ask_again(slot, self._now_ns, self._outbox)
+            self._reconciler.ask_again(slot, self._now_ns, self._outbox)
         elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
             self._gone(slot, None)
 
     def _manifest_written(self, event: events.ManifestWritten) -> None:
         self.coordinator.written(event.epoch, self._now_ns, self._outbox)
-        self._attention.all()
+        self._dirty.all()
 
     def _manifest_failed(self, event: events.ManifestFailed) -> None:
         self.coordinator.not_written(event.epoch, self._now_ns)
         self._outbox.add(Note(f"the manifest of checkpoint {event.epoch} could not be written: {event.problem}"))
-        self._attention.all()
+        self._dirty.all()
 
     def _admin(self, event: events.Admin | events.Replied) -> None:
         answer(self, event, self._outbox)
-        self._attention.all()
+        self._dirty.all()
 
     def drain(self, host: HostEntry, draining: bool = True) -> None:
         """Has a host emptied, or lets it have processes again."""
@@ -462,17 +464,17 @@ class Supervision:
 
     def inject(self, slot: WorkerEntry) -> None:
         """Kills a process on the request of a user."""
-        self._promotion.kill(slot, "on request", self._now_ns, self._outbox)
+        self._reconciler.kill(slot, "on request", self._now_ns, self._outbox)
 
     def _tick(self, event: events.Tick) -> None:
-        self._attention.all()
+        self._dirty.all()
 
     # Work that is due after any event.
 
     def _settle(self) -> None:
         if self._now_ns - self._alive_ns >= ALIVE_NS:
             self._alive_ns = self._now_ns
-            for slot in self.roster.slots.values():
+            for slot in self.assignments.slots.values():
                 if slot.seen_ns:
                     self._outbox.send(slot.name, commands.Alive())
         if self.checks.enabled or self.coordinator.final:
@@ -482,26 +484,26 @@ class Supervision:
             return
         for host in self.hosts.silent(self._now_ns, self._detector.listening_since_ns):
             self._lose_host(host, f"nothing was heard of it for {self._config.host_timeout_ms} ms")
-        for slot in self._detector.suspects(self.roster, self._now_ns):
+        for slot in self._detector.suspects(self.assignments, self._now_ns):
             self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
-            self._promotion.kill(slot, "silent", self._now_ns, self._outbox)
+            self._reconciler.kill(slot, "silent", self._now_ns, self._outbox)
         for index, task in self.injection.due(self.figures.life_first_record_ns, self._now_ns):
-            holder = self.roster.holder(self.roster.seats[task])
+            holder = self.assignments.holder(self.assignments.tasks[task])
             if holder is not None and holder.seen_ns and holder.state is not WorkerState.LEAVING:
                 self._outbox.decide("injected", index=index)
                 self.inject(holder)
-        if self._attention.due(self._now_ns):
-            self.inquiries.settle(self._now_ns, self._outbox, self._attention.slots())
-            self._promotion.settle(self._now_ns, self._outbox, self._attention)
+        if self._dirty.due(self._now_ns):
+            self.inquiries.settle(self._now_ns, self._outbox, self._dirty.slots())
+            self._reconciler.settle(self._now_ns, self._outbox, self._dirty)
             self.draining.settle(self._now_ns, self._outbox)
-            self.coordinator.settle(self._now_ns, self._outbox, self._attention.everything, self.staging.hurries())
-            self._attention.clear()  # the decisions of these three have been acted on
+            self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, self.staging.hurries())
+            self._dirty.clear()  # the decisions of these three have been acted on
 
     def _stop(self, status: int, reason: str) -> None:
         """Decides the end; workers get `stop` now and again after each beat."""
         self._outbox.decide("stopping", status=status, reason=reason)
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
-        for slot in self.roster.slots.values():
+        for slot in self.assignments.slots.values():
             if slot.seen_ns:
                 self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
 
@@ -509,17 +511,17 @@ class Supervision:
         """Ends the job when every task's process has reported its last figures and ended, or its time is over."""
         if self._stop_by_ns is None:  # decided by the supervisor before this one
             self._stop_by_ns = self._now_ns + STOP_NS_MAX
-        if self.stopping is not None and (self.roster.deserted or self._now_ns >= self._stop_by_ns):
+        if self.stopping is not None and (self.assignments.deserted or self._now_ns >= self._stop_by_ns):
             status, reason = self.stopping
             self._outbox.decide("ended", status=status, reason=reason)
             self._outbox.add(EndJob(status, reason))
 
     def _present(self, slot_name: str, task: str, incarnation: int) -> TaskEntry | None:
-        """The seat of `task` if that slot holds it in that incarnation now."""
-        slot = self.roster.slots.get(slot_name)
-        seat = self.roster.seat_of(slot) if slot is not None else None
+        """The entry of `task` if that slot holds it in that incarnation now."""
+        slot = self.assignments.slots.get(slot_name)
+        entry = self.assignments.entry_of(slot) if slot is not None else None
         fits = slot is not None and (slot.task, slot.incarnation) == (task, incarnation)
-        return seat if fits else None
+        return entry if fits else None
 
     def view(self) -> dict[str, Any]:
         """The view that `status.json`, `causal status`, the metrics page and the report show."""

@@ -19,10 +19,10 @@ LOADING = "loading"
 
 def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, Any]:
     """Everything that a user or a report wants to know, JSON-ready."""
-    roster, coordinator, figures = supervision.roster, supervision.coordinator, supervision.figures
+    assignments, coordinator, figures = supervision.assignments, supervision.coordinator, supervision.figures
     ended = supervision.ended
     standbys: dict[str, list[str]] = {}
-    for slot in roster.slots.values():
+    for slot in assignments.slots.values():
         if slot.state is WorkerState.IDLE:
             standbys.setdefault(slot.purpose, []).append(slot.name)
     return {
@@ -32,10 +32,10 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
         "at_ns": now_ns,
         "guarantee": config.guarantee,
         "sharing_depth": config.sharing_depth,
-        "sharing_now": supervision.sharing.shown({seat.name: seat.host for seat in roster.seats.values()}),
+        "sharing_now": supervision.sharing.shown({entry.name: entry.host for entry in assignments.tasks.values()}),
         "standbys": config.standbys,
         "verify_replay": config.verify_replay,
-        "tasks": [_task(supervision, seat, standbys.get(seat.name, [])) for seat in roster.seats.values()],
+        "tasks": [_task(supervision, entry, standbys.get(entry.name, [])) for entry in assignments.tasks.values()],
         "processes": [
             {
                 "slot": slot.name,
@@ -46,12 +46,12 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
                 "standby_of": slot.purpose or None,
                 "doing": _doing(slot),
             }
-            for slot in roster.slots.values()
+            for slot in assignments.slots.values()
         ],
         "hosts": [_host(supervision, host, now_ns) for host in supervision.hosts if host.name],
         "host_losses": [_host_loss(supervision, loss) for loss in supervision.losses.losses],
-        "without_process": list(roster.unmanned()),
-        "without_standby": list(roster.short) if config.own_standbys else [],
+        "without_process": list(assignments.unmanned()),
+        "without_standby": list(assignments.starved) if config.own_standbys else [],
         "checkpoint": {
             "complete": coordinator.complete,
             "count": coordinator.count,
@@ -78,7 +78,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
 
 def _host(supervision: Supervision, host: HostEntry, now_ns: int) -> dict[str, Any]:
     """A host as `causal hosts` shows it."""
-    slots = [slot for slot in supervision.roster.slots.values() if slot.host == host.name]
+    slots = [slot for slot in supervision.assignments.slots.values() if slot.host == host.name]
     return {
         "host": host.name,
         "state": host.state.value,
@@ -112,56 +112,56 @@ def _host_loss(supervision: Supervision, loss: HostLoss) -> dict[str, Any]:
 
 def job_state(supervision: Supervision) -> str:
     """The state of the whole job, in one word."""
-    seats = supervision.roster.seats.values()
+    entries = supervision.assignments.tasks.values()
     if supervision.ended is not None:
         return "ended"
     if supervision.stopping is not None:
         return "stopping"
-    if not supervision.roster.up:
+    if not supervision.assignments.up:
         return "starting"
-    return "running" if all(_at_work(supervision, seat) for seat in seats) else "recovering"
+    return "running" if all(_at_work(supervision, entry) for entry in entries) else "recovering"
 
 
-def _at_work(supervision: Supervision, seat: TaskEntry) -> bool:
+def _at_work(supervision: Supervision, entry: TaskEntry) -> bool:
     """Whether a process has confirmed that it is the task, and has the task's state."""
-    holder = supervision.roster.holder(seat)
-    return seat.state is TaskState.SERVED and holder is not None and holder.reported_state != LOADING
+    holder = supervision.assignments.holder(entry)
+    return entry.state is TaskState.SERVED and holder is not None and holder.reported_state != LOADING
 
 
-def _task(supervision: Supervision, seat: TaskEntry, standbys: list[str]) -> dict[str, Any]:
-    roster = supervision.roster
-    holder = roster.holder(seat)
-    figures = supervision.figures.of(seat.name)
+def _task(supervision: Supervision, entry: TaskEntry, standbys: list[str]) -> dict[str, Any]:
+    assignments = supervision.assignments
+    holder = assignments.holder(entry)
+    figures = supervision.figures.of(entry.name)
     return {
-        "task": seat.name,
-        "kind": "source" if seat.source else "sink" if seat.sink else "operator",
-        "source": seat.source,
-        "sink": seat.sink,
+        "task": entry.name,
+        "kind": "source" if entry.source else "sink" if entry.sink else "operator",
+        "source": entry.source,
+        "sink": entry.sink,
         "state": "finished"
-        if seat.finished
-        else (holder.reported_state or seat.state.value)
+        if entry.finished
+        else (holder.reported_state or entry.state.value)
         if holder
-        else seat.state.value,
-        "slot": seat.slot or None,
-        "host": seat.host or None,
+        else entry.state.value,
+        "slot": entry.slot or None,
+        "host": entry.host or None,
         "pid": holder.pid if holder else None,
-        "incarnation": seat.incarnation,
+        "incarnation": entry.incarnation,
         "epoch": holder.epoch if holder else None,
         "standbys": standbys,
-        "shadow": _shadow(roster, holder),
+        "shadow": _shadow(assignments, holder),
         "waiting": _since(holder.waiting if holder else None),
         "uploading": _since(holder.uploading if holder else None),
         "doing": _doing(holder),
-        "checked_epochs": supervision.checks.epochs(seat.name),
+        "checked_epochs": supervision.checks.epochs(entry.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }
 
 
-def _shadow(roster: Assignments, holder: WorkerEntry | None) -> dict[str, Any] | None:
+def _shadow(assignments: Assignments, holder: WorkerEntry | None) -> dict[str, Any] | None:
     """The figures of the hot standby that a task echoes to; None where it has none that has begun to perform."""
     if holder is None or not holder.hot_standby:
         return None
-    for slot in roster.unserved.get(holder.task, {}).values():
+    for slot in assignments.unserved.get(holder.task, {}).values():
         if slot.endpoint_for(holder.host) == holder.hot_standby and (slot.shadow or {}).get("epoch", -1) >= 0:
             return {"slot": slot.name, **slot.shadow}
     return None

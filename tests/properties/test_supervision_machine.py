@@ -43,15 +43,16 @@ class Played(Scene):
 
 def remembered(supervision: Supervision) -> dict[str, Any]:
     """All that a supervisor knows from decisions alone; what the beats repeat is left out."""
-    roster, coordinator = supervision.roster, supervision.coordinator
+    assignments, coordinator = supervision.assignments, supervision.coordinator
     return {
-        "seats": {
-            seat.name: (seat.slot, seat.incarnation, seat.failures, seat.finished) for seat in roster.seats.values()
+        "entries": {
+            entry.name: (entry.slot, entry.incarnation, entry.failures, entry.finished)
+            for entry in assignments.tasks.values()
         },
-        "waiting": [seat.name for seat in roster.waiting()],
-        "slots": {s.name: (s.purpose, s.task, s.incarnation) for s in roster.slots.values()},
-        "leaving": [slot.name for slot in roster.slots.values() if slot.state is WorkerState.LEAVING],
-        "started": (roster.started_max, roster.up),
+        "waiting": [entry.name for entry in assignments.waiting()],
+        "slots": {s.name: (s.purpose, s.task, s.incarnation) for s in assignments.slots.values()},
+        "leaving": [slot.name for slot in assignments.slots.values() if slot.state is WorkerState.LEAVING],
+        "started": (assignments.started_max, assignments.up),
         "checkpoints": (
             coordinator.complete,
             coordinator.count,
@@ -92,11 +93,11 @@ class Supervised(RuleBasedStateMachine):
 
     def _served(self, place: int) -> tuple[int, str, str] | None:
         """Returns (index, task, slot) of a task whose process lives and has confirmed it."""
-        seats = list(self.scene.supervision.roster.seats.values())
+        entries = list(self.scene.supervision.assignments.tasks.values())
         served = [
-            (index, seat.name, seat.slot)
-            for index, seat in enumerate(seats)
-            if seat.state is TaskState.SERVED and seat.slot in self.scene.living
+            (index, entry.name, entry.slot)
+            for index, entry in enumerate(entries)
+            if entry.state is TaskState.SERVED and entry.slot in self.scene.living
         ]
         return served[place % len(served)] if served else None
 
@@ -211,7 +212,7 @@ class Supervised(RuleBasedStateMachine):
 
     @rule()
     def those_that_were_killed_die(self) -> None:
-        for slot in list(self.scene.supervision.roster.slots.values()):
+        for slot in list(self.scene.supervision.assignments.slots.values()):
             if slot.state is WorkerState.LEAVING and slot.name in self.scene.living:
                 self._note(self.scene.die(slot.name, killed_ns=self.scene.now))
 
@@ -298,9 +299,9 @@ class Supervised(RuleBasedStateMachine):
     @invariant()
     def a_task_has_at_most_one_process_and_a_process_one_task(self) -> None:
         if hasattr(self, "scene"):
-            roster = self.scene.supervision.roster
-            slots = [seat.slot for seat in roster.seats.values() if seat.slot]
-            assert len(slots) == len(set(slots)) and set(slots) <= set(roster.slots)
+            assignments = self.scene.supervision.assignments
+            slots = [entry.slot for entry in assignments.tasks.values() if entry.slot]
+            assert len(slots) == len(set(slots)) and set(slots) <= set(assignments.slots)
 
 
 TestSupervised = Supervised.TestCase

@@ -239,8 +239,8 @@ class Observer:
         supervisor, name = self._world.supervisor, process.membership.name
         if supervisor is None or name is None:
             raise Violated(f"fenced: {process.slot} was never a task")
-        roster = supervisor.supervision.roster
-        seat = roster.seats[name]
+        roster = supervisor.supervision.assignments
+        seat = roster.tasks[name]
         holder = roster.holder(seat)
         if process.membership.incarnation >= seat.incarnation:
             raise Violated(f"fenced: {name} ends, and {seat.incarnation} is the last that was promoted; {problem}")

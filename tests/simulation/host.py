@@ -96,7 +96,7 @@ class Supervisor:
         if self._asleep(lambda: self.receive_from(machine, slot, data)):
             return
         name = slot.removesuffix(PULSE_SUFFIX)
-        entry = self.supervision.roster.slots.get(name)
+        entry = self.supervision.assignments.slots.get(name)
         event = self._inbox.receive_from(machine.name, slot, data, entry.host if entry is not None else None)
         self._known.add(machine.name)
         if slot and event is not None:

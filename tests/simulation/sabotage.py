@@ -194,7 +194,7 @@ def _complete_with_one_missing() -> Patches:
     acknowledged = Coordinator.acknowledged
 
     def hasty(self: Any, task: str, epoch: int, files: Any, now_ns: int, outbox: Any) -> None:
-        absent = sorted(set(self._roster.seats) - {*self._acks, task})
+        absent = sorted(set(self._assignments.tasks) - {*self._acks, task})
         if len(absent) == 1 and self.under_way == epoch and not self.writing:
             self._acks[absent[0]] = self.files.get(absent[0], ())
         acknowledged(self, task, epoch, files, now_ns, outbox)

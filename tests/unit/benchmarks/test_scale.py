@@ -84,8 +84,8 @@ def test_a_failure_of_one_task_is_told_to_its_neighbours_only(control_plane: Mak
         plane.fail("count/0")
     assert tally.messages["promote"] == 1 and tally.messages["exited"] == 1
     assert tally.messages["peer"] == 3, "two sources and a sink"
-    assert plane.supervision.roster.seats["count/0"].incarnation == 2
-    assert all(seat.incarnation == 1 for name, seat in plane.supervision.roster.seats.items() if name != "count/0")
+    assert plane.supervision.assignments.tasks["count/0"].incarnation == 2
+    assert all(seat.incarnation == 1 for name, seat in plane.supervision.assignments.tasks.items() if name != "count/0")
 
 
 def test_a_checkpoint_is_complete_and_every_standby_has_it(control_plane: Make) -> None:
@@ -95,15 +95,15 @@ def test_a_checkpoint_is_complete_and_every_standby_has_it(control_plane: Make) 
         plane.quiet()
     assert plane.supervision.coordinator.complete == 1
     assert tally.messages["snapshot"] == tally.messages["follow"] == tally.messages["completed"] == 10
-    assert {slot.followed for slot in plane.supervision.roster.slots.values() if not slot.task} == {1}
+    assert {slot.followed for slot in plane.supervision.assignments.slots.values() if not slot.task} == {1}
 
 
 def test_a_new_supervisor_knows_the_job_from_its_journal(control_plane: Make) -> None:
     plane = control_plane(2)
     plane.checkpoint()
-    before = {name: (seat.slot, seat.incarnation) for name, seat in plane.supervision.roster.seats.items()}
+    before = {name: (seat.slot, seat.incarnation) for name, seat in plane.supervision.assignments.tasks.items()}
     plane.restart()
-    after = {name: (seat.slot, seat.incarnation) for name, seat in plane.supervision.roster.seats.items()}
+    after = {name: (seat.slot, seat.incarnation) for name, seat in plane.supervision.assignments.tasks.items()}
     assert after == before and plane.supervision.coordinator.complete == 1
 
 

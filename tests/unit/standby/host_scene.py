@@ -35,8 +35,11 @@ class HostScene(Scene):
     def step(self, event: events.Event, after_ms: float = 1) -> list[fx.Effect]:
         effects = super().step(event, after_ms)
         for effect in effects:
-            if isinstance(effect, fx.StartProcess) and self._hears(effect.host):
-                self.hosts[effect.host].slots[effect.slot] = int(effect.slot[1:]) + 100
+            if isinstance(effect, fx.StartProcess):
+                if self._hears(effect.host):
+                    self.hosts[effect.host].slots[effect.slot] = int(effect.slot[1:]) + 100
+                elif self.host_of(effect.slot) is None:
+                    self.living.pop(effect.slot, None)  # the order is lost, and no such process lives
             elif isinstance(effect, fx.SendHost) and self._hears(effect.host):
                 self._order(self.hosts[effect.host], effect.message)
         for effect in effects:
@@ -120,10 +123,10 @@ class HostScene(Scene):
 
     def host_of_task(self, task: str) -> str:
         slot = self.slot_of(task)
-        return self.supervision.roster.slots[slot].host if slot else ""
+        return self.supervision.assignments.slots[slot].host if slot else ""
 
     def hosts_of_standbys(self, task: str) -> list[str]:
-        slots = self.supervision.roster.slots.values()
+        slots = self.supervision.assignments.slots.values()
         return [slot.host for slot in slots if slot.purpose == task and not slot.task]
 
     def starts(self, effects: list[fx.Effect]) -> list[tuple[str, str]]:

@@ -121,10 +121,10 @@ class Scene:
         return self.step(events.Exited(slot, int(slot[1:]) + 100, self.now, status=-9, **changes))
 
     def slot_of(self, task: str) -> str:
-        return self.supervision.roster.seats[task].slot
+        return self.supervision.assignments.tasks[task].slot
 
     def incarnation_of(self, task: str) -> int:
-        return self.supervision.roster.seats[task].incarnation
+        return self.supervision.assignments.tasks[task].incarnation
 
     def acknowledge(self, task: str, epoch: int) -> list[fx.Effect]:
         slot, incarnation = self.slot_of(task), self.incarnation_of(task)
@@ -143,7 +143,7 @@ class Scene:
         epoch = self.supervision.coordinator.complete + 1
         self.idle(self.config.checkpoint_interval_s * 1000)
         heard: list[fx.Effect] = []
-        for task in self.supervision.roster.seats:
+        for task in self.supervision.assignments.tasks:
             heard += self.acknowledge(task, epoch)
         return heard
 

@@ -152,7 +152,7 @@ def test_without_a_guarantee_there_are_no_checkpoints() -> None:
 @pytest.mark.parametrize("check", [False, True])
 def test_a_standby_is_given_fast_checkpoints_several_at_once_unless_it_checks_each(check: bool) -> None:
     scene = running(checkpoint_interval_s=0.04, verify_replay=check)
-    slots = scene.supervision.roster.slots.values()
+    slots = scene.supervision.assignments.slots.values()
     (standby,) = (slot.name for slot in slots if slot.purpose == "count/0" and not slot.task)
     epochs, since = [0], scene.now
     for _ in range(20):

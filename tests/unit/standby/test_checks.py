@@ -21,7 +21,7 @@ def checking() -> Scene:
 
 
 def standby_of(scene: Scene, task: str) -> str:
-    slots = scene.supervision.roster.slots
+    slots = scene.supervision.assignments.slots
     return next(name for name in scene.living if slots[name].purpose == task and not slots[name].task)
 
 
@@ -99,7 +99,7 @@ def test_the_first_epoch_ends_once_every_task_has_a_standby_to_perform_it_again(
     """A later standby would miss it; in a job of few records it is the only epoch with any."""
     scene = running(verify_replay=True)
     standby = standby_of(scene, "count/0")
-    roster = scene.supervision.roster
+    roster = scene.supervision.assignments
     scene.die(standby)
 
     def awaited() -> list[Any]:

@@ -53,7 +53,7 @@ def test_a_sink_whose_last_rows_are_staged_has_the_next_checkpoint_begin() -> No
 def test_it_waits_for_the_other_sinks() -> None:
     scene = Scene("read/0", "out/0", guarantee="epoch", checkpoint_interval_s=3600.0)
     scene.beats(6)
-    seat = scene.supervision.roster.seats["read/0"]
+    seat = scene.supervision.assignments.tasks["read/0"]
     seat.sink = True  # a second one, which has not come to its end
     assert not sent(says(scene, "staged", 0), "checkpoint")
     assert sent(says(scene, "staged", 0, "read/0"), "checkpoint")

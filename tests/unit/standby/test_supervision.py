@@ -386,7 +386,7 @@ class TestRestart:
         scene.restart()
         heard = scene.agent_beat()
         assert [e.slot for e in of(heard, fx.StartProcess)] == ["w1", "w2", "w3"]
-        assert len(scene.supervision.roster.slots) == 3
+        assert len(scene.supervision.assignments.slots) == 3
 
     def test_slot_names_are_never_used_twice(self) -> None:
         scene = running()
