@@ -20,7 +20,7 @@ from msgspec import NODEFAULT, Struct, structs
 from causal.channels import wire
 from causal.commands import AnyCommand
 from causal.config import STATE_FORMAT, JobConfig
-from standby import control, orders
+from standby import control, orders, tether
 from standby.description import Description
 from tests.architecture.source import ROOT
 
@@ -47,6 +47,7 @@ def surface() -> Surface:
         "from agents": {kind: _fields_of_event(event, "host") for kind, event in from_host.items()},
         "from workers": {kind: _fields_of_event(event, "slot") for kind, event in control.FROM_WORKER.items()},
         "from pulses": {kind: _fields_of_event(event, "slot") for kind, event in control.FROM_PULSE.items()},
+        "tether": tether.introduction("challenge", "secret", "host", "session").decode(),
         "description": sorted(Description.__slots__),
         "settings": sorted(field.name for field in fields(JobConfig)),
     }

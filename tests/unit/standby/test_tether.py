@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from standby.tether import STRANGERS_MAX, Tethers, tether
+from standby.tether import LINE_BYTES_MAX, STRANGERS_MAX, Tethers, introduction, tether
 
 WITHIN_S = 10.0
 
@@ -27,12 +28,43 @@ def next_closed(tethers: Tethers) -> list[tuple[str, str]]:
     return list(tethers.closed())
 
 
-def connected(tethers: Tethers, host: str) -> socket.socket:
-    """A tether of a host that the supervisor has accepted."""
-    end = tether("127.0.0.1", tethers.port, tethers.secret, host, f"session-{host}", WITHIN_S)
+def connected(tethers: Tethers, host: str, secret: str = "") -> socket.socket:
+    """A tether of a host, by default with its own secret, whose introduction has arrived."""
+    ends: list[socket.socket] = []
+
+    def connect() -> None:
+        ends.append(
+            tether("127.0.0.1", tethers.port, secret or tethers.secret_of(host), host, f"session-{host}", WITHIN_S)
+        )
+
+    connecting = threading.Thread(target=connect)
+    connecting.start()
     assert next_closed(tethers) == []  # the connection
     assert next_closed(tethers) == []  # its introduction
+    connecting.join()
+    return ends[0]
+
+
+def said_by(tethers: Tethers, line: bytes) -> socket.socket:
+    """A connection that has said that line, whatever the challenge."""
+    end = socket.create_connection(("127.0.0.1", tethers.port), WITHIN_S)
+    end.sendall(line)
+    assert next_closed(tethers) == []  # the connection
+    assert next_closed(tethers) == []  # the line
     return end
+
+
+def is_dropped(end: socket.socket) -> bool:
+    """Whether the supervisor has closed this connection."""
+    end.settimeout(0.5)
+    try:
+        while end.recv(LINE_BYTES_MAX):
+            continue
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def test_the_end_of_one_of_many_tethers_is_seen_at_the_one_descriptor(tethers: Tethers) -> None:
@@ -46,11 +78,35 @@ def test_the_end_of_one_of_many_tethers_is_seen_at_the_one_descriptor(tethers: T
 
 
 def test_a_stranger_is_dropped_and_ends_no_host(tethers: Tethers) -> None:
-    with tether("127.0.0.1", tethers.port, "wrong", "a", "s", WITHIN_S) as stranger:
+    with connected(tethers, "a", "wrong") as stranger:
+        assert is_dropped(stranger)
+    with connected(tethers, "a", tethers.secret_of("b")) as other:
+        assert is_dropped(other)
+    with connected(tethers, "a") as end:
+        assert not is_dropped(end)
+
+
+def test_a_line_that_was_read_on_the_path_is_of_no_use_for_another_connection(tethers: Tethers) -> None:
+    with socket.create_connection(("127.0.0.1", tethers.port), WITHIN_S) as end:
         assert next_closed(tethers) == []
+        challenge = end.recv(LINE_BYTES_MAX).decode().strip()
+        line = introduction(challenge, tethers.secret_of("a"), "a", "session-a")
+        end.sendall(line)
         assert next_closed(tethers) == []
-        stranger.settimeout(WITHIN_S)
-        assert stranger.recv(1) == b""
+        assert not is_dropped(end)
+        assert tethers.secret_of("a").encode() not in line
+        with said_by(tethers, line) as replayed:
+            assert is_dropped(replayed)
+        assert list(tethers.closed()) == []
+    assert next_closed(tethers) == [("a", "session-a")]
+
+
+@pytest.mark.parametrize("secret", ["", "secret of a"])
+def test_an_introduction_of_the_version_before_is_refused(tethers: Tethers, secret: str) -> None:
+    shown = tethers.secret_of("a") if secret else ""
+    with said_by(tethers, f"{shown} a session-a\n".encode()) as end:
+        assert is_dropped(end)
+    assert list(tethers.closed()) == []
 
 
 def test_more_strangers_than_there_may_be_are_refused(tethers: Tethers) -> None:
@@ -59,7 +115,6 @@ def test_more_strangers_than_there_may_be_are_refused(tethers: Tethers) -> None:
         assert list(tethers.closed()) == []
     with socket.create_connection(("127.0.0.1", tethers.port), WITHIN_S) as late:
         assert next_closed(tethers) == []
-        late.settimeout(WITHIN_S)
-        assert late.recv(1) == b""
+        assert is_dropped(late)
     for stranger in strangers:
         stranger.close()
