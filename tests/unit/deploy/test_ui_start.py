@@ -29,13 +29,13 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     """Makes jobs of these names under `.causal` of the current directory."""
     monkeypatch.chdir(tmp_path)
 
-    def made(*names: str) -> None:
+    def make(*names: str) -> None:
         for name in names:
             directory = tmp_path / ".causal" / name
             directory.mkdir(parents=True)
             JobConfig("r", name, "j.py").save(directory)
 
-    return made
+    return make
 
 
 @pytest.mark.parametrize("command", ["ui", "top"])
