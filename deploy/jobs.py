@@ -17,6 +17,7 @@ ROOT = Path(".causal")
 VIEW = "status.json"
 """The supervisor's view, which it replaces twice a second."""
 
+
 def running(job: Path) -> bool:
     """Whether a `causal run` holds the job in this directory, which needs only permission to read."""
     try:
