@@ -1,0 +1,64 @@
+"""Agents of the protocol's version before take part, and are upgraded one by one without losing a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.hosts.counted import PIPELINE
+from benchmarks.hosts.site import HOME, Site
+from standby import orders
+from tests.faults.job import wait_for
+from tests.hosts.counted import MakeSite, arguments_of, ended
+
+OLDER = """
+from standby import orders
+orders.PROTOCOL -= {by}
+"""
+"""The module that Python loads before all others in the processes of a host."""
+
+
+def join_as(site: Site, name: str, by: int) -> None:
+    """Starts `causal agent` with a protocol that is older by so many."""
+    folder: Path = site.directory / f"older-by-{by}"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(OLDER.format(by=by))
+    before = site.environment
+    site.environment = {**before, "PYTHONPATH": f"{folder}:{HOME}"}
+    site.join(name, "--drain-timeout", "60" if name != "a" else "1")
+    site.environment = before
+
+
+def rejoined(site: Site, name: str) -> None:
+    """Starts `causal agent` with the protocol of today on a host that has ended, and waits until all runs again."""
+    site.join(name)
+    wait_for(f"{name} has joined again", lambda: site.host(name).get("incarnation") == 2)
+    site.await_running(500)
+
+
+def test_hosts_are_upgraded_one_by_one_while_the_job_runs(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    here.run(PIPELINE, *arguments_of(here, host_timeout_ms=15_000))
+    for name in here.names:
+        join_as(here, name, 1)
+    here.await_running(500)
+    for name in ("b", "c"):
+        here.ask_to_end(name)
+        assert here.status_of(name) == 0, here.log(name)
+        rejoined(here, name)
+    here.ask_to_end("a")  # it has the sink, which waits for it
+    assert here.status_of("a") == 143, here.log("a")
+    rejoined(here, "a")
+    ended(here)
+
+
+def test_an_agent_of_an_earlier_version_is_refused_and_the_job_runs_without_it(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    here.run(PIPELINE, *arguments_of(here))
+    join_as(here, "c", 2)
+    assert here.status_of("c") == 2, here.log("c")
+    spoken = f"it speaks version {orders.PROTOCOL - 2} of the protocol of hosts"
+    assert spoken in here.log("c") and "upgrade causal-streams on this host" in here.log("c")
+    for name in ("a", "b"):
+        here.join(name)
+    here.await_running(500)
+    ended(here)
