@@ -183,7 +183,7 @@ def _families(view: View, rising: Rising) -> Iterator[Metric]:
     yield from _counted(view, rising)
     yield from _recoveries(view)
     yield from _checkpoints(view)
-    yield from _hosts(view)
+    yield from _hosts(view, rising)
 
 
 def _tasks(view: View) -> Iterator[Metric]:
@@ -329,10 +329,13 @@ HOST_GAUGES = {
 }
 
 
-def _hosts(view: View) -> Iterator[Metric]:
+def _hosts(view: View, rising: Rising) -> Iterator[Metric]:
     up = _gauge("host_up", "Whether the host takes part (1), or is lost (0).", HOST)
     losses = _counter("host_losses", "Losses of the host.", HOST)
     gauges = {name: _gauge(f"host_{name}", text, HOST) for name, text in HOST_GAUGES.items()}
+    refused = _counter("refused_connections", "Connections to the supervisor that proved no key.", JOB)
+    if "refused_connections" in view:
+        refused.add_metric([view["job"]], rising.reach(view["refused_connections"], "refused_connections"))
     for host in view["hosts"]:
         labels = [view["job"], host["host"]]
         living = host["state"] != "lost"
@@ -347,7 +350,7 @@ def _hosts(view: View) -> Iterator[Metric]:
         for name, value in figures.items():
             if value is not None and (living or name in ("processes", "heard_seconds")):
                 gauges[name].add_metric(labels, value)
-    yield from (up, losses, *gauges.values())
+    yield from (up, losses, refused, *gauges.values())
 
 
 def serve(port: int, job: Path) -> Callable[[], None]:

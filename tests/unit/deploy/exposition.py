@@ -28,6 +28,7 @@ def full_view() -> dict[str, Any]:
     for each in full["tasks"]:
         each["figures"] |= dict.fromkeys(figures, 1)
         each["figures"] |= {"counts": {"w": {"late": 1}}, "determinant_bytes": {"order": 1}}
+    full["refused_connections"] = 1
     return full
 
 

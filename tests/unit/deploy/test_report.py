@@ -151,7 +151,8 @@ def test_the_error_of_clocks_is_shown_with_latencies_where_two_of_them_are_known
 
 
 def test_the_metrics_of_hosts_say_who_takes_part() -> None:
-    families = exposed(several())
+    families = exposed({**several(), "refused_connections": 7})
+    assert [each.value for each in families["causal_refused_connections"].samples] == [7]
 
     def of(name: str) -> dict[str, float]:
         return {sample.labels["host"]: sample.value for sample in families[f"causal_host_{name}"].samples}
@@ -162,7 +163,7 @@ def test_the_metrics_of_hosts_say_who_takes_part() -> None:
     assert of("losses") == {"a": 0, "b": 1, "c": 0}
     assert of("clock_error_seconds") == {"a": 0.00025}
     assert of("slots") == {"a": 8, "c": 8}
-    assert not any(name.startswith("causal_host") for name in exposed(view()))
+    assert not any(name.startswith(("causal_host", "causal_refused")) for name in exposed(view()))
 
 
 def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_versions_that_differ() -> None:
