@@ -59,7 +59,7 @@ def test_no_crash_shows(crash):
 README = """# NAME
 
     causal run pipeline.py --config settings.toml            # rows in NAME.db
-    causal run pipeline.py --config settings.toml --kill spent/0@0.1    # the same, while a task dies
+    causal run pipeline.py --config settings.toml --kill spent/0@0      # the same, while a task dies
     causal plan pipeline.py                                  # which operators form which tasks
     pip install pytest && python -m pytest                   # the test, with a crash at every record
     causal doctor                                            # whether this machine has what is needed

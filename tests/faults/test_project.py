@@ -19,7 +19,7 @@ from tests.faults.job import WAIT_S, causal, environment
 def test_a_new_project_runs_and_passes_its_test(tmp_path: Path) -> None:
     assert causal(tmp_path, "init", "spending") == (0, "")
     project = tmp_path / "spending"
-    command = ("run", "pipeline.py", "--config", "settings.toml", "--kill", "spent/0@0.1")
+    command = ("run", "pipeline.py", "--config", "settings.toml", "--kill", "spent/0@0")
     assert causal(project, *command)[0] == 0
     expected: dict[str, list[int]] = defaultdict(list)
     for line in (project / "orders" / "2026.csv").read_text().splitlines()[1:]:
