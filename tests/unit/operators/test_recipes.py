@@ -145,7 +145,9 @@ def collected(key: str, records: list[float], window: Any) -> list[Any]:
 
 @pytest.mark.parametrize("contents", [Count(), collected], ids=["aggregate", "function"])
 @pytest.mark.parametrize(
-    "options", [{}, {"trigger": every(2)}, {"lateness_s": 86_400.0}, {"delivery": "ordered"}], ids=str
+    "options",
+    [{}, {"trigger": every(2)}, {"lateness_s": 86_400.0}, {"delivery": "ordered"}],
+    ids=["alone", "trigger", "lateness", "delivery"],
 )
 @pytest.mark.parametrize("size", [1, 2])
 def test_it_has_triggers_lateness_and_delivery_like_those_that_are_built_in(
