@@ -124,7 +124,7 @@ def _any_host_speaks_for_any_process() -> Patches:
 
 def _agents_are_believed_about_other_hosts() -> Patches:
     """An agent may report the end of a process that was placed on another host."""
-    return {(Supervision, "_of_host"): lambda self, name, host: self.roster.slots.get(name)}
+    return {(Supervision, "_of_host"): lambda self, name, host: self.assignments.slots.get(name)}
 
 
 def _older_terms_are_obeyed() -> Patches:
