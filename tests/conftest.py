@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ settings.load_profile("repeatable")
 # Processes that tests start find the checkout as this one does, from whatever directory they start.
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 
+
+_PR_SET_CHILD_SUBREAPER = 36
+"""A test that has this process adopt orphans would otherwise make those of later tests its children."""
 
 LONG_FIRST = (
     "tests/spark",
@@ -52,6 +56,7 @@ def _children() -> set[int]:
 def _no_process_is_left_behind() -> Iterator[None]:
     before = _children()
     yield
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     left = {pid: _command_line(pid) for pid in sorted(_children() - before)}
     # Python's own, and the one from which `causal run` is forked: they live as long as the test run does.
     lasting = ("resource_tracker", "tests.faults.roots")
