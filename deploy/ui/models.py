@@ -209,6 +209,7 @@ def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -
         "checkpoint_ms": figures.get("checkpoint_ms"),
         "replayed": figures.get("replayed_elements", 0),
         "staged_rows": figures.get("staged_rows", 0),
+        "hot_keys": [[_cut(key), share] for key, share in task.get("hot_keys", ())] if present else [],
         "doing": _cut(doing),
     }
 

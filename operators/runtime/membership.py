@@ -7,7 +7,7 @@ one that makes no sense here is ignored.  Each beat has all that a supervisor ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,6 +170,8 @@ class Vitals:
     """The time since which a snapshot is on its way to the shared store, and the problem, where that takes long."""
     shadow: Mapping[str, Any] | None = None
     """The figures of a hot standby, for people."""
+    hot_keys: Sequence[tuple[str, float]] = ()
+    """The keys that take the most of the task's time, and the share of each."""
 
 
 class Membership:
@@ -264,6 +266,8 @@ class Membership:
             facts["doing"] = vitals.doing.message()
         if vitals.uploading is not None:
             facts["uploading"] = list(vitals.uploading)
+        if vitals.hot_keys:
+            facts["hot_keys"] = [list(each) for each in vitals.hot_keys]
         if self._hot_standby:
             facts["hot_standby"] = self._hot_standby
         if vitals.shadow is not None:

@@ -229,6 +229,7 @@ class Worker:
             self.driver.waiting,
             wanted_epoch=protocol.retention.wanted_epoch,
             uploading=disk.uploads.waiting if disk is not None and disk.uploads is not None else None,
+            hot_keys=self.progress.hot_keys,
         )
 
     def _loaded_so_far(self) -> Activity | None:
@@ -247,9 +248,8 @@ class Worker:
         doing = self.progress.look()
         if doing is not None and doing.kind == "load":
             doing = replace(doing, since_ns=self.load_began_ns)
-        stuck = None
+        stuck = driver.overdue() if driver is not None else None
         if driver is not None:
-            stuck = driver.overdue()
             call_ns = driver.store_call_ns
             if doing is not None and call_ns and doing.kind == "work":
                 doing = Activity("store", call_ns, at=doing.at)

@@ -1,7 +1,8 @@
 """Finds out, from another thread, how far the work of a process has come: the loop's thread notes next to nothing.
 
 A thread looks now and then.  Where the loop's thread is found at the same place again, the frames of that thread show
-which operator runs, on which record and key, and at which line.  So nothing is done per record to know it.
+which operator runs, on which record and key, and at which line.  So nothing is done per record to know it.  Each look
+at work is a sample as well: over many, the keys that take the most of the task's time lead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from causal.shell.clock import monotonic_ns
 from causal.task.activity import TEXT_MAX, Activity
+from causal.task.hot_keys import HotKeys, Share
 from operators.capture.active import NO_OPERATOR, RUNNING
 from operators.stage.stages import last_index
 from operators.tracebacks import LIBRARIES, OURS
@@ -24,6 +26,7 @@ LONG_NS = 500_000_000
 """The duration from which work is reported: well below what counts as silence."""
 
 _FROZEN = "<frozen"
+_KINDS = "operators.kinds."
 _NOTHING = object()
 
 _BRIEF = Repr()
@@ -88,6 +91,9 @@ class Progress:
         self._work = work
         self._seen: tuple[Any, ...] = ()
         self._since_ns = 0
+        self._sampled = HotKeys()
+        self.hot_keys: tuple[Share, ...] = ()
+        """The keys by their share of the looks at work; replaced as a whole, so the loop's thread may read it."""
 
     def look(self) -> Activity | None:
         """The activity that has been under way for `LONG_NS` or longer; None where there is none."""
@@ -96,6 +102,8 @@ class Progress:
         if not kind:
             self._seen = ()
             return None
+        if kind == "work":
+            self._sample(now_ns)
         if now_ns - work.began_ns < LONG_NS:
             return None
         place = self._place()
@@ -115,6 +123,19 @@ class Progress:
             kind, self._since_ns, place.operator, shown_key, shown_record, place.at, work.done, work.total
         )  # fmt: skip
 
+    def _sample(self, now_ns: int) -> None:
+        """Count the key that the loop's thread works on; no record is looked at, because this is done at each look."""
+        key, known = _NOTHING, False
+        frame = sys._current_frames().get(self._work.thread) if RUNNING.active is not None else None
+        for variables in _locals_of_ours(frame):
+            stage = variables.get("self")
+            key = _key(stage, variables, key)
+            if hasattr(stage, "shown_as"):
+                known = key is not _NOTHING
+                break
+        self._sampled.add(_shown(key) if known else None, now_ns)
+        self.hot_keys = self._sampled.shares()
+
     def _place(self) -> _Place:
         frame = sys._current_frames().get(self._work.thread)
         active = RUNNING.active
@@ -128,13 +149,7 @@ class Progress:
         for variables in _locals_of_ours(frame):
             stage = variables.get("self")
             records, rows = variables.get("records"), variables.get("rows")
-            context = getattr(stage, "_ctx", None)
-            if key is _NOTHING:
-                key = (
-                    context.key
-                    if context is not None and getattr(stage, "_keyed", False)
-                    else variables.get("key", key)
-                )
+            key = _key(stage, variables, key)
             if rows is None:
                 records, rows = getattr(stage, "_records", None), getattr(stage, "_rows", None)
             if index < 0 and isinstance(records, list) and rows is not None:
@@ -149,6 +164,19 @@ class Progress:
                 )  # within ctx.call no operator is said to run
                 break  # what lies further out is of the chain
         return _Place(operator, index, key, record, at)
+
+
+def _key(stage: Any, variables: dict[str, Any], inner: Any) -> Any:
+    """The key that one frame knows; `inner`, which the frames further in know, where it knows none.
+
+    What keeps state has variables of that name too, which hold the name of a value: they are not the record's key.
+    """
+    context = getattr(stage, "_ctx", None)
+    if context is not None and hasattr(stage, "_keyed"):
+        return context.key if stage._keyed and "batch_keys" not in variables else _NOTHING
+    if inner is not _NOTHING or not (hasattr(stage, "shown_as") or type(stage).__module__.startswith(_KINDS)):
+        return inner
+    return variables.get("key", _NOTHING)
 
 
 def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:

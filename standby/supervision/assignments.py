@@ -144,6 +144,8 @@ class WorkerEntry:
     """(since, reason) while its task waits for its store."""
     uploading: tuple[int, str] | None = None
     """(since, problem) while a snapshot takes long on its way to the shared store."""
+    hot_keys: tuple[tuple[str, float], ...] = ()
+    """The keys that take the most of its task's time, and the share of each."""
     hot_standby: str = ""
     """The endpoint that its task echoes to, as its beats report."""
     echo_asked_ns: int = 0
@@ -167,9 +169,10 @@ class WorkerEntry:
         peers: Mapping[str, int] | None,
         waiting: tuple[int, str] | None,
         uploading: tuple[int, str] | None,
+        hot_keys: tuple[tuple[str, float], ...],
     ) -> None:
         """Takes what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
-        self.rollback, self.waiting, self.uploading = rollback, waiting, uploading
+        self.rollback, self.waiting, self.uploading, self.hot_keys = rollback, waiting, uploading, hot_keys
         self.peers_known = self.peers_known if peers is None else peers
 
     def step(self, trigger: str) -> None:

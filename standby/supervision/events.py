@@ -16,12 +16,16 @@ from msgspec import Meta
 from causal.commands import EXTENTS_MAX, Extents, Files
 from causal.logs.rollback import OrphanAnswer
 from causal.task.activity import Activity
+from causal.task.hot_keys import REPORTED_MAX, TEXT_MAX
 from standby.supervision.effects import Record
 from standby.supervision.hosts import SLOTS_MAX
 from standby.supervision.task_counters import reason_invalid
 
 LOG_CHARACTERS_MAX = 1 << 18
 """The most of one message with lines of logs."""
+
+HotKey = tuple[Annotated[str, Meta(max_length=TEXT_MAX)], Annotated[float, Meta(ge=0, le=1)]]
+"""(key as it is shown, its share of the time in which the task worked)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Beat:
     """The endpoint for tasks on other hosts, `tcp://address:port`; empty in a job on one machine."""
     uploading: tuple[int, str] | None = None
     """(since, problem) while a snapshot takes long on its way to the shared store; the problem may be empty."""
+    hot_keys: Annotated[tuple[HotKey, ...], Meta(max_length=REPORTED_MAX)] = ()
+    """The keys that take the most of the task's time, the highest share first."""
 
     hot_standby: str = ""
     """The endpoint of the hot standby that the task echoes to."""

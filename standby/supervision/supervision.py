@@ -258,7 +258,7 @@ class Supervision:
         if slot.state is WorkerState.ASSIGNED:
             self.assignments.step(entry, "confirm")
         slot.step("beat with task")
-        slot.update(event.rollback, event.peers, event.waiting, event.uploading)
+        slot.update(event.rollback, event.peers, event.waiting, event.uploading, event.hot_keys)
         if event.lost:
             self.inquiries.record_lost(entry, event.lost, self._outbox)
         if first:

@@ -152,6 +152,7 @@ def _task(supervision: Supervision, entry: TaskEntry, standbys: list[str]) -> di
         "waiting": _since(holder.waiting if holder else None),
         "uploading": _since(holder.uploading if holder else None),
         "doing": _doing(holder),
+        "hot_keys": [list(each) for each in holder.hot_keys] if holder else [],
         "checked_epochs": supervision.checks.epochs(entry.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }

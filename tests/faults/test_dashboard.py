@@ -16,8 +16,9 @@ from deploy.ui.dashboard import CONNECTIONS_MAX
 from deploy.ui.observed import LETTERS_MAX, LOG_LINES_MAX
 from deploy.ui.pages import ARGUMENT_MAX, BODY_BYTES_MAX
 from standby.blueprint import Blueprint
+from tests.faults.conftest import Start
 from tests.faults.dashboard import Dashboard
-from tests.faults.job import causal, wait_for
+from tests.faults.job import PIPELINES, causal, wait_for
 from tests.unit.deploy.test_ui_models import topology, viewed
 
 LETTER = {"operator": "count", "key": 1, "record": {"k": "<script>"}, "error": "KeyError: 1", "traceback": "line 7"}
@@ -191,3 +192,21 @@ def test_requests_that_are_never_ended_block_no_other_for_long(job: Path) -> Non
                 connection.sendall(begun)
         wait_for("they are too many", lambda: another.request("GET", "/")[0] == 503)
         wait_for("they are closed", lambda: another.request("GET", "/")[0] == 200)
+
+
+def test_a_key_whose_records_take_long_leads_on_the_page_of_its_task(start: Start, tmp_path: Path) -> None:
+    slow = ",".join(str(i) for i in range(3, 500, 7))  # the records of key 3
+    settings = ["slow=process", f"at={slow}", "sleep_s=0.3", "count=4000", f"out={tmp_path / 'out.db'}"]
+    job = start(PIPELINES / "long_events.py", *(part for each in settings for part in ("--set", each)))
+    job.until_warm()
+
+    def hottest() -> list[object] | None:
+        tasks = {task["task"]: task["hot_keys"] for task in page.get("/api/job")["tasks"]}
+        keys = tasks.pop("count/0")
+        assert tasks and not any(tasks.values()), "the others work on no key"
+        return next((each for each in keys[:1] if each[0] == "3" and each[1] > 0.5), None)
+
+    with Dashboard(job.state) as page:
+        wait_for("key 3 takes most of the time", hottest)
+    job.interrupt()
+    assert job.finish()[0] == 130

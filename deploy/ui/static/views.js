@@ -23,6 +23,10 @@ export function task(model, name, { log, breaks }) {
     ]),
     found.doing && h("p", { class: "badge warn" }, found.doing),
     breaks && h("p", {}, breaks("task", name, `Kill ${name}`), " ", standbys.map((process) => [breaks("standby", process.slot, `Kill its standby ${process.slot}`), " "])),
+    found.hot_keys.length > 0 && [
+      h("h2", {}, "Keys by share of the task's time, sampled"),
+      table("Hottest keys", [["key", ([key]) => key, "wrap"], ["share", ([, share]) => percent(share), "num"]], found.hot_keys),
+    ],
     h("h2", {}, "Its recoveries"), own.length ? own.slice(0, 5).map(failure) : h("p", { class: "quiet" }, "It has never failed."),
     h("h2", {}, "Determinants logged"),
     table("Determinants", [["kind", ([kind]) => kind], ["bytes", ([, size]) => count(size), "num"]], Object.entries(found.determinant_bytes), "None."),

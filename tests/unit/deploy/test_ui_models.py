@@ -189,6 +189,13 @@ def test_who_leads_and_how_far_a_hot_standby_is_behind_are_shown() -> None:
     assert all(each["behind"] is None for each in modelled(shown, alive=False)["tasks"])
 
 
+def test_the_hottest_keys_are_shown_while_the_task_runs() -> None:
+    shown = viewed()
+    shown["tasks"][2]["hot_keys"] = [["7", 0.75], ["'<b>'", 0.1]]
+    assert [each["hot_keys"] for each in modelled(shown)["tasks"]] == [[], [], [["7", 0.75], ["'<b>'", 0.1]], []]
+    assert all(each["hot_keys"] == [] for each in modelled(shown, alive=False)["tasks"])
+
+
 # Recoveries.
 
 

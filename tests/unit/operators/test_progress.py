@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +129,61 @@ def test_a_window_function_tells_its_key(watch: Watch, tmp_path: Path) -> None:
     performed(lambda numbers: numbers.key_by(lambda record: record["k"]).window("slow", 3600, slow), tmp_path)
     activity = last(watch)
     assert (activity.operator, activity.key) == ("slow", "1")
+
+
+def test_the_key_that_takes_the_most_looks_leads(tmp_path: Path) -> None:
+    watch = Watch()  # no event is long here
+
+    class Uneven(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            for _ in range(3 if ctx.key == 1 else 1):
+                watch.here()
+            return []
+
+    def build(numbers: Any) -> Any:
+        return numbers.key_by(lambda record: record["k"]).process("uneven", Uneven())
+
+    performed(build, tmp_path, count=4)
+    assert watch.progress.hot_keys == (("1", 0.75), ("0", 0.25)) and set(watch.seen) == {None}
+
+
+def test_looks_at_what_has_no_key_count_as_work_and_those_at_rest_do_not(tmp_path: Path) -> None:
+    watch = Watch()
+    watch.here()
+
+    class Keyed(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            watch.here()
+            return []
+
+    performed(lambda numbers: numbers.key_by(lambda record: record["k"]).process("keyed", Keyed()), tmp_path, count=1)
+    assert watch.progress.hot_keys == (("0", 0.5),)
+    for kind in ("", "load", "start"):
+        watch.work.kind = kind
+        watch.here()
+    assert watch.progress.hot_keys == (("0", 0.5),)
+
+
+def test_batches_of_several_keys_are_of_no_key(watch: Watch, tmp_path: Path) -> None:
+    class Batches(Operator):
+        def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
+            watch.here()
+            return []
+
+    performed(lambda numbers: numbers.key_by(lambda record: record["k"]).process("many", Batches()), tmp_path)
+    assert last(watch).key == "" and watch.progress.hot_keys == ()
+
+
+def test_a_name_in_the_state_is_not_the_key_of_the_record(watch: Watch) -> None:
+    class Table:
+        def get(self, key: Any) -> None: ...
+
+    class Keyed:
+        _ctx, _keyed = SimpleNamespace(key=7), True
+
+    inner = progress._key(Table(), {"key": "total"}, progress._NOTHING)
+    assert inner is progress._NOTHING
+    assert progress._key(Keyed(), {"key": "total"}, inner) == 7
 
 
 def test_what_rests_does_nothing_and_what_is_loaded_says_how_far(watch: Watch) -> None:

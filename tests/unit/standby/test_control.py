@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from causal.records.values import encode
 from causal.task.activity import Activity
+from causal.task.hot_keys import REPORTED_MAX, TEXT_MAX
 from standby.control import MESSAGE_BYTES_MAX, Inbox, pack
 from standby.supervision import events
 
@@ -60,6 +62,21 @@ def test_a_pulse_is_of_the_slot_that_its_socket_is_named_after_and_says_nothing_
     for wrong in ({"kind": "dance"}, {"since_ns": "1"}, {"key": 7}, {"at": "x" * 1000}, {"colour": "red"}):
         assert inbox.receive(b"w1.pulse", pack("pulse", pid=4, doing={**doing.message(), **wrong})) is None
     assert inbox.dropped == 6
+
+
+def test_hot_keys_are_few_short_and_shares_of_one_time() -> None:
+    inbox = Inbox()
+    said = [["7", 0.75], ["'a'", 0], ["x" * TEXT_MAX, 1.0]]
+    event = inbox.receive(b"w1", pack("beat", **BEAT, hot_keys=said))
+    assert isinstance(event, events.Beat) and event.hot_keys == tuple((key, share) for key, share in said)
+    hostile: list[Any] = [
+        None, "7", {"7": 0.5}, 7, [7], [["7"]], [["7", 0.5, 1]], [[7, 0.5]], [[None, 0.5]], [[["7"], 0.5]],
+        [["7", "0.5"]], [["7", True]], [["7", None]], [["7", -0.01]], [["7", 1.01]], [["7", math.nan]],
+        [["7", math.inf]], [["7", 10**30]], [["x" * (TEXT_MAX + 1), 0.5]], [["7", 0.1]] * (REPORTED_MAX + 1),
+    ]  # fmt: skip
+    for wrong in hostile:
+        assert inbox.receive(b"w1", pack("beat", **BEAT, hot_keys=wrong)) is None, wrong
+    assert inbox.dropped == len(hostile)
 
 
 def test_an_agent_names_who_computes() -> None:

@@ -152,6 +152,15 @@ def pulse(scene: Scene, slot: str, after_ms: float, **fields: Any) -> list[fx.Ef
     return scene.step(events.Pulse(slot, int(slot[1:]) + 100, **fields), after_ms)
 
 
+def test_the_view_has_the_hottest_keys_that_a_task_reported_last() -> None:
+    scene = running()
+    slot = scene.slot_of("count/0")
+    for reported in ((("7", 0.75), ("1", 0.1)), (("1", 0.5),), ()):
+        scene.beat(slot, hot_keys=reported)
+        hot_keys = {task["task"]: task["hot_keys"] for task in scene.supervision.view()["tasks"]}
+        assert hot_keys == {**dict.fromkeys(hot_keys, []), "count/0": [list(each) for each in reported]}
+
+
 def test_a_process_that_is_too_busy_to_beat_is_not_silent() -> None:
     scene = running(heartbeat_timeout_ms=500)
     busy = scene.slot_of("count/0")
