@@ -49,9 +49,10 @@ def test_panels_have_data_a_recovery_is_seen_and_an_alert_fires(
             "the recoveries are scraped",
             lambda: [each for each in server.ask("causal_recoveries_total") if each[1] >= 1] or None,
         )
-        job = chain.job.view()["job"]
+        view = chain.job.view()
+        assert view is not None
         # A series for each mode: a task that dies before its next standby is ready recovers cold.
-        assert {(labels["job"], labels["task"]) for labels, _ in seen} == {(job, "score/0")}  # type: ignore[index]
+        assert {(labels["job"], labels["task"]) for labels, _ in seen} == {(view["job"], "score/0")}
         for title, expression, _ in targets():
             query = expression.replace("$job", ".*")
             if title not in ABSENT:
