@@ -27,7 +27,7 @@ from causal.shell.roster import KeyPair, Member, Roster, is_supervisor, mark_of,
 from causal.shell.strangers import Strangers
 from standby import orders
 from standby.control import MESSAGE_BYTES_MAX, pack, unpack
-from standby.tether import PROVED_SINCE, Tethers
+from standby.tether import Tethers
 
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
@@ -176,8 +176,7 @@ class Gate:
         else:
             member = self.authenticator.roster.members.get(host) or Member(host, "")
             facts = {"slots": member.slots, "zone": member.zone, "labels": member.labels}
-            secret = self.tethers.secret_of(host) if message["protocol"] >= PROVED_SINCE else ""
-            tether = {"tether_port": self.tethers.port, "tether_secret": secret}
+            tether = {"tether_port": self.tethers.port, "tether_secret": self.tethers.secret_of(host)}
             facts_now = {"member": facts, "roster": self.roster_text, "wall_ns": time.time_ns()}
             reply = pack("description", **self._description, **tether, **facts_now, term=self._term)
         self._send([identity, b"", reply])

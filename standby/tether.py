@@ -23,12 +23,6 @@ STRANGERS_MAX = 64
 INTRODUCTION_S = 2.0
 """The time that a connection has to say what it is."""
 
-PROVED_SINCE = 3
-"""The protocol (`standby.orders`) since which agents prove their host; those before would show their secret instead.
-
-They get none, and so have no tether: their death is noticed by silence until they are upgraded.
-"""
-
 
 @dataclass(slots=True)
 class _End:

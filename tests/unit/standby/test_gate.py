@@ -17,7 +17,6 @@ from standby import orders
 from standby.control import pack, unpack
 from standby.description import Description, Inquiry
 from standby.gate import Gate
-from standby.tether import PROVED_SINCE
 from tests.unit.standby.stage import WAIT_S
 
 OWN, TERM = 7, 3
@@ -57,15 +56,6 @@ def answer_to(gate: Gate, version: object) -> dict[str, Any]:
 def test_an_agent_of_this_version_or_the_one_before_gets_the_description(gate: Gate, version: int) -> None:
     answer = answer_to(gate, version)
     assert (answer["kind"], answer["run"]) == ("description", "r")
-
-
-def test_an_agent_that_would_show_the_secret_of_its_tether_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders, "PROTOCOL", PROVED_SINCE)
-    with zmq.Context() as context:
-        gate = Gate(context, "tcp://127.0.0.1:0", None, (), DESCRIPTION, TERM)
-        secrets = [answer_to(gate, version)["tether_secret"] for version in (PROVED_SINCE - 1, PROVED_SINCE)]
-        assert secrets == ["", gate.tethers.secret_of("b")]
-        gate.close()
 
 
 @pytest.mark.parametrize(
