@@ -88,7 +88,8 @@ def test_no_process_starts_before_the_clock_is_known_not_even_to_be_killed(upstr
     upstream.answer()
     started = upstream.hear("started", "exited")
     assert (started["kind"], started["slot"]) == ("started", "w2")
-    assert 0 <= time.monotonic_ns() + AHEAD_NS - started["at_ns"] < WAIT_S * 1e9
+    # The agent's clock is right to half the round trip of its measurement, which takes long on a busy machine.
+    assert abs(time.monotonic_ns() + AHEAD_NS - started["at_ns"]) < WAIT_S * 1e9 < AHEAD_NS / 2
 
 
 def test_an_agent_that_is_started_again_knows_the_clock_that_the_one_before_has_measured(
