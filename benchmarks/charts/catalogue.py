@@ -291,7 +291,8 @@ def _value(result: Result, field: str) -> str:
     if field == "output":
         return exact(result["output"])
     if field.startswith("settings."):
-        return f"{result['settings'][field.removeprefix('settings.')]:,}"
+        setting = result["settings"][field.removeprefix("settings.")]
+        return setting if isinstance(setting, str) else f"{setting:,}"
     name, _, which = field.partition(":")
     over, _, under = name.partition(" / ")
     value = float(result["figures"][over][which or "median"])
