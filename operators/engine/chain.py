@@ -25,12 +25,10 @@ from operators.records.delivery import unite
 from operators.records.item_keys import keys_in
 from operators.records.keys import Unroutable, canonical_keys
 from operators.records.ownership import copy_containers
-from operators.stage.agenda import Agenda
-from operators.stage.arrival import Arrival
-from operators.stage.branch import Branch, Input, Numbers, descend
+from operators.stage.branch import Branch, Input, Numbers, Tracing, descend
 from operators.stage.failures import Failures
-from operators.stage.stages import Ended, Stage
-from operators.stage.tracing import Tracing
+from operators.stage.scope import Arrival
+from operators.stage.stages import Agenda, Ended, Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
 from operators.state.snapshot_parts import ChainSnapshot
 

@@ -11,10 +11,9 @@ from operators.engine.fusion import Group
 from operators.graph import ORDERED, Edge, Node
 from operators.kinds.ordering.hold import LATE, HoldStage
 from operators.kinds.registry import KINDS
-from operators.stage.arrival import Arrival
 from operators.stage.branch import Branch, Input, Numbers, SideStage
 from operators.stage.failures import Failures
-from operators.stage.scope import Scope
+from operators.stage.scope import Arrival, Scope
 
 
 class Tree:

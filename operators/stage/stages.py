@@ -2,12 +2,14 @@
 
 Only the user's function runs per record.  Nothing tracks which record is under way: a list iterator
 knows how many it has left, so the record on which a function raised is found afterwards (`last_index`).
+An `Agenda` is what is due by the wall clock in all stages of a task.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import compress
 from operator import length_hint, truth
 from types import GeneratorType
@@ -367,3 +369,32 @@ class FlatMapStage(Stage):
 
     def source_of(self, index: int) -> int:
         return bisect_right(self._marks, index)
+
+
+class Agenda:
+    """All that is due in one event, in order; true while it is not empty."""
+
+    def __init__(self, stages: Sequence[Stage], due_ns: int) -> None:
+        self._stages = stages
+        self._due_ns = due_ns
+        self._heap: list[tuple[int, int, int, int, int, Due]] = []
+        self._number = 0
+        for place in range(len(stages)):
+            self.look(place)
+
+    def look(self, place: int) -> None:
+        """Adds what is due now in a stage."""
+        for entry in self._stages[place].due(self._due_ns):
+            # Numbered, so that the last item of an entry is never compared.
+            heappush(self._heap, (*entry[:3], self._number, place, entry))
+            self._number += 1
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def taken(self) -> tuple[int, list[Due]]:
+        """Removes and returns (place of a stage, its entries that come before those of any other stage)."""
+        place, entries = self._heap[0][4], list[Due]()
+        while self._heap and self._heap[0][4] == place:
+            entries.append(heappop(self._heap)[5])
+        return place, entries

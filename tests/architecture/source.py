@@ -39,7 +39,6 @@ PURE = (
     "operators.sinks.contract.account_bytes",
     "operators.sinks.contract.account_parts",
     "operators.sinks.contract.bundle_codec",
-    "operators.stage.agenda",
     "operators.stage.branch",
     "operators.stage.failures",
     "operators.stage.routing",
