@@ -92,10 +92,11 @@ class HotStandby(Generic[Image]):
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """The figures for a beat: the epoch that it performs, the elements it is behind, the barriers compared."""
-        task = self._shadow.task
-        epoch = -1 if task is None else task.schedule.epoch
-        return {"epoch": epoch, "behind": self._shadow.behind, "compared": self._shadow.compared}
+        """The figures for a beat: the epoch and incarnation that it performs, elements behind, barriers compared."""
+        shadow = self._shadow
+        epoch = -1 if shadow.task is None else shadow.task.schedule.epoch
+        facts = {"epoch": epoch, "incarnation": self.incarnation, "behind": shadow.behind}
+        return {**facts, "compared": shadow.compared}
 
     def loaded(self, image: Image, now_ns: int) -> None:
         """Takes a state; it begins to perform from there as soon as the echo reaches back so far."""

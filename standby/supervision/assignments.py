@@ -122,8 +122,8 @@ class WorkerEntry:
     """Time at which it became idle and so a standby."""
     commanded_ns: int = 0
     """Time of the last `promote` or `follow` to it."""
-    following: tuple[str, int] | None = None
-    """(task, epoch) of the last `follow` sent."""
+    following: tuple[str, int, int] | None = None
+    """(task, epoch, incarnation) of the last `follow` sent."""
     triggered: tuple[int, int] = (0, 0)
     """(epoch, when) of the last `checkpoint` sent."""
     held_epoch: int = 0

@@ -185,19 +185,21 @@ class Reconciler:
                 outbox.send(slot.name, commands.PeerDown(name, incarnation))
 
     def _follow(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Has a task's own standby load the latest complete state."""
+        """Has a task's own standby load the latest complete state, and perform what the task of now performs."""
         if not slot.purpose:
             return
         epoch = self._coordinator.complete
+        incarnation = self._assignments.tasks[slot.purpose].incarnation if self._hot else 0
         since_ns = now_ns - slot.commanded_ns
-        if slot.following == (slot.purpose, epoch):
-            if slot.followed == epoch or since_ns < AGAIN_NS:
+        if slot.following == (slot.purpose, epoch, incarnation):
+            # A standby of an earlier version does not say which incarnation it follows.
+            follows = slot.followed == epoch and slot.shadow.get("incarnation", incarnation) == incarnation
+            if follows or since_ns < AGAIN_NS:
                 return
         elif slot.following is not None and since_ns < self._follow_ns:
             return  # the next checkpoint, or else the next look at all processes, comes back to it
-        slot.following, slot.commanded_ns = (slot.purpose, epoch), now_ns
+        slot.following, slot.commanded_ns = (slot.purpose, epoch, incarnation), now_ns
         files = self._coordinator.files.get(slot.purpose, ())
-        incarnation = self._assignments.tasks[slot.purpose].incarnation if self._hot else 0
         outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
 
     def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:

@@ -345,7 +345,8 @@ class Process:
 
     def _vitals(self) -> Vitals:
         if self.task is None or self.shell is None:
-            return Vitals() if self._beginning is None else Vitals("loading", self._beginning)
+            shadow = None if self.hot is None else self.hot.facts
+            return Vitals(shadow=shadow) if self._beginning is None else Vitals("loading", self._beginning)
         return Vitals(
             self.shell.reported_state,
             self.task.schedule.epoch,

@@ -9,11 +9,14 @@ import pytest
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from causal.logs.rollback import OrphanAnswer
 from operators import Pipeline
 from operators.engine.plan import plan
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from standby.supervision import events
 from standby.supervision.supervision import hot_tasks
+from tests.unit.standby.scene import Scene, running, sent
 
 CONFIG = JobConfig(run="r", name="n", pipeline="p")
 
@@ -54,3 +57,28 @@ def test_what_is_no_kind_of_standbys_is_refused(standbys: str) -> None:
 def test_without_a_log_nothing_can_be_performed_from_it() -> None:
     with pytest.raises(PipelineError, match="guarantee"):
         replace(CONFIG, standbys="hot", guarantee="epoch")
+
+
+def rolled_back_in_place(scene: Scene, task: str) -> None:
+    """Has a task go back in place after the loss of determinants that it depends on."""
+    count = scene.supervision.assignments.tasks[task]
+    scene.beat(count.slot, lost=((1, 1, 5),))
+    for entry in scene.supervision.assignments.tasks.values():
+        depends = (1, 1, 5) if entry.name == task else None
+        scene.step(events.OrphanReport(entry.slot, entry.name, entry.incarnation, 1, OrphanAnswer(True, depends, ())))
+    scene.living[count.slot]["incarnation"] = count.incarnation
+
+
+def test_the_standby_of_a_task_that_goes_back_in_place_follows_its_new_incarnation_until_it_says_so() -> None:
+    scene = running(standbys="hot", checkpoint_interval_s=3600.0)
+    standby = scene.supervision.assignments.idle("count/0")
+    assert standby is not None
+    rolled_back_in_place(scene, "count/0")
+    assert scene.incarnation_of("count/0") == 2
+    scene.idle(1000)
+    for _ in range(2):  # a message that is lost is repeated
+        heard = scene.beat(standby.name, 1100, shadow={"epoch": 0, "incarnation": 1, "behind": 0, "compared": 0})
+        assert [m["incarnation"] for slot, m in sent(heard, "follow") if slot == standby.name] == [2]
+    follows = {"epoch": 0, "incarnation": 2, "behind": 0, "compared": 0}
+    heard = scene.beat(standby.name, 1100, shadow=follows) + scene.beat(standby.name, 1100, shadow=follows)
+    assert not sent(heard, "follow")
