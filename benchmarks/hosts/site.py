@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 from benchmarks.harness.processes import wait_for
 from causal.shell.curve import new_key
+from causal.shell.files import replace_text
 from causal.shell.roster import ROSTER, is_supervisor, save_key
 from examples.hosts.network import Network
 from standby.host.processes import kill_marked, marked
@@ -120,8 +122,11 @@ class Site:
 
     def view(self) -> dict[str, Any] | None:
         """The leading supervisor's view; None before there is one."""
+        return self._view_of(self.leader)
+
+    def _view_of(self, supervisor: str) -> dict[str, Any] | None:
         try:
-            view: dict[str, Any] = json.loads((self.state(self.leader) / "status.json").read_text())
+            view: dict[str, Any] = json.loads((self.state(supervisor) / "status.json").read_text())
         except (FileNotFoundError, ValueError):
             return None
         return view
@@ -165,6 +170,20 @@ class Site:
         root.wait(END_S)
         return moment_ns
 
+    def kill_agent(self, name: str) -> list[int]:
+        """SIGKILL of a host's root process and agent: its tasks live on, without anybody who could end them.
+
+        Returns: the processes that live on, which `join` ends before it begins the host again.
+        """
+        root = self._processes.pop(name)
+        workers = [each.pid for each in marked(self.state(name)) if each.slot]
+        above = [pid for pid in self._children(root.pid) if pid not in workers]
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none learns that another one is dead
+            for pid in above:
+                _send(pid, number)
+        root.wait(END_S)
+        return workers
+
     def signal(self, name: str, number: signal.Signals, root: subprocess.Popen[bytes] | None = None) -> int:
         """Sends a signal to every process of a host; returns the moment, in the supervisor's monotonic time."""
         root = self._processes[name] if root is None else root
@@ -190,13 +209,43 @@ class Site:
         number = signal.SIGINT if ctrl_c else signal.SIGTERM
         os.kill(self._children(self._processes[name].pid)[1], number)  # below `unshare`, which ignores it
 
+    def revoke(self, name: str) -> None:
+        """Revokes the key of a host while the job runs."""
+        self._edit_roster(f"[{name}]\n", f"[{name}]\nrevoked = true\n")
+
+    def admit(self, name: str) -> None:
+        """Takes back that the key of a host is revoked."""
+        self._edit_roster(f"[{name}]\nrevoked = true\n", f"[{name}]\n")
+
+    def rekey(self, name: str) -> None:
+        """Gives a host another key, in place of the one that it had."""
+        (self.keys / f"{name}.key").unlink()
+        text = (self.keys / ROSTER).read_text()
+        replace_text(self.keys / ROSTER, re.sub(rf"^\[{name}\]\n(?:[^\[\n].*\n|\n)*", "", text, flags=re.MULTILINE))
+        save_key(self.keys, new_key(name))
+
+    def _edit_roster(self, before: str, after: str) -> None:
+        text = (self.keys / ROSTER).read_text()
+        replace_text(self.keys / ROSTER, text.replace(before, after))
+
+    def leads(self, *supervisors: str) -> bool:
+        """Whether one of these supervisors leads a running job; the one of the highest term is then looked at."""
+        terms: dict[str, int] = {}
+        for name in supervisors:
+            view = self._view_of(name)
+            if view is not None and view.get("leader", {}).get("here") and view["state"] == "running":
+                terms[name] = view["leader"]["term"]
+        if terms:
+            self.leader = max(terms, key=terms.__getitem__)
+        return bool(terms)
+
     def await_end(self, within_s: float = WAIT_S) -> int:
         """Waits for `causal run`, or the command of another leader; returns its exit status."""
         return self._processes[self.leader].wait(within_s)
 
-    def end_of(self, name: str) -> int:
+    def end_of(self, name: str, within_s: float = WAIT_S) -> int:
         """Waits for the root process of a host, which may have much to do before; returns its exit status."""
-        return self._processes[name].wait(WAIT_S)
+        return self._processes[name].wait(within_s)
 
     def status_of(self, name: str) -> int:
         """Waits for a host's `causal agent` and returns its exit status."""
@@ -222,6 +271,8 @@ class Site:
         """Ends all processes and removes the network, whatever fails on the way: the next test needs its names."""
         with ExitStack() as stack:
             stack.callback(self.network.close)
+            for name in self.names:
+                stack.callback(kill_marked, self.state(name), END_S)  # also of a host whose root process was killed
             for name, process in self._processes.items():
                 stack.callback(self._end, name, process)
             for name in [name for name, process in self._processes.items() if process.poll() is None]:

@@ -1,9 +1,10 @@
-"""Hosts of a job are killed, cut off in one direction or both, stopped, drained, and their links flap, by the seed.
+"""Hosts, supervisors and the store of a job are lost, in every way that `host_fire` has, by the seed.
 
-Job after job, each with a network of its own, until `--losses` deaths and partitions have been noticed and survived;
-the sink is Redis, which goes wherever its task goes, or SQLite on a host that comes back.  What a reader saw while
-hosts were lost must be what is there at the end, and every record must be there once, in its turn.  With `--json FILE`
-of an earlier run it continues with the next seed.  Exit status 1 if a row was lost, doubled or contradicted.
+Job after job, each with a network of its own and a candidate for its supervisor's place, until `--losses` have been
+noticed and survived.  The sink is Redis, which goes wherever its task goes, or SQLite on a host that comes back; the
+shared store is a directory or an S3 server on a host of its own.  What a reader saw meanwhile must be what is there at
+the end, and every record must be there once, in its turn.  With `--json FILE` of an earlier run it continues with the
+next seed.  Exit status 1 if a row was lost, doubled or contradicted.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,17 +28,15 @@ from benchmarks.hosts.counted import PIPELINE, rows_of, wrong
 from benchmarks.hosts.site import SUPERVISOR, Site
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.redis import redis_server
+from benchmarks.servers.s3 import BUCKET, s3_server
 from examples.hosts.network import missing
-from tests.faults.job import wait_for
+from tests.soak.host_fire import CANDIDATE, FAULTS, HOSTS, STORE, Fire
 
-HOSTS = ("a", "b", "c")
-RATE, SECONDS_PER_LOSS = 400, 15
+RATE, SECONDS_PER_LOSS = 400, 20
 """Elements per second, for so long; beyond that the sources hold their end, and nothing enters any more."""
 HOST_TIMEOUT_MS = 1000
-LOST_WITHIN_S, BACK_WITHIN_S, END_WITHIN_S = 60.0, 120.0, 240.0
-CALM = 0.5
-"""The chance that everything is whole again before the next fault."""
-FLAP_S = 0.2
+END_WITHIN_S = 240.0
+S3_PORT = 5000
 NAME = "host_losses"
 WRONG = ("lost", "doubled", "contradicted", "visible_contradicted")
 
@@ -49,8 +47,13 @@ class Outcome:
 
     seed: int
     sink: str
+    store: str = "directory"
     losses: int = 0
-    """Deaths and partitions that the supervisor has noticed."""
+    """Hosts that the job has noticed to be lost, and supervisors and stores that were."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """What was lost → how often."""
+    zombies: int = 0
+    """Processes that worked on when their agent was dead and their tasks were replaced."""
     recoveries: int = 0
     rows: int = 0
     faults: dict[str, int] = field(default_factory=dict)
@@ -64,124 +67,23 @@ class Outcome:
         return not self.problem and not any(self.wrong.values())
 
 
-@dataclass(slots=True)
-class Fire:
-    """Throws faults at the hosts of one job."""
-
-    site: Site
-    rng: Random
-    faults: Counter[str] = field(default_factory=Counter)
-
-    def throw(self) -> None:
-        """Throws one fault, and ends it once it was noticed."""
-        joined = [name for name in HOSTS if self.site.host(name).get("state") == "joined"]
-        if not joined:
-            return self.whole()
-        [kind] = self.rng.choices(list(_FAULTS), [weight for weight, _ in _FAULTS.values()])
-        self.faults[kind] += 1
-        _FAULTS[kind][1](self, self.rng.choice(joined))
-        if self.rng.random() < CALM:
-            self.whole()
-        time.sleep(self.rng.uniform(0.0, 1.0))
-
-    def whole(self) -> None:
-        """Waits until every host is joined and every task and standby is there."""
-
-        def all_there() -> bool:
-            view = self.site.view() or {}
-            states = {host["state"] for host in view.get("hosts", ())}
-            return view.get("state") == "running" and states == {"joined"} and not view["without_standby"]
-
-        wait_for("every host and standby is there again", all_there, BACK_WITHIN_S)
-
-    def _noticed(self, name: str, incarnation: int) -> None:
-        def lost() -> bool:
-            host = self.site.host(name)
-            return bool(host.get("state") == "lost" or host.get("incarnation", 0) > incarnation)
-
-        wait_for(f"{name} is lost", lost, LOST_WITHIN_S)
-
-    def _incarnation(self, name: str) -> int:
-        return int(self.site.host(name).get("incarnation", 0))
-
-    def _kill(self, name: str) -> None:
-        incarnation = self._incarnation(name)
-        self.site.kill_host(name)
-        self._noticed(name, incarnation)
-        self.site.join(name)
-
-    def _kill_two(self, name: str) -> None:
-        """Two hosts at once, or the second while the first is recovered from."""
-        other = self.rng.choice([each for each in HOSTS if each != name])
-        incarnations = {each: self._incarnation(each) for each in (name, other)}
-        for each in incarnations:
-            self.site.kill_host(each)
-            time.sleep(self.rng.choice((0.0, 0.1, 0.5)))
-        for each, incarnation in incarnations.items():
-            self._noticed(each, incarnation)
-            self.site.join(each)
-
-    def _cut(self, name: str) -> None:
-        incarnation = self._incarnation(name)
-        self.site.network.cut(name)
-        self._noticed(name, incarnation)
-        self.site.network.heal(name)
-
-    def _one_way(self, name: str, source: str, target: str) -> None:
-        incarnation = self._incarnation(name)
-        self.site.network.cut_one_way(source, target)
-        self._noticed(name, incarnation)
-        self.site.network.heal_one_way(source, target)
-
-    def _deaf(self, name: str) -> None:
-        self._one_way(name, SUPERVISOR, name)
-
-    def _mute(self, name: str) -> None:
-        self._one_way(name, name, SUPERVISOR)
-
-    def _freeze(self, name: str) -> None:
-        """All of its processes are stopped, and work on where they were once they are replaced."""
-        incarnation = self._incarnation(name)
-        self.site.signal(name, signal.SIGSTOP)
-        self._noticed(name, incarnation)
-        time.sleep(self.rng.uniform(0.0, 1.0))
-        self.site.signal(name, signal.SIGCONT)
-
-    def _flap(self, name: str) -> None:
-        for _ in range(self.rng.randint(2, 5)):
-            self.site.network.cut(name)
-            time.sleep(self.rng.uniform(0.0, 2 * FLAP_S))
-            self.site.network.heal(name)
-            time.sleep(self.rng.uniform(0.0, FLAP_S))
-
-    def _drain(self, name: str) -> None:
-        """Tasks move off the host, which is cut off on the way once in a while."""
-        self.site.command("drain", name)
-        time.sleep(self.rng.uniform(0.0, 2.0))
-        if self.rng.random() < 0.3 and self.site.host(name).get("state") == "draining":
-            self._cut(name)
-        self.site.command("drain", name, "--undo")
-
-
-_FAULTS: Mapping[str, tuple[float, Callable[[Fire, str], None]]] = {
-    "killed": (5, Fire._kill),
-    "two killed": (1, Fire._kill_two),
-    "cut off": (4, Fire._cut),
-    "hears nothing": (1, Fire._deaf),
-    "is not heard": (1, Fire._mute),
-    "stopped": (1, Fire._freeze),
-    "link flaps": (1, Fire._flap),
-    "drained": (1, Fire._drain),
-}
-"""Name → (weight, fault)."""
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
-    parser.add_argument("--losses", type=int, default=300, help="of hosts, in all jobs (default: %(default)s)")
+    parser.add_argument(
+        "--losses", type=int, default=300, help="of hosts, supervisors and stores, in all jobs (default: %(default)s)"
+    )
     parser.add_argument("--per-job", type=int, default=15, help="faults per job (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the first job (default: %(default)s)")
+    parser.add_argument("--kinds", type=_kinds, default=(), metavar="NAME,…", help="of faults (default: all)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="for jobs that went wrong (default: nowhere)")
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    unknown = [kind for kind in kinds if kind not in FAULTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no fault; there are: {', '.join(FAULTS)}")
+    return kinds
 
 
 def measure(options: argparse.Namespace, command: str, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -196,11 +98,11 @@ def measure(options: argparse.Namespace, command: str, progress: Callable[[str],
     outcomes = _earlier(options.json)
     while sum(each.losses for each in outcomes) < options.losses and all(each.exact for each in outcomes):
         seed = options.seed + len(outcomes)
-        outcomes.append(run_job(seed, options.per_job, options.keep))
+        outcomes.append(run_job(seed, options.per_job, options.keep, options.kinds))
         last, losses = outcomes[-1], sum(each.losses for each in outcomes)
         progress(
-            f"job {seed} ({last.sink}), {last.took_s:.0f} s: {last.losses} losses, {last.rows:,} rows, "
-            f"{last.problem or last.wrong}; {losses} of {options.losses} losses"
+            f"job {seed} ({last.sink}, store: {last.store}), {last.took_s:.0f} s: {last.losses} losses, "
+            f"{last.rows:,} rows, {last.problem or last.wrong}; {losses} of {options.losses} losses"
         )
         if options.json is not None:
             write(options.json, _result(options, command, outcomes))
@@ -219,9 +121,11 @@ def _earlier(path: Path | None) -> list[Outcome]:
 
 def _result(options: argparse.Namespace, command: str, outcomes: list[Outcome]) -> dict[str, Any]:
     faults: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
     output: Counter[str] = Counter(rows=sum(each.rows for each in outcomes), **dict.fromkeys(WRONG, 0))
     for each in outcomes:
         faults.update(each.faults)
+        lost.update(each.lost)
         output.update(each.wrong)
     losses = [each.losses for each in outcomes]
     figures = {
@@ -231,31 +135,37 @@ def _result(options: argparse.Namespace, command: str, outcomes: list[Outcome]) 
     settings = {
         "losses": options.losses, "per_job": options.per_job, "seed": options.seed, "records_per_s": RATE,
         "host_timeout_ms": HOST_TIMEOUT_MS, "hosts": len(HOSTS),
+        "kinds": list(options.kinds),
     }  # fmt: skip
     wrong_rows = sum(output[name] for name in WRONG)
     problems = [f"job {each.seed}: {each.problem}" for each in outcomes if each.problem]
-    summary = f"{sum(losses)} losses of hosts, {output['rows']:,} rows, {wrong_rows} wrong"
-    more = {"output": dict(output), "faults": dict(faults), "losses": sum(losses), "jobs": list(map(asdict, outcomes))}
+    kinds = ", ".join(f"{count} of a {what}" for what, count in lost.items())
+    summary = f"{sum(losses)} losses ({kinds}), {output['rows']:,} rows, {wrong_rows} wrong"
+    more = {
+        "output": dict(output), "faults": dict(faults), "losses": sum(losses), "lost": dict(lost),
+        "zombies": sum(each.zombies for each in outcomes), "jobs": list(map(asdict, outcomes)),
+    }  # fmt: skip
     failed = bool(wrong_rows or problems)
     return result(
         NAME, command, settings, figures, **more, failed=failed, summary="; ".join([summary, *problems])
     )  # fmt: skip
 
 
-def run_job(seed: int, faults: int, keep: Path | None = None) -> Outcome:
-    """Runs one job with so many faults, and checks its rows."""
+def run_job(seed: int, faults: int, keep: Path | None = None, kinds: Sequence[str] = ()) -> Outcome:
+    """Runs one job with so many faults, of these kinds if any are given, and checks its rows."""
     rng = Random(seed)
-    outcome = Outcome(seed, "sqlite" if seed % 2 else "redis")
+    outcome = Outcome(seed, "sqlite" if seed % 2 else "redis", "S3" if seed // 2 % 2 else "directory")
     count = RATE * SECONDS_PER_LOSS * faults // 2
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="causal-losses-") as name, ExitStack() as stack:
-        site = Site(Path(name), HOSTS)
+        site = Site(Path(name), HOSTS, (CANDIDATE, STORE))
         stack.callback(site.close)
         try:
-            with _sink(outcome) as (sink, read):
-                outcome.wrong = _survived(site, rng, faults, count, sink, lambda: read(site), outcome)
+            with _sink(outcome) as (sink, read), _store(outcome, site):
+                fire = Fire(site, rng, outcome.store == "S3")
+                outcome.wrong = _survived(fire, faults, kinds, count, sink, lambda: read(site), outcome)
         except (AssertionError, RunFailed) as problem:
-            last = (site.log(SUPERVISOR).strip().splitlines() or ["it said nothing"])[-1]
+            last = (site.log(site.leader).strip().splitlines() or ["it said nothing"])[-1]
             outcome.problem = f"{problem} ({last})"
         outcome.took_s = time.monotonic() - began_s
         if keep is not None and not outcome.exact:
@@ -264,15 +174,16 @@ def run_job(seed: int, faults: int, keep: Path | None = None) -> Outcome:
 
 
 def _survived(
-    site: Site,
-    rng: Random,
+    fire: Fire,
     faults: int,
+    kinds: Sequence[str],
     count: int,
     sink: Mapping[str, str],
     read: Callable[[], list[Any]],
     outcome: Outcome,
 ) -> dict[str, int]:
     """Counts the wrong rows of a job after that many faults."""
+    site = fire.site
     config, gate = site.directory / "job.toml", site.directory / "gate"
     config.write_text(f"host_timeout_ms = {HOST_TIMEOUT_MS}\n")
     values: dict[str, object] = {
@@ -283,24 +194,46 @@ def _survived(
     }
     settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
     site.run(PIPELINE, *settings, "--config", str(config))
-    for name in HOSTS:
-        site.join(name, "--slots", "12")
-    site.await_running(1)
-    fire, visible = Fire(site, rng), list[list[Any]]()
+    fire.begin()
+    visible = list[list[Any]]()
     for _ in range(faults):
-        fire.throw()
+        fire.throw(kinds)
         outcome.faults = dict(fire.faults)
         visible.append(read())
     fire.whole()
     gate.touch()
-    status = site.await_end(END_WITHIN_S)
+    status = _end_of(site)
     if status:
         raise RunFailed(f"the job ended with status {status}")
     view, rows = site.view() or {}, read()
-    outcome.losses, outcome.recoveries, outcome.rows = len(view["host_losses"]), len(view["recoveries"]), len(rows)
+    hosts = len(view["host_losses"])
+    outcome.lost = {"host": hosts, **fire.lost}
+    outcome.losses, outcome.recoveries, outcome.rows = sum(outcome.lost.values()), len(view["recoveries"]), len(rows)
+    outcome.zombies = fire.zombies
     changed = sum(row != rows[place] for seen in visible for place, row in enumerate(seen) if place < len(rows))
     vanished = sum(max(0, len(seen) - len(rows)) for seen in visible)
     return {**wrong(rows, count), "visible_contradicted": changed + vanished}
+
+
+def _end_of(site: Site) -> int:
+    """Waits for the end of the job; returns the exit status of `causal run`, which follows whoever leads."""
+    site.await_end(END_WITHIN_S)
+    return site.end_of(SUPERVISOR)
+
+
+@contextmanager
+def _store(outcome: Outcome, site: Site) -> Iterator[None]:
+    """Has the job keep what hosts share in the store that the outcome names; in a directory where there is no S3."""
+    if outcome.store == "S3":
+        try:
+            address = site.network.address(STORE)
+            with s3_server(address, S3_PORT, lambda argv: site.network.command(STORE, argv)) as server:
+                site.store, site.environment = f"s3://{BUCKET}/here", {**site.environment, **server.environment}
+                yield
+                return
+        except NoServer:
+            outcome.store = "directory"
+    yield
 
 
 @contextmanager
