@@ -1,11 +1,16 @@
-"""The network and the shared store of a worker whose job is on several hosts."""
+"""The host of a worker: its network and shared store, the job's time there, and the root process of the job."""
 
 from __future__ import annotations
 
+import fcntl
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from causal.errors import Unavailable
+from causal.shell.clock import monotonic_ns, of_job, take_offset
 from causal.shell.depot import Depot, insist
 from causal.shell.host_file import HostFile, RosterFile, keys_of
 from causal.shell.transport import Network
@@ -36,3 +41,65 @@ def fetch_from(depot: Depot, wanted: Callable[[], bool], report: Callable[[str],
     if stored is None:
         raise Unavailable(f"{path}: the process was ended before it could be read")
     return stored
+
+
+CHECK_NS = 3_000_000_000
+"""The interval at which the root process is looked for."""
+GONE_AFTER_CHECKS = 3
+
+
+class RootWatch:
+    """Looks for the root process, which holds the lock of the job's directory as long as it lives."""
+
+    def __init__(self, job_directory: Path) -> None:
+        self._directory = job_directory
+        self._due_ns = 0
+        self._missing = 0
+
+    def gone(self, now_ns: int) -> bool:
+        """Whether it has been gone for a while; it looks now and then."""
+        if now_ns < self._due_ns:
+            return False
+        self._due_ns = now_ns + CHECK_NS
+        take_offset(self._directory)
+        try:
+            with open(self._directory / "lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._missing = 0
+            return False
+        except FileNotFoundError:
+            pass
+        self._missing += 1
+        return self._missing >= GONE_AFTER_CHECKS
+
+
+def began_ns(job_directory: Path) -> int:
+    """Returns the time at which the job began to read; the first process of a host writes it."""
+    path = job_directory / "began"
+    try:
+        with open(path, "x") as file:
+            file.write(str(monotonic_ns()))
+    except FileExistsError:
+        pass
+    for _ in range(100):
+        text = path.read_text()
+        if text:
+            return min(int(text), monotonic_ns())
+        time.sleep(0.001)
+    return monotonic_ns()
+
+
+class JobTimeReader:
+    """The reader of a partition, whose batches say in the job's time when their first record entered."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def read(self, position: int, count_max: int) -> Any:
+        """Reads as the reader itself does."""
+        batch = self._reader.read(position, count_max)
+        return replace(batch, origin_ns=of_job(batch.origin_ns)) if batch is not None else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)

@@ -61,10 +61,9 @@ from operators.engine.plan import plan
 from operators.kinds.process.outside_calls import askers_of
 from operators.records.seconds import seconds_of
 from operators.runtime.backlog import Backlog
-from operators.runtime.hosting import fetch_from, network_of
+from operators.runtime.hosting import JobTimeReader, RootWatch, began_ns, fetch_from, network_of
 from operators.runtime.hot_standby import HotStandby, Promotion
 from operators.runtime.image import Image
-from operators.runtime.job_time import JobTimeReader, began_ns
 from operators.runtime.membership import (
     Begin,
     Commanded,
@@ -83,7 +82,6 @@ from operators.runtime.membership import (
     Vitals,
 )
 from operators.runtime.rehearsals import Rehearsals
-from operators.runtime.root_watch import RootWatch
 from operators.runtime.undeclared import Witness, cause_of
 from operators.stage.disk_state import located
 from operators.stage.progress import LONG_NS, Progress, Work, timed_out
