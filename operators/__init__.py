@@ -3,7 +3,7 @@
 from operators.builder.pipeline import Pipeline
 from operators.builder.streams.stream import KeyedStream, Stream
 from operators.builder.streams.table import Table
-from operators.kinds.eventtime.generators import WatermarkGenerator
+from operators.kinds.eventtime.watermarks import WatermarkGenerator
 from operators.kinds.process.broadcast import BroadcastContext, BroadcastOperator
 from operators.kinds.windows import (
     Aggregate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from causal.errors import invariant
 from operators.graph import ORDERED, SPECULATIVE, Node
-from operators.kinds.eventtime import eventtime_kinds
+from operators.kinds.eventtime import watermarks
 from operators.kinds.joins import join_kinds
 from operators.kinds.ordering.speculative import SpeculativeStage, check_speculative
 from operators.kinds.process import broadcast
@@ -89,7 +89,7 @@ KINDS: dict[str, Kind] = {
     "sum": Kind(_of_vectors, keyed="needed", takes="vectors"),
     "min": Kind(_of_vectors, keyed="needed", takes="vectors"),
     "max": Kind(_of_vectors, keyed="needed", takes="vectors"),
-    **eventtime_kinds.KINDS,
+    **watermarks.KINDS,
     **window_kinds.KINDS,
     **join_kinds.KINDS,
     **broadcast.KINDS,

@@ -12,7 +12,7 @@ from operators.builder.streams.stream_base import StreamBase, T, kind_of
 
 if TYPE_CHECKING:
     from operators.builder.streams.stream import Stream
-    from operators.kinds.eventtime.generators import WatermarkGenerator
+    from operators.kinds.eventtime.watermarks import WatermarkGenerator
 
 
 class Timing(StreamBase[T]):

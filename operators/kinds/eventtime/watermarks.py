@@ -17,13 +17,34 @@ from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.values import NotCarried, encode
-from operators.graph import Node
-from operators.kinds.eventtime.generators import WatermarkGenerator
+from operators.graph import Node, watermarks_before
 from operators.stage.event_times import times_of
 from operators.stage.failures import shown
+from operators.stage.kind import Kind
 from operators.stage.scope import Scope
 from operators.stage.stages import Due, OneToOneStage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
+
+
+class WatermarkGenerator:
+    """Base of the user's generators, for `.watermarks(name, time, generator=MyGenerator)`; one per input channel.
+
+    It is deterministic: equal calls return equal results.  Its memory is `state`, which is checkpointed and can hold
+    whatever a record can; other attributes are not checkpointed.
+    """
+
+    def __init__(self) -> None:
+        self.state: dict[Any, Any] = {}
+
+    def on_batch(self, times_ns: Sequence[int]) -> int | None:
+        """Returns the watermark after a batch with these event times in ns, or None for no new one.
+
+        A watermark m says that no record with a time below m will arrive on this input.  A watermark that falls is not
+        passed on, and counted as `watermark_fell`.  How many records a batch has varies between runs (never between a
+        run and its replay).
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no on_batch(self, times_ns)")
+
 
 _IDLENESS = 2
 """Second item of a `Due`: after timers and windows of the same time."""
@@ -212,3 +233,16 @@ class WatermarkStage(OneToOneStage):
             "merge": merge.header(),
             "generators": states[:1] * len(self._generators),
         }
+
+
+def _one_per_stream(node: Node) -> None:
+    for edge in node.edges:
+        before = watermarks_before(edge.source)
+        if before is not None:
+            raise PipelineError(
+                f"{node.where}: watermarks {node.name!r} follows another ({before.name!r}, {before.where}); "
+                "one per stream, use .timed(fn) to say where the time is in new records"
+            )
+
+
+KINDS = {"watermarks": Kind(WatermarkStage, check=_one_per_stream)}

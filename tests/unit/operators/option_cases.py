@@ -25,7 +25,7 @@ from operators import (
 )
 from operators.builder.streams.stream import KeyedStream, Stream
 from operators.builder.streams.table import Grouped, Table
-from operators.kinds.eventtime.generators import WatermarkGenerator
+from operators.kinds.eventtime.watermarks import WatermarkGenerator
 from operators.sources import ArrowSource, GeneratedSource
 from operators.testing import At
 from tests.oracles.frame import AnySink, NoSink
