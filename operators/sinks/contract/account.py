@@ -2,7 +2,8 @@
 
 Pure: no file, no database.  A store loads an `Account`, asks it to take a bundle, and makes exactly what it
 answers durable in one atomic step.  When that step fails, the store drops the account and loads it again, so
-what is in memory never runs ahead of what is stored.
+what is in memory never runs ahead of what is stored.  A store that appends keeps an account as numbers and parts, one
+that writes it as a whole as bytes (`packed`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from operator import lt
 from xxhash import xxh3_128
 
 from causal.channels.sink_channel import depended, truncated
-from causal.errors import Fenced, PipelineError, Superseded, invariant
+from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Superseded, invariant
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.ports import Bundle, StoreState, WithdrawPoint
-from causal.records.values import encode_loosely
+from causal.records.values import decode, encode, encode_loosely
 from causal.runs import start_of
 from operators.records.seconds import seconds_of
 
@@ -208,3 +209,67 @@ def foreign_rows(place: object, sink: str) -> PipelineError:
         f"{place} holds rows of another run; resume that run if it has not ended "
         f'(causal run PIPELINE.py --resume), give another path, or say {sink}(…, existing="replace") to have it emptied'
     )
+
+
+LOG, MARK = 0, 1
+Part = tuple[int, int, bytes]
+"""A part (LOG or MARK, epoch, body)."""
+
+
+def log_parts(deltas: Iterable[LogDelta]) -> list[Part]:
+    """Returns one part per epoch: appending never touches what is stored already."""
+    by_epoch: dict[int, list[tuple[int, int, bytes]]] = {}
+    for delta in deltas:
+        by_epoch.setdefault(delta.epoch, []).append((delta.task, delta.offset, delta.bytes))
+    return [(LOG, epoch, encode(entries)) for epoch, entries in by_epoch.items()]
+
+
+def mark_parts(account: Account, start: int) -> list[Part]:
+    """The account's marks from `start` on."""
+    return [
+        (MARK, mark.epoch, encode([mark.next, mark.digest, mark.rollback, mark.depends, refused]))
+        for mark, refused in zip(account.marks[start:], account.mark_refused[start:], strict=True)
+    ]
+
+
+def take_part(account: Account, kind: int, epoch: int, body: bytes) -> None:
+    """Add a part that was stored, in the order in which they were.
+
+    Raises:
+        CausalError, TypeError, ValueError: it is none.
+    """
+    if kind == LOG:
+        account.merge(LogDelta(owner, epoch, start, bytes_) for owner, start, bytes_ in decode(body))
+        return
+    next_, digest, rollback, depends, refused = decode(body)
+    extents = tuple((owner, at, extent) for owner, at, extent in depends)
+    account.marks.append(WithdrawPoint(next_, digest, epoch, rollback, extents))
+    account.mark_bytes.append(0)
+    account.mark_refused.append(refused)
+
+
+def packed(account: Account) -> bytes:
+    """The account as bytes, which `unpacked` reads."""
+    numbers = [account.run, account.incarnation, account.next, account.digest, account.last, account.kept_from]
+    more = [account.ended, account.row_bytes, account.withdrawn, account.refused]
+    parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
+    return encode([[*numbers, *more], sorted(account.epochs.items()), parts, account.mark_bytes])
+
+
+def unpacked(task: str, body: bytes) -> Account:
+    """The account of that task.
+
+    Raises:
+        CorruptData: these bytes are none.
+    """
+    try:
+        (*numbers, ended, row_bytes, withdrawn, refused), epochs, parts, mark_bytes = decode(body)
+        account = Account(task, *numbers)
+        account.ended, account.epochs, account.row_bytes = ended, dict(epochs), row_bytes
+        account.withdrawn, account.refused = withdrawn, refused
+        for kind, epoch, part in parts:
+            take_part(account, kind, epoch, part)
+        account.mark_bytes = mark_bytes
+    except (CausalError, TypeError, ValueError) as problem:
+        raise CorruptData(f"the stored account of sink task {task} is none: {problem}; restore it") from None
+    return account

@@ -14,12 +14,34 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CausalError, CorruptData, PipelineError, invariant
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, WithdrawPoint
 from causal.records.values import decode, encode, encode_loosely
-from operators.sinks.contract.account import Account
-from operators.sinks.contract.account_bytes import packed, unpacked
-from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of
+from operators.sinks.contract.account import Account, packed, unpacked
 from operators.sinks.storage.journal import bodies
+
+
+def bundle_fields(bundle: Bundle) -> list[Any]:
+    """The bundle as plain values, which `bundle_of` reads."""
+    deltas = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
+    depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
+    refused = [list(row) for row in bundle.refused]
+    placed = [bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch, bundle.incarnation]
+    return [*placed, deltas, bundle.ended, depends, bundle.rollback, refused]
+
+
+def bundle_of(fields: Sequence[Any]) -> Bundle:
+    """The bundle of these fields.
+
+    Raises:
+        TypeError, ValueError: these are no fields of one.
+    """
+    first, count, rows, digest, epoch, incarnation, deltas, ended, depends, rollback, refused = fields
+    logs = tuple(LogDelta(*delta) for delta in deltas)
+    on = None if depends is None else tuple((owner, at, extent) for owner, at, extent in depends)
+    out = tuple((position, reason) for position, reason in refused)
+    return Bundle(first, count, rows, digest, epoch, incarnation, logs, ended, on, rollback, out)
+
 
 _STATE, _BUNDLE, _PUBLISHED, _CLAIMED, _TRUNCATED, _WITHDRAWN, _CUT = (
     "ledger", "bundle", "published", "claimed", "truncated", "withdrawn", "cut",

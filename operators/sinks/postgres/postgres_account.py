@@ -8,8 +8,7 @@ from typing import Any
 from causal.errors import CausalError, CorruptData
 from causal.ports import Bundle
 from causal.records.values import decode, encode
-from operators.sinks.contract.account import Account
-from operators.sinks.contract.account_parts import Part, take_part
+from operators.sinks.contract.account import Account, Part, take_part
 from operators.sinks.postgres.postgres_connection import BoundedConnection
 from operators.sinks.postgres.postgres_sql import Statements
 

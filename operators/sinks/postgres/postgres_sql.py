@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from operators.sinks.contract.account_parts import MARK
+from operators.sinks.contract.account import MARK
 from operators.sinks.postgres.postgres_columns import taken_by
 
 TASK, PARTS, REFUSED = "causal_task", "causal_held", "causal_refused"

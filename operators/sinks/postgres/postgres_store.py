@@ -16,8 +16,7 @@ import psycopg
 
 from causal.errors import CausalError, DeterminantsLost, Fenced, Unavailable, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
-from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
-from operators.sinks.contract.account_parts import log_parts, mark_parts
+from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows, log_parts, mark_parts
 from operators.sinks.postgres.postgres_account import advance, held_columns, loaded, row_columns
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated

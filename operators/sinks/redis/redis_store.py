@@ -19,8 +19,16 @@ from redis.retry import Retry
 from causal.errors import CausalError, CorruptData, DeterminantsLost, Fenced, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.records.values import decode, encode
-from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
-from operators.sinks.contract.account_parts import Part, log_parts, mark_parts, take_part
+from operators.sinks.contract.account import (
+    Account,
+    Part,
+    check_newest,
+    fenced,
+    foreign_rows,
+    log_parts,
+    mark_parts,
+    take_part,
+)
 from operators.sinks.redis import redis_scripts
 from operators.sinks.redis.redis_errors import translated
 
