@@ -37,8 +37,7 @@ from operators.sources.ingest_retries import insisted
 from operators.sources.java import find_java, java_home
 from operators.sources.spark_checkpoint import DIRECTORY as CHECKPOINT
 from operators.sources.spark_checkpoint import StoredCheckpoint
-from operators.sources.spark_errors import UserCodeFailed, user_error
-from operators.sources.spark_failures import Failures
+from operators.sources.spark_failures import Failures, UserCodeFailed, user_error
 from operators.sources.spark_jvm import SparkJvm
 from operators.sources.spark_source import SparkSource
 

@@ -49,8 +49,32 @@ from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.sqlite.sqlite_errors import code_of, translated
 from operators.sinks.sqlite.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite.sqlite_rows import insert, note_refused, refused_below
-from operators.sinks.sqlite.sqlite_schema import OURS, OUTPUT, SCHEMA, VERSION
 from operators.sinks.storage.lock import outside
+
+_VERSION = 4
+"""The version of the tables; a file of a later one is refused, of an earlier one gets what it lacks."""
+_OUTPUT = """CREATE TABLE IF NOT EXISTS output(
+    task TEXT NOT NULL, position INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY(task, position)) WITHOUT ROWID"""
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS causal_task(
+        task TEXT PRIMARY KEY, run TEXT NOT NULL, incarnation INTEGER NOT NULL, next INTEGER NOT NULL,
+        digest BLOB NOT NULL, last BLOB NOT NULL, kept_from INTEGER NOT NULL, ended INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS causal_log(
+        task TEXT NOT NULL, epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, deltas BLOB NOT NULL,
+        PRIMARY KEY(task, epoch, sequence)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS causal_epoch(
+        task TEXT NOT NULL, epoch INTEGER NOT NULL, first INTEGER NOT NULL, PRIMARY KEY(task, epoch)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS causal_mark(
+        task TEXT NOT NULL, sequence INTEGER NOT NULL, next INTEGER NOT NULL, digest BLOB NOT NULL,
+        epoch INTEGER NOT NULL, rollback INTEGER NOT NULL, depends BLOB NOT NULL,
+        PRIMARY KEY(task, sequence)) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS causal_withdrawn(task TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE IF NOT EXISTS causal_refused(
+        task TEXT NOT NULL, position INTEGER NOT NULL, reason TEXT NOT NULL,
+        PRIMARY KEY(task, position)) WITHOUT ROWID""",
+)
+_OURS = ("output", "causal_task", "causal_log", "causal_epoch", "causal_mark", "causal_withdrawn", "causal_refused")
+
 
 _SYNCHRONOUS = {"process": "NORMAL", "os": "FULL"}
 """The setting of `synchronous`, by durability."""
@@ -307,25 +331,25 @@ class SqliteStore:
         """Make the tables, or refuse a file of another program."""
         version = db.execute("PRAGMA user_version").fetchone()[0]
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-        if version > VERSION and "causal_task" in there:
+        if version > _VERSION and "causal_task" in there:
             raise PipelineError(f"{self._sink.path} was written by a later version of this package; give another path")
         if "causal_task" in there:
             if self._sink.keeps_rows != ("output" in there):
                 raise PipelineError(f"{self._sink.path} was written by another kind of sink; give another path")
-            if version < VERSION:
-                for statement in SCHEMA:
+            if version < _VERSION:
+                for statement in _SCHEMA:
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version = {VERSION}")
+                db.execute(f"PRAGMA user_version = {_VERSION}")
             return
-        if there.intersection((*OURS, "tally")):
+        if there.intersection((*_OURS, "tally")):
             raise PipelineError(f"{self._sink.path} has a table output that no sink made; give another path")
-        for statement in SCHEMA:
+        for statement in _SCHEMA:
             db.execute(statement)
         if self._sink.keeps_rows:
-            db.execute(OUTPUT)
+            db.execute(_OUTPUT)
         else:
             db.execute("CREATE VIEW tally AS SELECT task, next AS rows, ended FROM causal_task")
-        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _make_room(self, db: sqlite3.Connection) -> None:
         """Make the file that of the newest run; rows of an earlier one are refused, or removed with "replace"."""
@@ -334,7 +358,7 @@ class SqliteStore:
         if rows and self._sink.existing == "refuse":
             raise foreign_rows(self._sink.path, type(self._sink).__name__)
         foreign = "(SELECT task FROM causal_task WHERE run != ?)"
-        for table in OURS if self._sink.keeps_rows else OURS[1:]:
+        for table in _OURS if self._sink.keeps_rows else _OURS[1:]:
             if table != "causal_task":
                 db.execute(f"DELETE FROM {table} WHERE task IN {foreign}", (self._run,))
         db.execute("DELETE FROM causal_task WHERE run != ?", (self._run,))

@@ -18,8 +18,7 @@ from operators.sources import ingest_reader
 from operators.sources.ingest_contract import Backlog
 from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.ingest_reader import IngestReader
-from operators.sources.spark_errors import user_error
-from operators.sources.spark_failures import Failures
+from operators.sources.spark_failures import Failures, user_error
 from tests.unit.sources.test_ingest_reader import Publisher
 
 FILES = [
