@@ -2,11 +2,8 @@
 
 The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder.
 `Order`, `Run`, `Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are values asked for during such an
-event and stand behind it, in the order in which they were asked for.
-
-Encodings, in bytes: Order 1 for one element (channel below 32), else 2–3 (channel below 127), Clock and Timer 1 +
-zigzag difference to the last reading of the epoch, Random 17 per epoch, Call 1 + length + answer, Answer the same
-with operator and number, Barrier 1 + epoch, Run 1 + count.
+event and stand behind it, in the order in which they were asked for.  The entries of each kind are in its docstring:
+tag, fields, bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +32,12 @@ _SEED_BYTES = 16
 
 @dataclass(slots=True)
 class Order:
-    """Deliver the next `count` elements of input `input`."""
+    """The next `count` elements of input `input` are delivered.
+
+    Entry: `20`–`3f`, one element of the input in the low 5 bits of the tag: 1 byte.
+    Entry: `80`–`fe`, input in the low 7 bits of the tag, count (varint): 2 bytes below 128 elements, 3 below 16,384.
+    Entry: `ff`, input, count (varints), for inputs from 127: 3 bytes and more.
+    """
 
     input: int
     count: int
@@ -44,7 +46,10 @@ class Order:
 
 @dataclass(slots=True)
 class Run:
-    """The next `count` events follow the rule of an ordered task."""
+    """The next `count` events follow the rule of an ordered task.
+
+    Entry: `07`, count from 1 (varint): 2 bytes below 128 events.
+    """
 
     count: int
     kind = "run"
@@ -52,7 +57,10 @@ class Run:
 
 @dataclass(slots=True)
 class Clock:
-    """A reading of the clock."""
+    """A reading of the clock.
+
+    Entry: `01`, difference in ns (zigzag varint): 2 to 10 bytes.
+    """
 
     time_ns: int
     kind = "clock"
@@ -60,7 +68,10 @@ class Clock:
 
 @dataclass(slots=True)
 class Random:
-    """The seed of the epoch; draws cost nothing."""
+    """The seed of the epoch; draws cost nothing.
+
+    Entry: `02`, the seed as it is: 17 bytes.
+    """
 
     seed: bytes
     kind = "random"
@@ -68,7 +79,11 @@ class Random:
 
 @dataclass(slots=True)
 class Window:
-    """Operator `operator` fires its window that ends at `end_ns` with these elements: (start, length) each."""
+    """Operator `operator` fires its window that ends at `end_ns` with these elements: (start, length) each.
+
+    Entry: `03`, operator, end − last reading (zigzag), number of intervals, of each start − end of the one before
+    (zigzag) and length (varints): 4 bytes and more, and 2 and more per interval.
+    """
 
     operator: int
     end_ns: int
@@ -78,7 +93,10 @@ class Window:
 
 @dataclass(slots=True)
 class Timer:
-    """All timers that are due at `due_ns` fire."""
+    """All timers that are due at `due_ns` fire.
+
+    Entry: `04`, difference in ns (zigzag varint): 2 to 10 bytes.
+    """
 
     due_ns: int
     kind = "timer"
@@ -86,7 +104,11 @@ class Timer:
 
 @dataclass(slots=True)
 class Call:
-    """An answer of the outside world."""
+    """An answer of the outside world.
+
+    Entry: `05`, length (varint), answer: 1 byte, length and answer.
+    Entry: `08`, length, plain length (varints), LZ4 block: for answers from 512 bytes, where that is shorter.
+    """
 
     answer: bytes
     kind = "call"
@@ -94,7 +116,11 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """The outside world has answered request `number` of operator `operator`."""
+    """The outside world has answered request `number` of operator `operator`.
+
+    Entry: `09`, operator, number, length (varints), answer: 4 bytes and the answer, below 128 each.
+    Entry: `0a`, operator, number, then as `08`: where that is shorter.
+    """
 
     operator: int
     number: int
@@ -104,7 +130,10 @@ class Answer:
 
 @dataclass(slots=True)
 class Barrier:
-    """A source puts barrier `epoch` here; after a final one it performs nothing more."""
+    """A source puts barrier `epoch` here; after a final one it performs nothing more.
+
+    Entry: `06`, epoch, with bit 62 in the last one of a job (varint): 2 bytes below epoch 128, 10 for the last.
+    """
 
     epoch: int
     final: bool = False
@@ -113,7 +142,10 @@ class Barrier:
 
 @dataclass(slots=True)
 class User:
-    """A value of a kind that a user registered."""
+    """A value of a kind that a user registered.
+
+    Entry: `40`–`7f`, length (varint), value: 1 byte, length and value; the tag is that of the kind.
+    """
 
     name: str
     value: bytes

@@ -1,6 +1,6 @@
 """The headers of ECHO and ECHOED by name: both use the fields of the one fixed header, for other things than DATA does.
 
-`docs/wire.md` has the same as a table.
+`docs/wire.md` has the attributes of both as a table, by the fields that they are packed into.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class EchoHeader(NamedTuple):
     """The header of an ECHO, which a task sends to its hot standby.
 
     Attributes:
-        channel: an output of the task, by which a process on another host knows whose frame it is.
+        channel: an output of the task, which shows whose frame it is.
         incarnation: that of the task.
         echo: the number of the echo; those of an incarnation are numbered from 1.
         number: that of the frame in its echo, from 0.
         frames: the frames of DATA in the body.
         barrier: the last barrier that the task has passed.
         outputs: the digest of where its outputs stood there.
-        more: frames of the same turn follow; none of it is performed before the last one is there.
+        more: whether frames of the same turn follow; they are performed together.
         body_bytes: the length of the body.
     """
 
@@ -47,9 +47,10 @@ class EchoedHeader(NamedTuple):
     """The header of an ECHOED, which a hot standby answers its task with.
 
     Attributes:
-        incarnation, echo: of the ECHO that it answers.
-        lost: something of that echo is missing, and nothing more of it will be performed.
-        performed: the elements of all inputs together that have been performed, counted from the beginning of the job.
+        incarnation: that of the ECHO that it answers.
+        echo: the number of that echo.
+        lost: whether something of that echo is missing, so that nothing more of it counts.
+        performed: the sum of the elements of all inputs that have been performed, from the beginning of the job.
     """
 
     incarnation: int

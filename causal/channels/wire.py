@@ -1,13 +1,13 @@
 """The data plane's frames: one fixed header, then deltas and payload, or the body of a control message.
 
-    DATA     header | deltas (may be empty) | payload (chunks, maybe lz4)
-    HELLO    header | MessagePack list      upstream → downstream: who sends, what it can replay
-    WELCOME  header | MessagePack list      downstream → upstream: what is wanted next, what is held
-    CREDIT   header                         downstream → upstream: delivered to `position`, may have `count` under way
-    FENCED   header                         to a zombie: `incarnation` is the one that lives
-    LOGS     header | deltas                downstream → upstream: what does not fit into a WELCOME
-    ECHO     header | deltas | frames       a task → its hot standby: what it has taken, and its logs
-    ECHOED   header                         a hot standby → its task: it has performed up to `position`
+    DATA     downstream            deltas (may be empty); payload
+    HELLO    downstream            MessagePack list: what the sender can replay
+    WELCOME  upstream              MessagePack list: what the receiver wants next, and which logs it holds
+    CREDIT   upstream              none: delivered up to `position`; `count` bytes may be outstanding
+    FENCED   upstream              none: `incarnation` lives, the receiver of this ends
+    LOGS     upstream              deltas: what does not fit into the WELCOME behind it
+    ECHO     to a hot standby      deltas; headers of DATA, each with its plain payload
+    ECHOED   from a hot standby    none: what has been performed
 
 Everything that does not fit is a `PeerViolation`; sizes are checked before memory is allocated.  The page
 `docs/wire.md` describes the bytes.
@@ -39,7 +39,12 @@ ECHOES = frozenset((ECHO, ECHOED))
 """The kinds between a task and its hot standby; all others belong to a session."""
 
 _LZ4 = 1
-_HEADER = struct.Struct("<2sBBQIIIIIBQQQI")
+LAYOUT = {
+    "magic": "2s", "version": "B", "kind": "B", "job": "Q", "channel": "I", "incarnation": "I", "session": "I",
+    "sequence": "I", "count": "I", "flags": "B", "position": "Q", "digest": "Q", "origin_ns": "Q", "plain_bytes": "I",
+}  # fmt: skip
+"""The fields of a header in their order, as `struct` writes them: little-endian and unsigned."""
+_HEADER = struct.Struct("<" + "".join(LAYOUT.values()))
 HEADER_BYTES = _HEADER.size
 _COMPRESS_FROM_BYTES = 1024
 
@@ -48,9 +53,19 @@ _COMPRESS_FROM_BYTES = 1024
 class Header:
     """The header that every frame begins with.
 
-    DATA frames of a session (what follows one WELCOME) are numbered by `sequence` from 0.
-    For CREDIT `position` is the first element not yet delivered, and `count` how many bytes may be under way; for
-    HELLO and WELCOME both are unused.
+    Attributes:
+        kind: see KINDS.
+        job: fingerprint of run, guarantee, sharing depth, key groups, determinant flush and topology.
+        channel: number of the channel in the topology.
+        incarnation: of the sending task; in FENCED of the one that lives.
+        session: DATA: the WELCOMEs that this sender has accepted on the channel.
+        sequence: DATA: number of the frame in its session, from 0.
+        count: DATA: elements in the payload; CREDIT: bytes that may be outstanding.
+        flags: bit 0: the payload is an LZ4 block; the others are 0.
+        position: DATA: of the first element; CREDIT: of the first one not yet delivered.
+        digest: DATA: rolling digest behind the last element.
+        origin_ns: DATA: when the oldest record behind it entered the job; for latency figures only.
+        plain_bytes: DATA: length of the payload before compression.
     """
 
     kind: int

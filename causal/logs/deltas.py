@@ -2,7 +2,21 @@
 
 In a session both ends number the logs that are named, from 0.  A log is *named* with task, epoch and offset once; later
 deltas carry its number and the bytes, or a mark that its last byte, or the one before that, is repeated.  Dependencies
-are encoded likewise.  So one determinant costs one or two bytes on the wire, however long the log.
+are encoded likewise.  So one determinant costs one or two bytes on the wire, however long the log.  By the first byte,
+with `u` for a varint:
+
+    `00`–`7f`  bytes                                      of log (byte >> 4), the next (byte & 15) + 1 bytes
+    `80`–`ef`                                             with n = byte − `80`: of log n / 14, its last byte n % 14 + 1
+                                                          times more
+    `f0`       u task, u epoch, u offset, u length, bytes  a log is named, or named again, and given bytes
+    `f1`       u number, u length, bytes                  as `00`–`7f`, for any number and length
+    `f2`       u task, u epoch, u extent                  only with a sharing depth below full: the elements depend on
+                                                          so much of that log
+    `f3`       u task, u growth                           the same, so much more than was sent last
+    `f4`       u number, u back                           only with `determinant_flush`: of that log, what lies so far
+                                                          before its next bytes, and before that, is stable; so it is
+                                                          when a log is named with length 0
+    `f8`–`ff`                                             of log byte − `f8`, the byte before its last one once more
 """
 
 from __future__ import annotations

@@ -3,6 +3,14 @@
 A *chunk* is what one event of a task put on one channel: either records, or one punctuation.  It is
 encoded once, at the end of the event (D10); afterwards only its bytes are gathered, so a frame may
 hold any number of whole chunks and timing cannot change content (D2).
+
+On the wire a chunk is kind (1 byte), count (4), length (4) and a body of that length:
+
+    RECORDS    from 1  `00` and a MessagePack list; or `01` and a list of columns, the records being tuples of one
+                       length; or `02` and columns of Arrow; or `03` and a list of keys and one of their counts
+    BARRIER    1       epoch, 8 bytes, with bit 62 in the last one of a job
+    END        1       none; only barriers may follow on that channel
+    WATERMARK  1       event time in ns, 8 bytes, signed
 """
 
 from __future__ import annotations
@@ -18,10 +26,10 @@ from causal.records.values import NotCarried, decode, decode_dicts, encode_loose
 from causal.records.vectors import Vectors
 
 # Chunk kinds.  A tag is never reused; retired ones stay here with a note.
-RECORDS = 1  # encode_records(); count = number of records
-BARRIER = 2  # body = epoch, 8 bytes, with FINAL in the last one of a job; count = 1
-END = 3  # empty body; count = 1; only barriers may follow on that channel
-WATERMARK = 4  # body = event time in ns, 8 bytes; count = 1
+RECORDS = 1
+BARRIER = 2
+END = 3
+WATERMARK = 4
 ROWS = 5  # a sink's encoded rows; never on the wire
 LISTED = 6  # body = list of records or Vectors that never were bytes (a source's partition); never on the wire
 
