@@ -122,32 +122,32 @@ class JobConfig:
     settings: Mapping[str, str] = field(default_factory=dict)
     """The settings of the pipeline's own, which its file reads from `pipeline.settings`, as text."""
     guarantee: str = "causal"
-    """The guarantee: with "causal" and "epoch" a failure does not change the output ("epoch": rows wait for
-    checkpoints), with "at-least-once" rows may come again, with "none" rows may be missing."""
+    """The guarantee: with `causal` and `epoch` a failure does not change the output (`epoch`: rows wait for
+    checkpoints), with `at-least-once` rows may come again, with `none` rows may be missing."""
     sharing_depth: int = FULL_DEPTH
     """The number of tasks downstream, one behind the other, that hold a task's determinants (D3)."""
     determinant_flush: str = "off"
-    """The flushing of determinants: with "background" they also go to files, and are then neither shared nor lost."""
+    """The flushing of determinants, `off` or `background`: they also go to files, and need no holder then."""
     durability: str = "process"
-    """The failures that durable data survives: "process", the death of every process; "os", also a loss of power."""
+    """The failures that acknowledged data survives: `process`, the death of every process; `os`, also loss of power."""
     checkpoint_interval_s: float = 1.0
+    """The time between two checkpoints."""
     standbys: str = "per-task"
-    """The standbys: "per-task", "hot" for one per task that performs what its task performs, "hot:OPERATOR,OPERATOR"
-    for such ones of these operators alone, or the size of a pool that all tasks share, as text ("0" for none: cold
-    starts)."""
+    """The standbys: `per-task`; `hot` for one per task that performs what its task performs, `hot:OPERATOR,OPERATOR`
+    for these operators alone; or the size of a pool that all tasks share, as text ("0" for none: cold starts)."""
     on_error: str = "stop"
-    """The effect of a record on which user code raises: "stop" the job, or send it to the "dead-letter" output."""
+    """The effect of a record on which user code raises: `stop` of the job, or a `dead-letter`."""
     dead_letters: str = ""
-    """The directory of the dead-letter output; default `dead-letters` in the job's directory."""
+    """The directory of dead letters; by default `dead-letters` in the job's."""
     hidden_nondeterminism: str = "capture"
-    """The treatment of `time.time()`, `random.random()`, `uuid.uuid4()` … in an operator: "capture" routes them to the
-    causal services, "refuse" stops the job, "allow" leaves them alone, so that replays may diverge."""
+    """The treatment of `time.time()`, `random.random()`, `uuid.uuid4()` … in an operator: `capture` logs them, `refuse`
+    stops the job, `allow` leaves them alone, so that replays may diverge."""
     state: str = "memory"
-    """The place of operators' state: "memory", or "disk" beyond `state_memory_bytes_max`."""
+    """The place of operators' state: `memory`, or `disk` for what is beyond `state_memory_bytes_max`."""
     state_memory_bytes_max: int = 256 << 20
     """The approximate memory of the state of one operator in one task, if state is on disk."""
     state_directory: str = ""
-    """The directory of state on disk; default `spill` in the job's directory."""
+    """The directory of state on disk; by default `spill` in the job's."""
     key_groups: int = 128
     """The number of groups that keys are divided into: the most tasks that one keyed operator can ever have."""
     channel_window_bytes: int = 4 << 20
@@ -155,35 +155,37 @@ class JobConfig:
     batch_elements_max: int = 16384
     """The most elements per read of a source's partition."""
     latency_target_ms: int = 2
-    """The longest time for which elements wait at a source for others, where they come often but a few at a time."""
+    """The longest time for which elements wait at a source for others, where they come a few at a time; 0: none."""
     record_bytes_max: int = 16 << 20
-    """The most bytes of one record, encoded; a longer one counts as a failure of the operator that made it."""
+    """The most bytes of one record, encoded, up to 33554432; a longer one is an error of the operator that made it."""
     inflight_memory_bytes_max: int = 64 << 20
     """The in-flight elements in memory, per task; beyond it they go to disk."""
     inflight_disk_bytes_max: int = 8 << 30
-    """All in-flight elements, per task; at half of it a checkpoint begins at once, and sources wait until it is
-    complete."""
+    """All in-flight elements, per task, in memory and on disk; at half of it a checkpoint begins at once, and sources
+    wait until it is complete."""
     log_bytes_max: int = 256 << 20
     """The determinants that one task holds in memory, its own and those of others; half of it has the same effect."""
     staged_bytes_max: int = 8 << 30
-    """The rows on disk of a sink task that wait for a checkpoint (guarantee epoch); half of it has the same effect."""
+    """The rows of a sink task that wait for a checkpoint (guarantee `epoch`); half of it has the same effect, and 1 GiB
+    more than it ends the job."""
     ingest_bytes_max: int = 1 << 30
-    """The bytes that a source's own process (Spark) may have published beyond the last checkpoint; then it waits."""
+    """The bytes that a source's own process (Spark, standard input, HTTP) may have published and no checkpoint covers;
+    with more, the next batch waits, unless nothing is unread."""
     heartbeat_ms: int = 100
     """The time between two heartbeats of a process."""
     heartbeat_timeout_ms: int = 5000
-    """The silence after which a process that still exists counts as hung: it is killed and replaced.  A busy process is
-    not silent, unless C code holds the interpreter's lock for so long."""
+    """The silence after which a process that still exists counts as hung, and is killed and replaced; a busy one is
+    silent only while C code holds the interpreter's lock."""
     stuck_after_ms: int = 60_000
-    """The same for a process that uses the processor: C code may hold the interpreter's lock for so long."""
+    """The same for a process that uses the processor, because C code may hold the interpreter's lock for so long."""
     event_timeout_s: float = 0.0
-    """The longest time for user code on one record, timer or window before the job ends; 0 for as long as it takes."""
+    """The longest time for user code on one record, timer or window before the job ends; 0: no limit."""
     sink_retry_timeout_s: float = 60.0
     """The longest time that the store of a sink may be unavailable before the job ends."""
     crash_loop_max: int = 5
     """The number of failures of one task in a row, without a complete checkpoint between them, that end the job."""
     transport: str = "ipc"
-    """The transport: "ipc" on one host; "tcp" over loopback, as between hosts."""
+    """The transport: `ipc` on one host, or `tcp` over loopback, as between hosts."""
     listen: str = ""
     """The address at which agents of other hosts join, `tcp://address:port`; empty for a job on one machine."""
     key: str = ""
@@ -199,13 +201,14 @@ class JobConfig:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     """Entries of Spark's configuration for them."""
     hosts_expected: int = 0
-    """The number of hosts that the first tasks wait for, ten seconds at most; 0 for those that come within two."""
+    """The number of hosts that the first tasks wait for, 10 s at most (600 s with `on`), by default those of the
+    roster; 0: those that come within 2 s."""
     host_timeout_ms: int = 3000
     """The silence of an agent after which its host counts as lost: all its tasks are promoted elsewhere."""
     verify_replay: bool = False
-    """Whether a standby performs every epoch of its task again from the task's own log, and compares (development)."""
+    """Whether standbys perform every epoch of their tasks again and compare: for development."""
     metrics_port: int = 0
-    """The port of the Prometheus page on 127.0.0.1; 0 for none."""
+    """The port of the Prometheus page on 127.0.0.1; 0: none."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

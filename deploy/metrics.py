@@ -1,7 +1,7 @@
 """The Prometheus page of a host: the supervisor's latest view, read at each scrape.
 
-It stays available when the supervisor is replaced, and says how old the view is.  docs/guide/metrics.md, which a test
-compares with this module, has the meaning of each metric.
+It stays available when the supervisor is replaced, and says how old the view is.  docs/guide/metrics.md lists the
+metrics with the descriptions that they have here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ View = Mapping[str, Any]
 COUNTERS = {
     "records_in": ("records_in", "source", "Records that entered at this source task."),
     "records_out": ("records_out", "sink", "Rows that this sink task has written."),
-    "delivered_elements": ("delivered_elements", "", "Elements that were delivered to the operators of the task."),
+    "delivered_elements": ("delivered_elements", "", "Elements that the operators of the task have received."),
     "refused_rows": ("refused_rows", "sink", "Rows that the store of this sink task would not take."),
-    "withdrawn_rows": ("withdrawn_rows", "sink", "Rows that were taken back because determinants were lost."),
+    "withdrawn_rows": ("withdrawn_rows", "sink", "Rows that were withdrawn, below full sharing depth."),
     "sent_bytes": ("sent_bytes", "", "Bytes sent to other tasks."),
     "received_bytes": ("received_bytes", "", "Bytes received from other tasks."),
     "replayed_elements": ("replayed_elements", "", "Elements replayed in recoveries."),
@@ -56,13 +56,16 @@ GAUGES = {
     "staged_rows": ("staged_rows", 1, "Rows of this sink task that wait for their checkpoint (guarantee epoch)."),
     "staged_bytes": ("staged_bytes", 1, "Bytes that such rows take on disk or in the shared store."),
     "ingest_unread_bytes": (
-        "ingest_unread_bytes", 1, "Bytes that the source's own process has published and no checkpoint covers.",
+        "ingest_unread_bytes", 1,
+        "Bytes that the source's own process has published and no checkpoint covers, at the reader of partition 0.",
     ),
     "ingest_waiting_seconds": (
-        "ingest_waiting_s", 1, "Time for which the source's own process has waited for room; 0 if it does not.",
+        "ingest_waiting_s", 1,
+        "Time for which that process has waited for room (`ingest_bytes_max`); 0 if it does not.",
     ),
     "ingest_store_waiting_seconds": (
-        "ingest_store_waiting_s", 1, "Time for which the shared store has not answered readers of the ingest log.",
+        "ingest_store_waiting_s", 1,
+        "Time for which the shared store has not answered a task that reads the ingest log there.",
     ),
 }  # fmt: skip
 """Name → (figure of a task, how many of its unit are one of the metric's, its description)."""
@@ -150,12 +153,29 @@ def _histogram(name: str, text: str, labels: Sequence[str] = TASK) -> HistogramM
     return HistogramMetricFamily(f"causal_{name}", text, labels=labels, unit=_unit(name))
 
 
+def described() -> list[Metric]:
+    """Returns every metric that a page can have, in its order; most are without values."""
+    durations = {"counts": (0,) * (len(BOUNDS_S) + 1), "sum_s": 0.0}
+    checkpoint = {"count": 0, "durations": durations, "since_ns": None, "failures": 0}
+    view = {
+        "job": "", "guarantee": "causal", "standbys": "per-task", "tasks": (), "processes": (), "hosts": (),
+        "recovery_totals": {"numbers": (), "phases": ()}, "checkpoint": checkpoint,
+    }  # fmt: skip
+    return [*_about(view, 0.0), *_families(view, Rising())]
+
+
 def _about(view: View, age: float) -> Iterator[Metric]:
     """The page itself: what shows the view, and how old that is."""
     build = InfoMetricFamily("causal_build", "The version that runs the job.", labels=JOB)
     build.add_metric([view["job"]], {"version": installed(), "python_version": platform.python_version()})
-    view_age = _gauge("supervisor_view_age_seconds", "Time since the supervisor wrote what this page shows.", JOB)
-    leads = _gauge("supervisor_leads", "Whether the supervisor here leads the job (1), or another one (0).", JOB)
+    view_age = _gauge(
+        "supervisor_view_age_seconds",
+        "Time since the supervisor wrote what this page shows; it writes twice a second.",
+        JOB,
+    )
+    leads = _gauge(
+        "supervisor_leads", "Whether the supervisor here leads the job (1), or another one (0), on several hosts.", JOB
+    )
     leads.add_metric([view["job"]], int(not elsewhere(view)))
     if not elsewhere(view):  # a supervisor that follows writes one view
         view_age.add_metric([view["job"]], age)
@@ -188,7 +208,7 @@ def _families(view: View, rising: Rising) -> Iterator[Metric]:
 
 def _tasks(view: View) -> Iterator[Metric]:
     running = _gauge("task_running", "Whether the task is at work (1), or starts or recovers (0).")
-    incarnation = _gauge("task_incarnation", "Incarnation that runs the task.")
+    incarnation = _gauge("task_incarnation", "Incarnation that runs the task; each recovery raises it.")
     unavailable = _gauge(
         "store_unavailable_seconds", "Time for which the task of a sink has waited for its store; 0 if it does not."
     )
@@ -218,7 +238,10 @@ def _since_s(view: View, wait: View | None) -> float:
 
 def _behind(view: View) -> Metric:
     """The lag of hot standbys; none for a task whose standby does not perform."""
-    behind = _gauge("hot_standby_behind_elements", "Elements that the task has received and its hot standby has not.")
+    behind = _gauge(
+        "hot_standby_behind_elements",
+        "Elements that the task has received and its hot standby has not performed; absent while that is passive.",
+    )
     for task in view["tasks"]:
         if task.get("shadow"):
             behind.add_metric([view["job"], task["task"]], task["shadow"]["behind"])
@@ -227,7 +250,7 @@ def _behind(view: View) -> Metric:
 
 def _standbys(view: View) -> Metric:
     """Nothing where there are to be none, and nothing of tasks that have ended."""
-    standbys = _gauge("standbys", "Processes that wait to take over; the task is empty for a pool.")
+    standbys = _gauge("standbys", "Processes that wait to take over; with a pool one series, whose task is empty.")
     if not view["standbys"].isdecimal():
         for task in view["tasks"]:
             if task["state"] != "finished":
@@ -240,7 +263,7 @@ def _standbys(view: View) -> Metric:
 
 def _outputs(view: View, rising: Rising) -> Iterator[Metric]:
     """The latencies of rows, and the dead letters, which are the rows of a sink of their own."""
-    latency = _histogram("latency_seconds", "Time from the source to the row that can be seen.")
+    latency = _histogram("latency_seconds", "Time from the source to the visible row.")
     letters = _counter("dead_letters", "Records that were put aside because user code raised on them.", JOB)
     for task in view["tasks"]:
         if task["task"] == f"{DEAD_LETTERS}/0":
@@ -270,7 +293,9 @@ def _counted(view: View, rising: Rising) -> Iterator[Metric]:
         for kind, count in task["figures"].get("determinant_bytes", {}).items():
             kinds.add_metric([view["job"], task["task"], kind], rising.reach(count, "determinants", task["task"], kind))
     operators = _counter(
-        "operator_elements", "Elements that an operator dropped, held back or revised.", ("job", "operator", "reason")
+        "operator_elements",
+        "Elements that an operator dropped, held back or revised: `late`, `expired` and others.",
+        ("job", "operator", "reason"),
     )
     for operator, reasons in counts(view).items():
         for reason, count in reasons.items():
@@ -279,10 +304,11 @@ def _counted(view: View, rising: Rising) -> Iterator[Metric]:
 
 
 def _recoveries(view: View) -> Iterator[Metric]:
-    count = _counter("recoveries", "Recoveries that have ended.", (*TASK, "mode"))
+    count = _counter("recoveries", "Recoveries that have ended, by `standby`, `cold` or `rollback`.", (*TASK, "mode"))
     phases = _histogram(
         "recovery_phase_seconds",
-        "Time from the kill, or the last sign of life, to each phase of recoveries that have ended.",
+        "Time from the kill, or the last sign of life, to `detected`, `promoted`, `collected`, `replayed`, "
+        "`first_output` and `live`.",
         ("job", "mode", "phase"),
     )
     totals = view["recovery_totals"]
@@ -324,8 +350,8 @@ def _checkpoints(view: View) -> Iterator[Metric]:
 HOST_GAUGES = {
     "processes": "Processes of the job on the host.",
     "slots": "Processes that the host has room for.",
-    "heard_seconds": "Time since the last beat of the host's agent.",
-    "clock_error_seconds": "The largest error of times that processes of the host report.",
+    "heard_seconds": "Time since the last beat of the host's agent; it is lost at `host_timeout_ms`.",
+    "clock_error_seconds": "The largest error of latencies between the host and the supervisor's.",
 }
 
 
@@ -333,7 +359,7 @@ def _hosts(view: View, rising: Rising) -> Iterator[Metric]:
     up = _gauge("host_up", "Whether the host takes part (1), or is lost (0).", HOST)
     losses = _counter("host_losses", "Losses of the host.", HOST)
     gauges = {name: _gauge(f"host_{name}", text, HOST) for name, text in HOST_GAUGES.items()}
-    refused = _counter("refused_connections", "Connections to the supervisor that proved no key.", JOB)
+    refused = _counter("refused_connections", "Connections to the supervisor of several hosts that proved no key.", JOB)
     if "refused_connections" in view:
         refused.add_metric([view["job"]], rising.reach(view["refused_connections"], "refused_connections"))
     for host in view["hosts"]:
