@@ -70,9 +70,11 @@ class Calls:
         backoff_s: float = 0.1,
         timeout_s: float | None = None,
     ) -> Any:
-        """Returns `fn(*args)`, run at most once per live execution; a replay returns the same without running it.
+        """Returns the response of `fn(*args)`; a replay returns the same without running it.
 
         The task waits for it.  Only the last outcome is recorded, and `fn` may read clocks.
+
+        Logs: `call`: length and response.
 
         Args:
             retries: number of retries after an exception, the first after `backoff_s`, then after twice that …
@@ -117,6 +119,8 @@ class Calls:
         """Returns 32 hexadecimal digits computed from the run, the operator, the current key and `parts`: the same in
         every replay and every other execution.
 
+        Logs: –.
+
         Args:
             parts: identify the request among all that this operator makes for this key.
 
@@ -132,7 +136,10 @@ class Calls:
         return blake2b(encode([run, self._operator, self.key, list(parts)]), digest_size=16).hexdigest()
 
     def determinant(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """Returns the bytes of `ask()`, recorded under a kind that the pipeline registered; not run in a replay."""
+        """Returns the bytes of `ask()`, recorded under a kind that the pipeline registered; not run in a replay.
+
+        Logs: `user`: length and bytes.
+        """
 
         def asked() -> bytes:
             with RUNNING.suspended():
