@@ -90,6 +90,7 @@ soak: $(VENV)/dev
 # Without --quiet, by which mkdocs counts no warnings.
 docs: $(VENV)/docs
 	$(RUN) docs/commands.py
+	$(RUN) docs/tables.py
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 

@@ -6,8 +6,11 @@ import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+import pytest
+
 from causal.channels import wire
 from causal.config import JobConfig
+from docs import tables
 from tests.architecture.source import PACKAGES
 from tests.unit.deploy.exposition import every_family
 
@@ -18,6 +21,13 @@ def rows(page: str, columns: int) -> list[list[str]]:
     lines = [line for line in (DOCS / page).read_text().splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if len(row) == columns]
+
+
+@pytest.mark.parametrize("name", tables.PAGES)
+def test_the_tables_of_a_page_are_those_of_the_code(name: str) -> None:
+    page = (tables.ROOT / name).read_text()
+    assert "made by docs/tables.py" in page
+    assert tables.filled(page) == page, "run python docs/tables.py"
 
 
 def test_the_header_is_as_documented() -> None:
@@ -45,18 +55,19 @@ def test_the_kinds_are_as_documented() -> None:
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    section = re.search(r"<!-- settings -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
+    section = re.search(r"<!-- settings: .*? -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
     assert section is not None
     documented = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]*)`? \|", section[1], re.MULTILINE))
-    ours = ("run", "name", "pipeline", "code", "first_incarnation", "format", "settings")
-    defaults = {f.name: "" if f.default is MISSING else f.default for f in fields(JobConfig) if f.name not in ours}
+    defaults = {
+        f.name: "" if f.default is MISSING else f.default for f in fields(JobConfig) if f.name not in tables.OWN_FIELDS
+    }
     assert documented.keys() == defaults.keys()
     for name, default in defaults.items():
         assert documented[name].strip() == ("full" if name == "sharing_depth" else str(default) or "–"), name
 
 
 def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
-    section = re.search(r"<!-- metrics -->(.*?)<!-- end -->", (DOCS / "guide/metrics.md").read_text(), re.DOTALL)
+    section = re.search(r"<!-- metrics: .*? -->(.*?)<!-- end -->", (DOCS / "guide/metrics.md").read_text(), re.DOTALL)
     assert section is not None
     documented = {
         name: (kind, labels)

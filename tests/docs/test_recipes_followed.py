@@ -46,21 +46,32 @@ def failing(directory: Path, files: tuple[str, ...]) -> set[str]:
     return {line.split("::")[1].split(" ")[0].split("[")[0] for line in lines}
 
 
+def write_tables(directory: Path) -> None:
+    subprocess.run([sys.executable, "docs/tables.py"], cwd=directory, check=True, timeout=WAIT_S)
+
+
 def test_a_new_setting(copied: Path) -> None:
-    config, page = copied / "causal" / "config.py", copied / "docs" / "operations.md"
+    config = copied / "causal" / "config.py"
     field, limit = "    agents: int = 2\n", '    "agents": Limit('
     change(config, field, f'    naps_max: int = 3\n    """The most naps of a task."""\n{field}')
-    documented = "test_every_setting_is_documented_with_its_default"
-    assert failing(copied, SETTINGS) == {documented, "test_every_number_has_a_limit"}
+    documented, written = (
+        "test_every_setting_is_documented_with_its_default", "test_the_tables_of_a_page_are_those_of_the_code",
+    )  # fmt: skip
+    assert failing(copied, SETTINGS) == {documented, written, "test_every_number_has_a_limit"}
     change(config, limit, f'    "naps_max": Limit(0, 10),\n{limit}')
-    change(page, "| `agents` |", "| `naps_max` | 3 | the most naps of a task |\n| `agents` |")
+    write_tables(copied)
     assert failing(copied, SETTINGS) == set()
 
 
-COIN = """
+COIN = '''
 
 @dataclass(slots=True)
 class Coin:
+    """A coin was thrown.
+
+    Entry: `0b`, the side: 2 bytes.
+    """
+
     heads: bool
     kind = "coin"
 
@@ -71,18 +82,20 @@ def _decode_coin(codec: DeterminantCodec, log: bytes | bytearray, place: int) ->
 
 _ENCODERS[Coin] = lambda codec, coin: bytes((11, coin.heads))
 _DECODERS[11] = _decode_coin
-"""
+'''
 
 
 def test_a_new_determinant_kind(copied: Path) -> None:
-    module, page = copied / "causal" / "determinants.py", copied / "docs" / "determinants.md"
-    tests = copied / DETERMINANTS[0]
+    module, tables, tests = (
+        copied / name for name in ("causal/determinants.py", "docs/tables.py", "tests/unit/causal/test_documented.py")
+    )
     change(module, 'KINDS = ("order", ', 'KINDS = ("coin", "order", ')
     module.write_text(module.read_text() + COIN)
     examples, kinds = "test_examples_are_what_the_codec_writes_and_reads", "test_kinds_and_tags_are_those_of_the_page"
     assert failing(copied, DETERMINANTS) == {examples, kinds}
-    change(page, "| clock | `01` |", "| coin | `0b` | the side | 2 |\n| clock | `01` |")
+    module.write_text(module.read_text() + "Determinant |= Coin\n")
+    barrier = '    ("7", determinants.Barrier(7)),'
+    change(tables, barrier, f'    ("heads", determinants.Coin(True)),\n{barrier}')
+    write_tables(copied)
     change(tests, '    "clock": determinants.CLOCK,', '    "coin": 11,\n    "clock": determinants.CLOCK,')
-    change(page, "| barrier 7 |", "| coin, heads | `0b 01` |\n| barrier 7 |")
-    change(tests, "    Barrier(7),", "    determinants.Coin(True),\n    Barrier(7),")
     assert failing(copied, DETERMINANTS) == set()

@@ -1,0 +1,266 @@
+"""Writes reference tables from the code that they describe, into every page that has a place for one.
+
+python docs/tables.py            # rewrite the pages; a test fails while they are not up to date
+
+The descriptions are docstrings and help texts of the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import struct
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from causal import determinants  # noqa: E402
+from causal.channels import echo_headers, wire  # noqa: E402
+from causal.config import JobConfig  # noqa: E402
+from causal.logs import deltas as delta_encoding  # noqa: E402
+from causal.records import batch  # noqa: E402
+from causal.topology import FULL_DEPTH  # noqa: E402
+from deploy import metrics as exposition  # noqa: E402
+from operators import Context  # noqa: E402
+
+PAGES = (
+    "docs/operations.md", "docs/guide/metrics.md", "docs/wire.md", "docs/determinants.md", "docs/operators.md",
+)  # fmt: skip
+_PLACE = re.compile(r"(<!-- (\w+): made by docs/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
+_ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
+_ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
+
+OWN_FIELDS = ("run", "name", "pipeline", "code", "first_incarnation", "format", "settings")
+"""The fields of the configuration that the runtime sets."""
+_MORE = {
+    "guarantee": "guarantees.md",
+    "determinant_flush": "design/0012-stable-determinants.md",
+    "durability": "durability.md",
+    "standbys": "recovery.md#hot-standbys",
+    "hidden_nondeterminism": "guide/determinism.md",
+    "state": "guide/state.md#more-than-memory",
+    "inflight_disk_bytes_max": "design/0021-bounds.md",
+    "heartbeat_timeout_ms": "#when-something-takes-long",
+    "listen": "guide/hosts.md",
+    "on": "guide/hosts.md#on-a-spark-cluster",
+    "verify_replay": "operators.md#checking-determinism",
+}
+"""The place with more about a setting."""
+
+EXAMPLES: tuple[tuple[str, determinants.Determinant], ...] = (
+    ("channel 0, 1 element", determinants.Order(0, 1)),
+    ("channel 31, 1 element", determinants.Order(31, 1)),
+    ("channel 32, 1 element", determinants.Order(32, 1)),
+    ("channel 126, 300 elements", determinants.Order(126, 300)),
+    ("channel 127, 1 element", determinants.Order(127, 1)),
+    ("channel 65536, 128 elements", determinants.Order(65_536, 128)),
+    ("1,000 ns", determinants.Clock(1_000)),
+    ("1,060 ns", determinants.Clock(1_060)),
+    ("1,050 ns", determinants.Timer(1_050)),
+    ("seed 00 01 … 0f", determinants.Random(bytes(range(16)))),
+    ("of operator 2, ends at 1,040 ns, elements 10–14 and 20", determinants.Window(2, 1_040, ((10, 5), (20, 1)))),
+    ("answer `ok`", determinants.Call(b"ok")),
+    ("7", determinants.Barrier(7)),
+    ("of 300 events", determinants.Run(300)),
+    ("`ok` to request 300 of operator 1", determinants.Answer(1, 300, b"ok")),
+)
+"""The entries of one log, each with its description."""
+
+
+def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Returns a table in Markdown."""
+    names = list(head)
+    cells = [names, ["---"] * len(names), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def _line(docstring: str | None) -> str:
+    """Returns the first paragraph of a docstring in one line, as part of a sentence."""
+    return " ".join((docstring or "").split("\n\n")[0].split()).removesuffix(".")
+
+
+def _field_docstrings(kind: type) -> dict[str, str]:
+    """Returns the docstring behind each annotated field of a class."""
+    (body,) = (each for each in ast.parse(inspect.getsource(kind)).body if isinstance(each, ast.ClassDef))
+    docstrings = {}
+    for before, behind in zip(body.body, body.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
+            if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+                docstrings[before.target.id] = str(behind.value.value)
+    return docstrings
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """Returns the descriptions in the section Attributes of a class."""
+    _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    lines = (_ATTRIBUTE.match(line) for line in section.split("\n\n")[0].splitlines())
+    return {line[1]: line[2].removesuffix(".") for line in lines if line}
+
+
+def _columns(module: ModuleType) -> list[list[str]]:
+    """Returns the indented table of a module's docstring: columns are two blanks apart, long cells continue below."""
+    rows: list[list[str]] = []
+    starts: list[int] = []
+    for line in (module.__doc__ or "").splitlines():
+        if line.startswith("    ") and line[4] != " ":
+            cells = [(each.start(), each[0]) for each in re.finditer(r"\S+(?: \S+)*", line)]
+            if not rows:
+                starts = [start for start, _ in cells]
+            row = [""] * len(starts)
+            for start, cell in cells:
+                row[min(range(len(starts)), key=lambda at: abs(starts[at] - start))] = cell
+            rows.append(row)
+        elif rows and line.startswith("     "):
+            rows[-1][-1] += f" {line.strip()}"
+    return rows
+
+
+def settings() -> str:
+    """The settings of a job."""
+    meanings = _field_docstrings(JobConfig)
+    rows = []
+    for each in fields(JobConfig):
+        if each.name in OWN_FIELDS:
+            continue
+        default = "" if each.default is MISSING else each.default
+        shown = "full" if each.name == "sharing_depth" and default == FULL_DEPTH else str(default) or "–"
+        meaning = _line(meanings[each.name])
+        more = f" ([more]({_MORE[each.name]}))" if each.name in _MORE else ""
+        rows.append([f"`{each.name}`", f"`{shown}`" if isinstance(default, str) and default else shown, meaning + more])
+    return grid(["setting", "default", "meaning"], rows)
+
+
+def metrics() -> str:
+    """The metrics of a job."""
+    rows = []
+    for family in exposition.described():
+        name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+        names = list(family.samples[0].labels) if family.type == "info" else family._labelnames  # type: ignore[attr-defined]
+        labels = ", ".join(label for label in names if label != "job")
+        rows.append([f"`{name}`", family.type, labels, _line(family.documentation)])
+    return grid(["metric", "kind", "labels", "meaning"], rows)
+
+
+def alerts() -> str:
+    """The alerts, with what to do."""
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    return grid(["alert", "what to do"], [[f"`{rule['alert']}`", rule["annotations"]["action"]] for rule in rules])
+
+
+def header() -> str:
+    """The fields of a frame's header."""
+    meanings = {"magic": f"`{wire.MAGIC.decode()}`", "version": str(wire.VERSION), **_attributes(wire.Header)}
+    rows, offset = [], 0
+    for name, code in wire.LAYOUT.items():
+        size = struct.calcsize(f"<{code}")
+        rows.append([str(offset), str(size), name, meanings[name]])
+        offset += size
+    return grid(["offset", "bytes", "field", "meaning"], rows)
+
+
+def kinds() -> str:
+    """The kinds of frames."""
+    rows = []
+    for name, direction, body in _columns(wire):
+        number = getattr(wire, name)
+        rows.append([name, str(number), str(wire.KINDS[number]), direction, body])
+    return grid(["kind", "number", "parts", "direction", "body"], rows)
+
+
+def deltas() -> str:
+    """The bytes of deltas and dependencies."""
+    return grid(["first byte", "then", "means"], _columns(delta_encoding))
+
+
+def chunks() -> str:
+    """The kinds of chunks."""
+    rows = [[name, str(getattr(batch, name)), *rest] for name, *rest in _columns(batch)]
+    return grid(["chunk", "number", "count", "body"], rows)
+
+
+def echoes() -> str:
+    """The fields of the headers of ECHO and ECHOED: each attribute is found by a value that no other one has."""
+    packed = (
+        (echo_headers.EchoHeader, echo_headers.EchoHeader(2, 3, 4, 5, 6, 7, 8, True, 9)),
+        (echo_headers.EchoedHeader, echo_headers.EchoedHeader(2, 3, True, 4)),
+    )
+    columns = []
+    for kind, values in packed:
+        parts = wire.KINDS[wire.ECHO if kind is echo_headers.EchoHeader else wire.ECHOED]
+        fields_of = wire.read_header([values.pack(0), *[b""] * (parts - 1)], 0)
+        places = {getattr(fields_of, name): name for name in wire.LAYOUT if name not in ("magic", "version", "kind")}
+        meanings = _attributes(kind)
+        columns.append({places[int(value)]: f"{name}: {meanings[name]}" for name, value in values._asdict().items()})
+    used = [name for name in wire.LAYOUT if any(name in column for column in columns)]
+    return grid(["field", "in ECHO", "in ECHOED"], [[name, *(c.get(name, "") for c in columns)] for name in used])
+
+
+def entries() -> str:
+    """The kinds of determinants, and how the entries of each are written."""
+    rows = []
+    for kind in get_args(determinants.Determinant):
+        meaning, *rest = inspect.cleandoc(kind.__doc__).split("\n\n")
+        described = " ".join(" ".join(rest).split()).replace(" Entry: ", "\nEntry: ").splitlines()
+        for number, entry in enumerate(described):
+            parsed = _ENTRY.match(entry)
+            assert parsed is not None, f"{kind.__name__} has an entry without tag, fields or bytes: {entry}"
+            rows.append([kind.kind, parsed[1], parsed[2], parsed[3], "" if number else _line(meaning)])
+    return grid(["kind", "tag", "fields", "bytes", "meaning"], rows)
+
+
+def examples() -> str:
+    """One log, entry by entry."""
+    codec = determinants.DeterminantCodec()
+    rows = [[f"{example.kind}, {text}", f"`{codec.encode(example).hex(' ')}`"] for text, example in EXAMPLES]
+    return grid(["entry", "bytes"], rows)
+
+
+def context() -> str:
+    """The attributes and methods of `ctx`, with what each logs."""
+    rows = [[f"`{name}`", meaning, "–"] for name, meaning in _attributes(Context).items()]
+    members = {name: member for base in reversed(Context.__mro__) for name, member in vars(base).items()}
+    for name, member in members.items():
+        docstring = inspect.cleandoc(member.__doc__ or "")
+        logs = re.search(r"^Logs: (.*?)\.$", docstring, re.MULTILINE)
+        if logs is not None:
+            call = "" if isinstance(member, property) else _call(member)
+            rows.append([f"`{name}{call}`", _line(docstring), logs[1]])
+    return grid(["`ctx.` (`Context`)", "what it is", "log"], rows)
+
+
+def _call(function: Callable[..., object]) -> str:
+    """Returns the arguments of a method, without their types."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
+    return str(inspect.Signature(bare)).replace("*, ", "")
+
+
+_TABLES: Mapping[str, Callable[[], str]] = {
+    each.__name__: each
+    for each in (settings, metrics, alerts, header, kinds, deltas, chunks, echoes, entries, examples, context)
+}
+
+
+def filled(page: str) -> str:
+    """Returns the page with the present tables in their places."""
+    return _PLACE.sub(lambda place: place[1] + _TABLES[place[2]]() + place[3], page)
+
+
+def main() -> None:
+    for name in PAGES:
+        path = ROOT / name
+        path.write_text(filled(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
