@@ -81,6 +81,9 @@ def add_parser(commands: Any) -> None:
         help="how long its tasks may take to move to other hosts when it gets SIGTERM or Ctrl-C; default: "
         f"{DRAIN_S:.0f}",
     )  # fmt: skip
+    joining.add_argument(
+        "--no-break", action="store_true", help="the dashboard of the job cannot kill the agent of this host"
+    )
     joining.set_defaults(act=run)
 
 
@@ -116,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
                 labels={**labels, **(description.member.get("labels") or {})},
                 version=installed(),
                 drain_s=arguments.drain_timeout,
+                breakable=not arguments.no_break,
             )
             status = _serve(directory, host, description, inquiry, arguments)
             if status != STATUS_AGAIN:

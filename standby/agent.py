@@ -291,7 +291,7 @@ class Agent:
             return
         self._hello_due = time.monotonic() + HELLO_AGAIN_S
         facts = {"slots": host.slots, "zone": host.zone, "machine": host.machine, "labels": host.labels}
-        facts["version"] = host.version
+        facts.update(version=host.version, breakable=host.breakable)
         self._uplink.send("host_hello", mark=self._mark, session=host.session, clock_ns=time.monotonic_ns(), **facts)
 
     def _shifted(self, at_ns: int) -> int:
@@ -339,6 +339,16 @@ class Agent:
                 self._stopping, self._status = True, STATUS_AGAIN if again else STATUS_DONE
                 self._send_logs(last=True)
                 self._uplink.send(LEAVING)
+            case orders.Crash(incarnation):
+                self._crash(incarnation)
+
+    def _crash(self, incarnation: int) -> None:
+        """Dies as by `kill -9` if this host permits it, and the order is for this life of it."""
+        if self._host is None or not self._host.breakable:
+            _log.warning("an order to die, which this agent does not permit")
+        elif incarnation == self._incarnation:
+            _log.warning("the operator of the job kills this agent")
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _join(self, incarnation: int) -> None:
         """Takes part in that incarnation; what runs here is of an older one if there was one, and ends first."""

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from causal.commands import Command, Natural, read_kind
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The version of what agents and supervisors say to each other.
 
 It rises by one with each new kind or key of a message, and agents of the version before may still join, so that hosts
@@ -87,7 +87,16 @@ class Ended(Order, frozen=True, tag="ended"):
     again: bool = False
 
 
-AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended
+class Crash(Order, frozen=True, tag="crash"):
+    """The agent dies as by `kill -9`, because a user wants to see what follows; one that does not permit it lives on.
+
+    `causal agent` starts the next one at once, which adopts its processes.
+    """
+
+    incarnation: Natural
+
+
+AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended | Crash
 
 
 def reason_to_refuse(version: object, own: int) -> str | None:

@@ -48,6 +48,8 @@ class HostFile:
     """The version of the package here."""
     drain_s: float = 0.0
     """The time that the host's tasks have to move to other hosts when it is asked to end."""
+    breakable: bool = True
+    """Whether the operator may have the agent killed from the dashboard."""
 
     def save(self, directory: Path) -> None:
         """Replaces the file atomically."""

@@ -1,7 +1,8 @@
 """Failures on request: kills a task, a standby, the agent or the supervisor of a job, as `kill -9` would.
 
-Tasks and standbys are killed by the supervisor, wherever they run; supervisor and agent only on this machine, after
-their command line has shown that they are those of this job.
+Tasks and standbys are killed by the supervisor, wherever they run, and so are the agents of other hosts, which it
+orders to die.  The supervisor, and the agent of a job on one machine, are killed here, after their command line has
+shown that they are those of this job.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ def broken(job: Path, kind: str, name: str) -> str:
 
     Args:
         kind: `task`, `standby`, `agent` or `supervisor`.
-        name: of the task, or the slot of the standby.
+        name: of the task, the slot of the standby, or the host of the agent; empty for the agent on this machine.
 
     Raises:
-        PipelineError: the job does not run, or has no such process.
+        PipelineError: the job does not run, has no such process, or its host does not permit that.
         Unavailable: the supervisor does not answer.
     """
     check_runs(job)
-    if kind in SERVERS:
+    if kind in SERVERS and not (kind == "agent" and name):
         return _server_killed(job, kind)
-    if kind not in ("task", "standby"):
+    if kind not in ("task", "standby", "agent"):
         raise PipelineError(f"there is no {kind!r:.40} to kill; give task, standby, agent or supervisor")
     check_led_here(job)
     with _one_at_a_time:
@@ -46,6 +47,8 @@ def broken(job: Path, kind: str, name: str) -> str:
         raise Unavailable("the supervisor does not answer; it may have been killed, try again in a moment")
     if not answer.get("ok"):
         raise PipelineError(str(answer.get("error")))
+    if kind == "agent":
+        return f"ordered the agent of {name} to die"
     return f"killed {kind} {name} (process {answer['pid']})"
 
 

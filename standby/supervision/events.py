@@ -217,6 +217,8 @@ class HostHello:
     """The version of the package on the host."""
     clock_ns: int | None = None
     """The host's own clock when this was sent."""
+    breakable: bool | None = None
+    """Whether the agent dies when it is ordered to; None for one that does not know this order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,8 @@ class HostEntry:
     """The version of the package on it; empty if its agent does not say."""
     clock_error_ns: int | None = None
     """The largest error of times from it, as its last beat says; None before it has measured."""
+    breakable: bool | None = None
+    """Whether its agent permits to be killed on request; None if it cannot be ordered to die."""
 
     def step(self, trigger: str) -> None:
         """Takes the transition, which must be in the table."""
@@ -130,6 +132,7 @@ class Hosts:
             entry.slots, entry.zone, entry.machine = record["slots"], record["zone"], record["machine"]
             entry.labels, entry.beaten = dict(record["labels"]), False
             entry.version, entry.clock_error_ns = record.get("version", ""), None
+            entry.breakable = record.get("breakable")
         elif kind == "host_lost":
             self._all[record["host"]].step("lose")
         elif kind == "host_draining":

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from causal import commands
+from standby import orders
 from standby.supervision import events, savepoints
 from standby.supervision.assignments import WorkerEntry, WorkerState
-from standby.supervision.effects import Answer, Outbox
+from standby.supervision.effects import Answer, Note, Outbox, SendHost
 
 if TYPE_CHECKING:
     from standby.supervision.supervision import Supervision
@@ -31,7 +32,7 @@ def answer(supervision: Supervision, event: events.Admin | events.Replied, outbo
     if event.verb == "status":
         reply = {"ok": True, "view": supervision.view()}
     elif event.verb == "kill":
-        reply = _kill(supervision, event.arguments)
+        reply = _kill(supervision, event.arguments, outbox)
     elif event.verb == "drain":
         reply = _drain(supervision, event.arguments)
     elif event.verb == "inspect":
@@ -74,8 +75,10 @@ def _waiting(supervision: Supervision, name: object) -> WorkerEntry | str:
     return slot
 
 
-def _kill(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Kills the process of a task, or a standby."""
+def _kill(supervision: Supervision, arguments: Mapping[str, Any], outbox: Outbox) -> dict[str, Any]:
+    """Kills the process of a task, a standby, or the agent of a host."""
+    if "agent" in arguments:
+        return _kill_agent(supervision, str(arguments["agent"]), outbox)
     if "standby" in arguments:
         slot = _waiting(supervision, arguments["standby"])
     else:
@@ -84,6 +87,22 @@ def _kill(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, A
         return _refused(slot)
     supervision.inject(slot)
     return {"ok": True, "task": slot.task, "slot": slot.name, "pid": slot.pid}
+
+
+def _kill_agent(supervision: Supervision, name: str, outbox: Outbox) -> dict[str, Any]:
+    """Orders the agent of a host to die; what it was to do is repeated by the beats of the next one."""
+    host = supervision.hosts.get(name)
+    if host is None or not host.name or supervision.ended is not None:
+        return _refused(f"the job has no host {name} at the moment")
+    if not host.living:
+        return _refused(f"{name} is lost: its agent is not part of the job")
+    if host.breakable is None:
+        return _refused(f"the agent of {name} is of an older version, which cannot be killed from here")
+    if not host.breakable:
+        return _refused(f"the agent of {name} was started with --no-break")
+    outbox.add(Note(f"the agent of {name} is killed on request"))
+    outbox.add(SendHost(name, orders.Crash(host.incarnation).message()))
+    return {"ok": True, "host": name}
 
 
 def _drain(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, Any]:

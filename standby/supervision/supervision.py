@@ -406,7 +406,7 @@ class Supervision:
             self._lose_host(host, "its agent began again without the processes of before")
         if host is None or not host.living:
             facts = {"slots": event.slots, "zone": event.zone, "machine": event.machine, "labels": dict(event.labels)}
-            facts["version"] = event.version
+            facts.update(version=event.version, breakable=event.breakable)
             incarnation = 1 + (host.incarnation if host is not None else 0)
             self._outbox.decide("host_joined", host=event.host, incarnation=incarnation, session=event.session, **facts)
         host = self.hosts[event.host]

@@ -91,6 +91,7 @@ def _host(supervision: Supervision, host: HostEntry, now_ns: int) -> dict[str, A
         "standbys": [slot.purpose or "any" for slot in slots if not slot.task],
         "last_heard_ms": round((now_ns - host.seen_ns) / 1e6, 1) if host.seen_ns else None,
         "version": host.version or None,
+        "breakable": host.breakable,
         "losses": supervision.losses.numbers.get(host.name, 0),
         "clock_error_ms": None if host.clock_error_ns is None else round(host.clock_error_ns / 1e6, 3),
     }

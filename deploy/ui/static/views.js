@@ -135,15 +135,22 @@ export function hosts(model) {
   ];
 }
 
+// The button for the agent of one of several hosts; a host that cannot be broken says why.
+function agentOf(host, breaks) {
+  const why = host.state === "lost" ? "lost" : { true: null, false: "started with --no-break" }[host.breakable] ?? "of an older version";
+  return why === null ? breaks("agent", host.host, `Kill the agent of ${host.host}`) : h("button", { type: "button", disabled: true }, `Agent of ${host.host}: ${why}`);
+}
+
 export function broken(model, { breaks, output }) {
   if (!breaks) return h("p", {}, model.present ? "This dashboard was started with --no-break: it cannot kill anything." : "The job does not run, so there is nothing to break.");
   const idle = model.processes.filter((process) => process.state === "idle");
+  const agents = model.hosts.length ? model.hosts.map((host) => [agentOf(host, breaks), " "]) : breaks("agent", "", "Kill the agent");
   return [
     h("p", {}, "Each button is a kill -9. No row is lost or doubled by it: that is what the guarantee says, and the recovery appears below within moments."),
     h("h2", {}, "Tasks"), h("p", {}, model.tasks.filter((each) => each.pid).map((each) => [breaks("task", each.task, `Kill ${each.task}`), " "])),
     h("h2", {}, "Standbys"), idle.length ? h("p", {}, idle.map((process) => [breaks("standby", process.slot, `Kill ${process.slot}${process.standby_of ? `, standby of ${process.standby_of}` : ""}`), " "])) : h("p", { class: "quiet" }, "No standby waits at the moment."),
-    h("h2", {}, "Servers"), h("p", {}, breaks("supervisor", "", "Kill the supervisor"), " ", breaks("agent", "", "Kill the agent of this machine")),
-    h("p", { class: "quiet" }, "Tasks work on while the supervisor is dead; without its agent every process of this machine ends and is replaced."),
+    h("h2", {}, "Servers"), h("p", {}, breaks("supervisor", "", "Kill the supervisor"), " ", agents),
+    h("p", { class: "quiet" }, "Tasks work on while the supervisor or an agent is dead; the next agent adopts the processes of the one before."),
     output?.problem && h("p", { class: "badge warn" }, output.problem),
     output?.says && h("p", { id: "output", role: "status", class: { true: "held", false: "problem" }[output.holds] ?? "quiet" }, output.says),
     h("h2", {}, "The last failures"), model.recoveries.length ? model.recoveries.slice(0, 3).map(failure) : h("p", { class: "quiet" }, "None yet."),

@@ -60,7 +60,8 @@ class Upstream:
 
 
 @pytest.fixture
-def upstream(tmp_path: Path) -> Iterator[Upstream]:
+def upstream(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Upstream]:
+    """A parameter says whether the agent may be killed on request; without one it may."""
     with ExitStack() as stack:
         runtime = Path(tempfile.mkdtemp(prefix="causal-"))  # a socket's path is short
         stack.callback(shutil.rmtree, runtime)
@@ -70,7 +71,8 @@ def upstream(tmp_path: Path) -> Iterator[Upstream]:
         port = socket.bind_to_random_port("tcp://127.0.0.1")
         JobConfig(run="r", name="job", pipeline="/p.py", verify_replay=True).save(tmp_path)  # without a fork server
         Blueprint(chain_of("read/0"), worker="tests.unit.standby.sleeper").save(tmp_path)
-        HostFile("b", f"tcp://127.0.0.1:{port}", "127.0.0.1", "s", 4, "", "", {}, drain_s=600).save(tmp_path)
+        supervisor, permits = f"tcp://127.0.0.1:{port}", getattr(request, "param", True)
+        HostFile("b", supervisor, "127.0.0.1", "s", 4, "", "", {}, drain_s=600, breakable=permits).save(tmp_path)
         (tmp_path / "runtime").write_text(str(runtime))
         agent = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
         stack.callback(agent.wait, WAIT_S)
