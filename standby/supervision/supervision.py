@@ -184,26 +184,14 @@ class Supervision:
             self._outbox.add(KillProcess(event.slot))  # of an earlier life of the job, or started without a decision
             return
         first = not slot.seen_ns
-        if first or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
-            self._dirty.whereabouts(slot)
-        elif (slot.followed, slot.reported_state, slot.committed) != (event.followed, event.state, event.committed):
-            self._dirty.slot(slot)
-        elif slot.wanted_epoch != event.wanted_epoch:
-            self._dirty.slot(slot)
+        self._note_changes(slot, event)
         slot.wanted_epoch, slot.hot_standby = event.wanted_epoch, event.hot_standby
-        difference = event.shadow.get("difference", "")
-        if difference and difference != slot.shadow.get("difference"):
-            self._outbox.add(Note(f"{slot.name}: {difference}"))
         slot.shadow = event.shadow
         slot.seen_ns = slot.alive_ns = self._now_ns
         slot.pid, slot.endpoint, slot.remote = event.pid, event.endpoint, event.remote
         self._doing(slot, event.doing)
-        slot.reported_state, slot.epoch, slot.followed, slot.committed = (
-            event.state,
-            event.epoch,
-            event.followed,
-            event.committed,
-        )
+        slot.reported_state, slot.epoch = event.state, event.epoch
+        slot.followed, slot.committed = event.followed, event.committed
         if self.stopping is not None:
             self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
         if not slot.purpose or event.followed is not None or event.task is not None:
@@ -213,17 +201,36 @@ class Supervision:
             self._stop(1, problem)
         if event.task is not None:
             self._beat_with_task(slot, event, first)
-        elif slot.state is WorkerState.STARTING:
+        else:
+            self._beat_without_task(slot)
+
+    def _note_changes(self, slot: WorkerEntry, event: events.Beat) -> None:
+        """Have decided again what depends on something that this beat changes."""
+        if not slot.seen_ns or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
+            self._dirty.whereabouts(slot)
+        elif (slot.followed, slot.reported_state, slot.committed, slot.wanted_epoch) != (
+            event.followed,
+            event.state,
+            event.committed,
+            event.wanted_epoch,
+        ):
+            self._dirty.slot(slot)
+        difference = event.shadow.get("difference", "")
+        if difference and difference != slot.shadow.get("difference"):
+            self._outbox.add(Note(f"{slot.name}: {difference}"))
+
+    def _beat_without_task(self, slot: WorkerEntry) -> None:
+        if slot.state is WorkerState.STARTING:
             slot.step("beat without task")
             slot.ready_ns = self._now_ns
             self._dirty.slot(slot)
-        else:
-            entry = self.assignments.entry_of(slot)
-            if slot.state is WorkerState.SERVING and entry is not None:
-                self.assignments.step(entry, "doubt")
-            slot.step("beat without task")
-            if slot.state is WorkerState.ASSIGNED:
-                self._dirty.slot(slot)
+            return
+        entry = self.assignments.entry_of(slot)
+        if slot.state is WorkerState.SERVING and entry is not None:
+            self.assignments.step(entry, "doubt")
+        slot.step("beat without task")
+        if slot.state is WorkerState.ASSIGNED:
+            self._dirty.slot(slot)
 
     def _pulse(self, event: events.Pulse) -> None:
         slot = self.assignments.slots.get(event.slot)
