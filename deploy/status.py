@@ -76,62 +76,86 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
         age_s: the age of the view.
         resume: the command that resumes the job.
     """
-    ended, tasks = view["ended"], view["tasks"]
-    if ended:
-        headline = f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"
-    elif alive:
-        headline = view["state"]
-    else:
-        headline = f"not running: it was interrupted; resume it with: {resume}"
-    yield f"{view['job']}: {headline} (as of {age_s:.1f} s ago)"
-    present = alive and not ended
-    leader = view.get("leader")
-    if leader is not None and present:
-        yield f"led by {led_by(leader)}{'' if leader['here'] else '; what follows is as of its journal'}"
-    if present and view.get("candidates"):
-        yield f"candidates: {', '.join(map(candidate_shown, view['candidates']))}"
-    checkpoint = view["checkpoint"]
+    tasks, checkpoint = view["tasks"], view["checkpoint"]
+    present = alive and not view["ended"]
+    yield f"{view['job']}: {_headline(view, alive, resume)} (as of {age_s:.1f} s ago)"
     counted = f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}"
-    yield f"{_counted(tasks)}; {counted}" if present else counted
-    if present and checkpoint.get("since_ns"):
-        yield from _overdue(checkpoint, view["at_ns"])
+    if present:
+        yield from _leaders(view)
+        yield f"{_counted(tasks)}; {counted}"
+        if checkpoint.get("since_ns"):
+            yield from _overdue(checkpoint, view["at_ns"])
+    else:
+        yield counted
     width = max(len(task["task"]) for task in tasks)
     for task in tasks:
-        if not present:
+        if present:
+            yield f"  {task['task']:<{width}}  {_process(task)}"
+            for line in _work(task, view):
+                yield f"  {'':<{width}}  {line}"
+        else:
             state = "finished" if task["state"] == "finished" else "down"
             yield f"  {task['task']:<{width}}  {state:<11} incarnation {task['incarnation']}"
-            continue
-        standby = _standbys(task)
-        yield (
-            f"  {task['task']:<{width}}  {task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'},"
-            f" incarnation {task['incarnation']}{standby}"
-        )
-        figures = task["figures"]
-        if figures.get("calls_oldest_s", 0) >= SLOW_CALL_S:
-            calls = f"{figures['calls']} calls run, {figures['calls_abandoned']} are out of time and have not returned"
-            yield f"  {'':<{width}}  {calls}; the oldest began {figures['calls_oldest_s']:.0f} s ago"
-        if task.get("waiting"):
-            since_s = (view["at_ns"] - task["waiting"]["since_ns"]) / 1e9
-            yield f"  {'':<{width}}  has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}"
-        elif task.get("doing"):
-            yield f"  {'':<{width}}  {sentence(task['doing'], view['at_ns'])}"
-        if task.get("uploading"):
-            yield from _uploading(task["uploading"], view["at_ns"], width)
-        for process in view["processes"]:
-            if process["state"] == "idle" and process["standby_of"] == task["task"] and process.get("doing"):
-                said = sentence(process["doing"], view["at_ns"])
-                yield f"  {'':<{width}}  standby {process['slot']}: {said}"
-        if figures.get("ingest_waiting_s", 0):
-            unread = f"{figures['ingest_unread_bytes']:,} bytes are published and not read (ingest_bytes_max)"
-            yield f"  {'':<{width}}  Spark has waited for {figures['ingest_waiting_s']:.1f} s: {unread}"
-        if figures.get("ingest_store_waiting_s", 0):
-            waited = f"{figures['ingest_store_waiting_s']:.1f} s"
-            yield f"  {'':<{width}}  has waited for the ingest log for {waited}: the shared store does not answer"
-        staged_rows, staged_bytes = (task["figures"].get(name, 0) for name in ("staged_rows", "staged_bytes"))
-        if staged_rows:
-            yield f"  {'':<{width}}  {staged_rows:,} rows ({staged_bytes:,} bytes) wait for their checkpoint"
     if present and view["hosts"]:
         yield from _hosts(view)
+    yield from _recoveries(view)
+
+
+def _headline(view: Mapping[str, Any], alive: bool, resume: str) -> str:
+    ended = view["ended"]
+    if ended:
+        return f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"
+    return view["state"] if alive else f"not running: it was interrupted; resume it with: {resume}"
+
+
+def _leaders(view: Mapping[str, Any]) -> Iterator[str]:
+    """Lines about the supervisor that leads a job on several hosts, and those that may take over."""
+    leader = view.get("leader")
+    if leader is not None:
+        yield f"led by {led_by(leader)}{'' if leader['here'] else '; what follows is as of its journal'}"
+    if view.get("candidates"):
+        yield f"candidates: {', '.join(map(candidate_shown, view['candidates']))}"
+
+
+def _process(task: Mapping[str, Any]) -> str:
+    """The process that runs a task, and its standbys."""
+    hot = f" (hot, {task['shadow']['behind']} elements behind)" if task.get("shadow") else ""
+    standbys = f", standby {', '.join(task['standbys'])}{hot}" if task["standbys"] else ""
+    return (
+        f"{task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'}, incarnation {task['incarnation']}"
+        f"{standbys}"
+    )
+
+
+def _work(task: Mapping[str, Any], view: Mapping[str, Any]) -> Iterator[str]:
+    """Lines about what keeps a task and its standbys busy, and what they wait for."""
+    figures, at_ns = task["figures"], view["at_ns"]
+    if figures.get("calls_oldest_s", 0) >= SLOW_CALL_S:
+        calls = f"{figures['calls']} calls run, {figures['calls_abandoned']} are out of time and have not returned"
+        yield f"{calls}; the oldest began {figures['calls_oldest_s']:.0f} s ago"
+    if task.get("waiting"):
+        since_s = (at_ns - task["waiting"]["since_ns"]) / 1e9
+        yield f"has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}"
+    elif task.get("doing"):
+        yield sentence(task["doing"], at_ns)
+    if task.get("uploading"):
+        yield from _uploading(task["uploading"], at_ns)
+    for process in view["processes"]:
+        if process["state"] == "idle" and process["standby_of"] == task["task"] and process.get("doing"):
+            yield f"standby {process['slot']}: {sentence(process['doing'], at_ns)}"
+    if figures.get("ingest_waiting_s", 0):
+        unread = f"{figures['ingest_unread_bytes']:,} bytes are published and not read (ingest_bytes_max)"
+        yield f"Spark has waited for {figures['ingest_waiting_s']:.1f} s: {unread}"
+    if figures.get("ingest_store_waiting_s", 0):
+        waited = f"{figures['ingest_store_waiting_s']:.1f} s"
+        yield f"has waited for the ingest log for {waited}: the shared store does not answer"
+    if figures.get("staged_rows", 0):
+        staged = f"{figures['staged_rows']:,} rows ({figures.get('staged_bytes', 0):,} bytes)"
+        yield f"{staged} wait for their checkpoint"
+
+
+def _recoveries(view: Mapping[str, Any]) -> Iterator[str]:
+    """Lines about the last recoveries, as in the report of a job."""
     earlier = len(view["recoveries"]) - RECOVERIES_SHOWN
     if earlier > 0:
         yield f"  {earlier} earlier recoveries: `causal status --json`"
@@ -150,12 +174,12 @@ def _overdue(checkpoint: Mapping[str, Any], at_ns: int) -> Iterator[str]:
         )
 
 
-def _uploading(upload: Mapping[str, Any], at_ns: int, width: int) -> Iterator[str]:
+def _uploading(upload: Mapping[str, Any], at_ns: int) -> Iterator[str]:
     """A line about a snapshot that the shared store takes slowly, or not at all."""
     lasted_s = (at_ns - upload["since_ns"]) / 1e9
     if lasted_s >= OVERDUE_S or upload["reason"]:
         why = f": {upload['reason']}" if upload["reason"] else ""
-        yield f"  {'':<{width}}  its snapshot has been on its way to the shared store for {lasted_s:.1f} s{why}"
+        yield f"its snapshot has been on its way to the shared store for {lasted_s:.1f} s{why}"
 
 
 def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
@@ -191,11 +215,6 @@ def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"  decisions wait for the shared store, and recoveries with them: {view['decisions_wait']}"
     if view.get("store_problem"):
         yield f"  old snapshots stay in the shared store: {view['store_problem']}"
-
-
-def _standbys(task: dict[str, Any]) -> str:
-    hot = f" (hot, {task['shadow']['behind']} elements behind)" if task.get("shadow") else ""
-    return f", standby {', '.join(task['standbys'])}{hot}" if task["standbys"] else ""
 
 
 def _counted(tasks: list[Mapping[str, Any]]) -> str:
