@@ -91,6 +91,7 @@ soak: $(VENV)/dev
 docs: $(VENV)/docs
 	$(RUN) docs/commands.py
 	$(RUN) docs/tables.py
+	$(RUN) docs/snippets.py
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 

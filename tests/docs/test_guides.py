@@ -1,4 +1,4 @@
-"""Every snippet of the guides that begins with `# runs` runs, each in a process and a directory of its own."""
+"""Every program that the guides show runs, each in a process and a directory of its own."""
 
 from __future__ import annotations
 
@@ -10,25 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from docs import snippets
+
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 PAGES = [*GUIDES, ROOT / "docs" / "operators.md"]
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-_BLOCK = re.compile(r"^```python\n(# runs.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def snippets() -> list[tuple[str, str]]:
-    """(page and place, source) of each."""
-    return [
-        (f"{page.stem}-{number}", block[1])
-        for page in PAGES
-        for number, block in enumerate(_BLOCK.finditer(page.read_text()), 1)
-    ]
-
-
-@pytest.mark.parametrize(("name", "source"), snippets(), ids=[name for name, _ in snippets()])
-def test_a_snippet_runs(name: str, source: str, tmp_path: Path) -> None:
-    path = tmp_path / f"test_{name.replace('-', '_')}.py"
+@pytest.mark.parametrize("program", snippets.PROGRAMS, ids=lambda program: program.stem)
+def test_a_program_runs(program: Path, tmp_path: Path) -> None:
+    source = program.read_text()
+    path = tmp_path / f"test_{program.name}"
     path.write_text(source)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     module = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if "\ndef test_" in source else []
@@ -36,7 +29,15 @@ def test_a_snippet_runs(name: str, source: str, tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     checked = any(part in source for part in ("assert ", "deploy", "conformance.CHECKS"))
-    assert checked, "a snippet says what comes out"
+    assert checked, "a program says what comes out"
+
+
+def test_the_guides_show_every_program_as_it_is() -> None:
+    shown = []
+    for page in snippets.PAGES:
+        assert snippets.filled(page.read_text()) == page.read_text(), "run python docs/snippets.py"
+        shown += [place[2] for place in snippets.PLACE.finditer(page.read_text())]
+    assert sorted(shown) == [f"examples/guide/{program.name}" for program in snippets.PROGRAMS]
 
 
 def test_every_guide_with_code_runs_some_and_is_listed() -> None:
@@ -45,7 +46,7 @@ def test_every_guide_with_code_runs_some_and_is_listed() -> None:
         if page.stem != "README":
             assert f"({page.name})" in listed, f"docs/guide/README.md does not list {page.name}"
             text = page.read_text()
-            assert "```python" not in text or _BLOCK.search(text), f"{page.name} shows Python, and nothing runs"
+            assert "```python" not in text or snippets.PLACE.search(text), f"{page.name} shows Python, and nothing runs"
 
 
 def test_every_page_that_a_guide_links_exists() -> None:

@@ -1,0 +1,1 @@
+"""The programs that the guides show; the tests run each of them."""

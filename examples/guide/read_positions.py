@@ -1,0 +1,30 @@
+"""A job, and a reader that continues where it was."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from operators.outputs import open_output
+
+Path("counting.py").write_text("""
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("numbers")
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"i": i}, count=1000))
+numbers.sink("out", SqliteSink("counted.db"), parallelism=2)
+""")
+subprocess.run([sys.executable, "-m", "deploy", "run", "counting.py"], check=True)
+
+read_up_to = {}  # task -> position: what you keep beside what you made of the rows
+rows_read = []
+output = open_output("counted.db")  # or the directory, or URL, of a JsonLinesSink or a ParquetSink
+for _ in range(2):
+    output.look()
+    for task, end in output.ends(uncovered=False).items():
+        for _, rows in output.rows(task, read_up_to.get(task, 0), end):
+            rows_read += map(json.loads, rows)
+        read_up_to[task] = end
+assert sorted(row["i"] for row in rows_read) == list(range(1000))

@@ -1,0 +1,29 @@
+"""Records that came already, remembered for eight seconds."""
+
+from operators import Operator, Pipeline, ValueState
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+from operators.testing import run
+
+
+class Again(Operator):
+    """Marks what came already in the last eight seconds of event time."""
+
+    seen = ValueState[bool](ttl_s=8)
+
+    def process(self, record, ctx):
+        yield {**record, "again": self.seen.value is True}
+        self.seen.value = True
+
+
+pipeline = Pipeline("again")
+(
+    pipeline.source("in", GeneratedSource(lambda p, i: {}, count=0))
+    .watermarks("time", lambda record: record["at"])
+    .key_by(lambda record: record["id"])
+    .process("again", Again())
+    .sink("out", SqliteSink("out.db"))
+)
+result = run(pipeline, {"in": [{"id": 1, "at": 100}, {"id": 1, "at": 107}, {"id": 2, "at": 130}, {"id": 1, "at": 131}]})
+assert [(row["at"], row["again"]) for row in result["out"]] == [(100, False), (107, True), (130, False), (131, False)]
+assert result.counts["again"] == {"expired": 1}
