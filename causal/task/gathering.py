@@ -1,8 +1,11 @@
 """The wait of a source's partition for more elements: many small batches cost more than the wait.
 
 A batch costs each task of the pipeline the same, of one element or of hundreds.  So a partition that gives a few
-elements at a time, more often than `FEW_PER_S`, is asked again only when `latency_target_ms` have passed since the last
-time.  One that gives as many as it is asked for, or seldom anything, is asked at once.
+elements at a time, more often than `FEW_PER_S`, is asked again only at the next multiple of `latency_target_ms`.  One
+that gives as many as it is asked for, or seldom anything, is asked at once.
+
+Multiples of the monotonic clock, which the tasks of a host share: what its sources give arrives at the same time, so
+the tasks behind them wake once for all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ class Gathering:
     """The pace of the small batches of one partition.
 
     Args:
-        wait_ns: the least time between two of them, once there are many; 0 for none.
+        wait_ns: they begin at its multiples, once there are many; 0: at once.
     """
 
     def __init__(self, wait_ns: int) -> None:
@@ -28,13 +31,13 @@ class Gathering:
         """The times of the last small batches."""
 
     def again_ns(self, now_ns: int) -> int:
-        """Returns when the partition is to be asked: now, or later."""
-        small_ns = self._small_ns
-        if not self._wait_ns or len(small_ns) < REMEMBERED:
+        """Returns when a partition is to be asked that has something at a moment: then, or later."""
+        small_ns, wait_ns = self._small_ns, self._wait_ns
+        if not wait_ns or len(small_ns) < REMEMBERED:
             return now_ns
-        if now_ns - small_ns[0] > REMEMBERED * 1_000_000_000 // FEW_PER_S:
+        if now_ns - small_ns[0] > REMEMBERED * max(wait_ns, 1_000_000_000 // FEW_PER_S):
             return now_ns
-        return max(now_ns, small_ns[-1] + self._wait_ns)
+        return -(-now_ns // wait_ns) * wait_ns
 
     def took(self, elements: int, elements_max: int, now_ns: int) -> None:
         """Takes what the partition gave of the elements that it was asked for."""

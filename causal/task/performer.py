@@ -133,7 +133,7 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class PendingRead:
-    """A read that has returned nothing yet."""
+    """A read that has returned nothing yet, or waits for more elements than there are."""
 
     position: int
     count_max: int
@@ -198,7 +198,7 @@ class Performer:
         """Repeats the reads that had returned nothing and are due by then."""
         for channel, pending in sorted(self.pending.items()):
             if pending.again_at_ns <= due_ns:
-                self._read(channel, pending.position, pending.count_max)
+                self._ask_reader(channel, pending.position, pending.count_max)
                 self._hand_over()
 
     def _hand_over(self) -> None:
@@ -298,18 +298,22 @@ class Performer:
         self._read(effect.channel, effect.position, effect.count_max)
 
     def _read(self, channel: int, position: int, count_max: int) -> None:
-        reader, gathering, now_ns = self._peers.readers[channel], self._gathering[channel], self._peers.now_ns()
-        again_ns = now_ns if self._task.schedule.replaying else gathering.again_ns(now_ns)
+        now_ns = self._peers.now_ns()
+        again_ns = now_ns if self._task.schedule.replaying else self._gathering[channel].again_ns(now_ns)
         if again_ns > now_ns:
             self.pending[channel] = PendingRead(position, count_max, again_ns)
-            return
+        else:
+            self._ask_reader(channel, position, count_max)
+
+    def _ask_reader(self, channel: int, position: int, count_max: int) -> None:
+        reader, gathering, now_ns = self._peers.readers[channel], self._gathering[channel], self._peers.now_ns()
         try:
             batch = reader.read(position, count_max)
         except Unavailable:
             batch = None
         if batch is None:
-            again_at_ns = self._peers.now_ns() + max(1_000_000, int(reader.ready_in_s(position) * 1e9))
-            self.pending[channel] = PendingRead(position, count_max, again_at_ns)
+            ready_ns = self._peers.now_ns() + max(1_000_000, int(reader.ready_in_s(position) * 1e9))
+            self.pending[channel] = PendingRead(position, count_max, gathering.again_ns(ready_ns))
             return
         self.pending.pop(channel, None)
         gathering.took(len(batch.records), count_max, now_ns)

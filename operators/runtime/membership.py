@@ -2,7 +2,8 @@
 
 Pure: messages, reports of the running task and the passing of time come in, acts go out, to be performed
 in order.  The same object runs in a worker process and in the simulator.  Every message may come twice;
-one that makes no sense here is ignored.  Each beat has all that a supervisor needs that has just started.
+one that makes no sense here is ignored.  Each beat has all that a supervisor needs that has just started; while nothing
+changes, beats are rarer.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
 from causal.topology import Topology
 
+REST_BEATS = 5
+"""The heartbeats of a process that has nothing new are so many times rarer, and so many fit into the silence that counts
+as death."""
+
+SPENT = ("busy_s", "blocked_s", "idle_s")
+"""Counters that change although nothing happens."""
+
 PEERS_AGAIN_NS = 400_000_000
 """The interval at which a beat repeats the peers of the task; among many neighbours they are most of a beat."""
 
@@ -42,6 +50,11 @@ QUESTIONS_MAX = 64
 
 INSPECTED_BYTES_MAX = 1 << 20
 """The largest answer to one; a control message holds four times that."""
+
+
+def rest_ms(heartbeat_ms: int, heartbeat_timeout_ms: int) -> int:
+    """Returns the interval between two heartbeats of a process that has nothing new."""
+    return max(heartbeat_ms, min(REST_BEATS * heartbeat_ms, heartbeat_timeout_ms // REST_BEATS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +191,10 @@ class Membership:
     """The role of one process of a job: a standby, and the task once it is promoted.
 
     Args:
+        heartbeat_ms: the interval of the beats.
         vitals: asked when a beat is due.
         remote: the endpoint for tasks on other hosts; empty in a job on one machine.
+        rest_ms: the interval of beats that have nothing new; that of all beats by default.
 
     State: `task` is None until it follows or is promoted; `serving` from the promotion on.
     """
@@ -193,6 +208,7 @@ class Membership:
         heartbeat_ms: int,
         vitals: Callable[[], Vitals],
         remote: str = "",
+        rest_ms: int = 0,
     ) -> None:
         self.slot = slot
         self.task: int | None = None
@@ -204,6 +220,10 @@ class Membership:
         self._remote = remote
         self._topology = topology
         self._heartbeat_ns = heartbeat_ms * 1_000_000
+        self._rest_ns = max(heartbeat_ms, rest_ms) * 1_000_000
+        self._beat_ns = 0
+        self._beat_facts: Mapping[str, Any] = {}
+        """The last beat, without what changes although nothing happens."""
         self._vitals = vitals
         self._followed: int | None = None
         self._hot_standby = ""
@@ -235,11 +255,14 @@ class Membership:
             return self._beat(now_ns)
         return self._beat(now_ns) if now_ns >= self.beat_due_ns else []
 
+    def stir(self) -> None:
+        """Note that the process does something: its next beat is not one of those that have nothing new."""
+        self.beat_due_ns = min(self.beat_due_ns, self._beat_ns + self._heartbeat_ns)
+
     # -- out -----------------------------------------------------------------------------------------
 
     def _beat(self, now_ns: int) -> list[Act]:
         """A beat with all that a supervisor needs that has just started."""
-        self.beat_due_ns = now_ns + self._heartbeat_ns
         vitals = self._vitals()
         facts: dict[str, Any] = {
             "pid": self._pid,
@@ -274,10 +297,18 @@ class Membership:
             facts["shadow"] = dict(vitals.shadow)
         if vitals.wanted_epoch:
             facts["wanted_epoch"] = vitals.wanted_epoch
+        self._note_beat(facts, now_ns)
         if now_ns >= self._peers_due_ns:
             self._peers_due_ns = now_ns + PEERS_AGAIN_NS
             facts["peers"] = {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()}
         return [SendReport("beat", facts)]
+
+    def _note_beat(self, facts: Mapping[str, Any], now_ns: int) -> None:
+        """Note the facts of a beat, and when the next one is due: later where they are the same as before."""
+        lasting = {name: value for name, value in facts["counters"].items() if name not in SPENT}
+        compared = {**facts, "counters": lasting}
+        self.beat_due_ns = now_ns + (self._rest_ns if compared == self._beat_facts else self._heartbeat_ns)
+        self._beat_ns, self._beat_facts = now_ns, compared
 
     def _reported(self, event: Reported) -> list[Act]:
         invariant(self.serving, "only a task reports", slot=self.slot, kind=event.kind)

@@ -80,6 +80,7 @@ from operators.runtime.membership import (
     Start,
     Tick,
     Vitals,
+    rest_ms,
 )
 from operators.runtime.rehearsals import Rehearsals
 from operators.runtime.undeclared import Witness, cause_of
@@ -148,7 +149,7 @@ class Worker:
         self.poller.register(self.control, zmq.POLLIN)
         self.membership = Membership(
             slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals,
-            self.transport.remote,
+            self.transport.remote, rest_ms(self.config.heartbeat_ms, self.config.heartbeat_timeout_ms),
         )  # fmt: skip
         self.terms = HighestTerm()
         self.witness: Witness | None = None
@@ -488,7 +489,11 @@ class Worker:
             until_beat_ms = max(0, (member.beat_due_ns - monotonic_ns()) // 1_000_000)
             rest_ns = work.rest()
             ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
+            if not ready and self.driver is not None:
+                self.driver.await_read()
             work.turn(monotonic_ns())
+            if work.began_ns < member.beat_due_ns:
+                member.stir()
             if self.control in ready:
                 self.obey()
             if self.loading is not None:

@@ -36,6 +36,7 @@ from operators.runtime.membership import (
     Start,
     Tick,
     Vitals,
+    rest_ms,
 )
 from tests.simulation.clockwork import MS
 from tests.simulation.machines import Machine
@@ -118,8 +119,9 @@ class Process:
         scheme = "tcp" if world.scenario.tcp else "ipc"
         self.endpoint, self.remote = f"{scheme}://{slot}", f"tcp://{slot}" if world.several else ""
         self.membership = Membership(
-            slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals, self.remote
-        )
+            slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals, self.remote,
+            rest_ms(world.config.heartbeat_ms, world.config.heartbeat_timeout_ms),
+        )  # fmt: skip
         self._image: _Image | None = None
         self._reported_epoch: int | None = None
         self.hot: HotStandby[_Image] | None = None
@@ -165,6 +167,8 @@ class Process:
                 self._pulse()
                 return
             self._busy_until_ns = 0
+        if self.world.clock.now_ns < self.membership.beat_due_ns:
+            self.membership.stir()
         try:
             if self.shell is not None:
                 self.shell.perform(self._taken_over())

@@ -37,6 +37,19 @@ def test_none_waits_longer_than_allowed_and_many_share_a_batch(gaps_ns: list[int
     assert all(later - before >= WAIT_NS for before, later in zip(taken_ns[REMEMBERED:], taken_ns[REMEMBERED + 1 :]))
 
 
+@given(st.integers(1, 200), st.lists(st.integers(1, 3 * MS), min_size=200, max_size=400))
+def test_many_share_a_batch_however_long_the_wait_is(wait_ms: int, gaps_ns: list[int]) -> None:
+    at_ns = [sum(gaps_ns[: place + 1]) for place in range(len(gaps_ns))]
+    taken_ns = batches_at(Gathering(wait_ms * MS), at_ns)[REMEMBERED:]
+    assert all(moment_ns % (wait_ms * MS) == 0 for moment_ns in taken_ns)
+    assert len(set(taken_ns)) == len(taken_ns)
+
+
+def test_partitions_give_their_batches_at_the_same_moments() -> None:
+    taken_ns = [batches_at(Gathering(WAIT_NS), list(range(first, 100 * MS, MS // 2))) for first in (1, 12345)]
+    assert taken_ns[0][REMEMBERED:] == taken_ns[1][REMEMBERED:]
+
+
 def test_a_partition_that_gives_all_that_it_is_asked_for_never_waits() -> None:
     gathering = Gathering(WAIT_NS)
     for now_ns in range(0, 100 * MS, MS):
