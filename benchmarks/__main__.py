@@ -45,6 +45,7 @@ BENCHMARKS = {
     "sinks": "benchmarks.throughput.sinks",
     "hosts": "benchmarks.hosts.hosts",
     "ui": "benchmarks.costs.ui",
+    "quiet": "benchmarks.costs.quiet",
     "host_losses": "tests.soak.host_losses",
 }
 """The module of each benchmark; those of `tests.soak` are endurance tests that have figures, too."""

@@ -145,6 +145,15 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("CPU time ÷ that of the job", "(watching_over_job)"),
         ),
     ),
+    "quiet": (
+        "An idle job takes {causal.0.cores} cores, one of 1,000 records/s {causal.1000.cores}; its rows are visible"
+        " after {causal.1000.p50_ms} ms (median)",
+        (
+            Rows("cores, by records/s", r"(causal|none|bytewax)\.(\d+)\.cores"),
+            Rows("ms, median, by records/s", r"(causal|none)\.(\d+)\.p50_ms"),
+            Rows("ms, p99, by records/s", r"(causal|none)\.(\d+)\.p99_ms"),
+        ),
+    ),
 }
 """The charts whose panels are the same for every result."""
 

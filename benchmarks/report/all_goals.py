@@ -57,6 +57,7 @@ PARTS: Mapping[str, Part] = {
         "hosts", "hosts --deaths 2 --cuts 1 --successions 1 --rounds 1 --records 100000 --agents 20 --seconds 2"
     ),
     "ui": Part("ui", "ui --rounds 1 --starts 3 --seconds 5"),
+    "quiet": Part("quiet", "quiet --rounds 1 --seconds 3 --rate 0,1000"),
     "host_losses": Part("host_losses --losses 60", "host_losses --losses 2 --per-job 3"),
     "peers": Part(
         "peers --peer bytewax --workload count,index --rounds 5 --records 4000000 --round-max 150",

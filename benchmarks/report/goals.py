@@ -265,6 +265,15 @@ GOALS: Sequence[Goal] = (
         ("watching_over_job",), at_most=0.01,
     ),
     Goal(
+        "quiet", "cores of an idle job: five tasks, five standbys, a supervisor", "≤ 0.025", "quiet",
+        ("causal.0.cores",), at_most=0.025,
+    ),
+    Goal("quiet", "cores at 1,000 records/s", "≤ 0.12", "quiet", ("causal.1000.cores",), at_most=0.12),
+    Goal("quiet", "latency at 1,000 records/s, median, ms", "≤ 4", "quiet", ("causal.1000.p50_ms",), at_most=4),
+    Goal("quiet", "latency at 2,000 records/s, p99, ms", "≤ 8", "quiet", ("causal.2000.p99_ms",), at_most=8),
+    Goal("quiet", "`causal run` → the first row is visible, s", "≤ 0.8", "quiet", ("causal.1000.first_row_s",),
+         at_most=0.8),
+    Goal(
         "vectors", "keyed count on Arrow ÷ rows, CPU of the chains", "≥ 5", "vectors", ("chains_ratio",), at_least=5,
     ),
     Goal("vectors", "the same, whole jobs", "≥ 5", "vectors", ("job_ratio",), at_least=5),
