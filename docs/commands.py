@@ -18,7 +18,8 @@ PAGE = ROOT / "docs" / "reference" / "commands.md"
 _HEAD = """# Commands
 
 Exit status 0: the job has finished, or what was asked for is printed. 1: the job failed. 2: the pipeline, a setting or
-the command line is wrong. Every error is one line on standard error that begins with `causal:`.
+the command line is wrong. 130 or 143: interrupted, `--resume` continues. Every error is one line on standard error that
+begins with `causal:`.
 """
 
 
