@@ -92,6 +92,7 @@ docs: $(VENV)/docs
 	$(RUN) docs/commands.py
 	$(RUN) docs/tables.py
 	$(RUN) docs/snippets.py
+	$(RUN) docs/indexes.py
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 

@@ -10,7 +10,7 @@ import pytest
 
 from causal.channels import wire
 from causal.config import JobConfig
-from docs import tables
+from docs import indexes, tables
 from tests.architecture.source import PACKAGES
 from tests.unit.deploy.exposition import every_family
 
@@ -28,6 +28,13 @@ def test_the_tables_of_a_page_are_those_of_the_code(name: str) -> None:
     page = (tables.ROOT / name).read_text()
     assert "made by docs/tables.py" in page
     assert tables.filled(page) == page, "run python docs/tables.py"
+
+
+@pytest.mark.parametrize("name", indexes.PAGES)
+def test_an_index_lists_the_pages_of_its_folder(name: str) -> None:
+    page = (indexes.ROOT / name).read_text()
+    assert "made by docs/indexes.py" in page
+    assert indexes.filled(page) == page, "run python docs/indexes.py"
 
 
 def test_the_header_is_as_documented() -> None:
