@@ -37,7 +37,7 @@ def noted(key: str, number: int) -> int:
     line = f"{number}\n".encode()
     with open(WORLD / key, "ab", buffering=0) as times:
         times.write(line)
-        return times.tell() // len(line)
+        return times.seek(0, os.SEEK_CUR) // len(line)
 
 
 def ask(record: Any, key: str) -> Any:

@@ -47,7 +47,7 @@ def test_plan_names_tasks_and_their_operators(capsys: pytest.CaptureFixture[str]
 
 WRONG = {
     "no such file": ["run", "absent.py"],
-    "--kill nobody/0": ["run", "p.py", "--kill", "nobody/0@1"],
+    "--kill absent/0": ["run", "p.py", "--kill", "absent/0@1"],
     "--kill numbers/0: there is no such task; 'numbers' runs in double/0": ["run", "p.py", "--kill", "numbers/0@1"],
     "--kill double/7: there is no such task; tasks are double/0, out/0": ["run", "p.py", "--kill", "double/7@1"],
     "TASK@SECONDS": ["run", "p.py", "--kill", "double/0"],

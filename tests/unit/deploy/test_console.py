@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,7 @@ def test_what_has_been_shown_takes_no_room_and_what_follows_is_shown(tmp_path: P
         with open(rows, "rb") as file:
             assert taken_bytes(file.fileno()) < 6_000_000 - len(out.getvalue()) + console.FREED_BYTES
     with open(rows, "ab") as file:
-        assert taken_bytes(file.fileno()) < 100_000 and file.tell() == 5_000_000
+        assert taken_bytes(file.fileno()) < 100_000 and os.fstat(file.fileno()).st_size == 5_000_000
         file.write(b"more\n")
     shower.show()
     assert out.getvalue() == line * 5000 + b"more\n"

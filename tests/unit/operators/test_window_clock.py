@@ -119,12 +119,23 @@ def test_the_end_of_the_input_tells_all_windows_that_are_open() -> None:
     assert driven.finish() == [("a", 1, 995.0, 1005.0), ("a", 1, 1000.0, 1010.0)]
 
 
+def header_of(mark_ns: int | None, **clock: Any) -> dict[str, Any]:
+    """Returns what a snapshot keeps of a stage at this mark, whose clock has these values."""
+    stage: Any = sliding()._root.stage
+    stage.mark_ns = mark_ns
+    for name, value in clock.items():
+        assert hasattr(stage, f"_{name}")
+        setattr(stage, f"_{name}", value)
+    header: dict[str, Any] = stage.header()
+    return header
+
+
 def test_the_clocks_of_several_tasks_become_one() -> None:
     stage: Any = sliding()._root.stage
-    first = {"mark": 10, "end_ns": 1000 * S, "last_end_ns": 995 * S, "slides": [1, 2], "told": 4}
-    second = {"mark": None, "end_ns": None, "last_end_ns": 1000 * S, "slides": [0], "told": 3}
-    merged = stage.merge_headers([first, second])
-    assert merged == {"mark": 10, "end_ns": 1005 * S, "last_end_ns": 1000 * S, "slides": [3], "told": 7}
+    first = header_of(10, end_ns=1000 * S, last_end_ns=995 * S, slides=[1, 2], last_records=4)
+    second = header_of(None, end_ns=None, last_end_ns=1000 * S, slides=[0], last_records=3)
+    merged = header_of(10, end_ns=1005 * S, last_end_ns=1000 * S, slides=[3], last_records=7)
+    assert stage.merge_headers([first, second]) == merged
 
 
 def test_windows_with_functions_of_several_tasks_become_one() -> None:
