@@ -48,6 +48,7 @@ from deploy.report import kills_missed, operators_table, report, summary, write_
 from deploy.savepoints import savepoint
 from deploy.spark import options
 from deploy.status import status
+from deploy.succession import Brought
 from deploy.tracing import traces
 from deploy.ui import commands as looking
 from deploy.upgrading import begin_from, beginning, change, first_incarnation, present, roll_back, to_roll_back
@@ -287,7 +288,8 @@ def _start(
     directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
-            if succession.bring(directory):
+            brought = succession.bring(directory)
+            if brought is Brought.LED:
                 directory.open_runtime()
                 config = JobConfig.load(directory.path)
                 with exposed(config.metrics_port, directory.path):
@@ -315,10 +317,11 @@ def _start(
             if arguments.resume:
                 planned.check(directory.path)
                 version.archive.save(directory.path, config.durability == "os")
-                upgraded = _resume(arguments, directory, config, planned, blueprint, version, written)
-                if not upgraded:
-                    versions.replace_code(directory.path, before.code, config.code)
-                directory.note_resumption()
+                goes_on = written is None and brought is Brought.INTERRUPTED
+                if not (goes_on and succession.takes_over(before, config, directory.path, blueprint)):
+                    if not _resume(arguments, directory, config, planned, blueprint, version, written):
+                        versions.replace_code(directory.path, before.code, config.code)
+                    directory.note_resumption()
             else:
                 _begin(directory, config, planned, blueprint, version, arguments)
             copied.close()

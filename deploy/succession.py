@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from deploy.jobdirectory import CHANGE, JobDirectory
 from deploy.jobs import ROOT, holds_job
 from deploy.local import LocalDeployment, Server, supervisor
 from deploy.stored_checkpoints import fetch
+from standby.blueprint import Blueprint
 from standby.election import FILE as IDENTITY
 from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, restore, save_settings, settings_of
 from standby.gate import address_of
@@ -43,6 +45,9 @@ from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
 
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
+
+OF_THIS_MACHINE = ("listen", "key", "hosts", "metrics_port")
+"""Settings that no task knows."""
 
 
 def add_parser(commands: Any) -> None:
@@ -219,10 +224,16 @@ def _closing(depot: Depot, seen: Sighting) -> str:
     return entry.closing if entry is not None else ""
 
 
-def bring(directory: JobDirectory) -> bool:
-    """Brings the decisions of a job of several hosts from the store, so that it can be resumed here.
+class Brought(Enum):
+    """What the store says of a job that is to be resumed here."""
 
-    Returns: whether another supervisor leads the job: then it lives, and is followed instead.
+    LED = "led"  # another supervisor leads it: it lives, and is followed instead
+    INTERRUPTED = "interrupted"  # its supervisors were lost: its tasks may work on
+    STILL = "still"  # its processes have ended, or are of this machine
+
+
+def bring(directory: JobDirectory) -> Brought:
+    """Brings the decisions of a job of several hosts from the store, so that it can be resumed here.
 
     Raises:
         Unavailable: the store does not answer.
@@ -233,38 +244,59 @@ def bring(directory: JobDirectory) -> bool:
         raise Unavailable(hosts.unreachable(problem)) from None
 
 
-def _brought(directory: JobDirectory) -> bool:
+def _brought(directory: JobDirectory) -> Brought:
     job = directory.path
     if not holds_job(job) or not (config := JobConfig.load(job)).listen:
-        return False
+        return Brought.STILL
     directory.end_leftovers()
     (job / "status.json").unlink(missing_ok=True)
     depot = Depot(config.store, config.place_in_store)
     leader = _leader(depot, _holder(job))
     if leader is not None:
         say(f"job {config.name} is led by {leader.leader}: this command follows it")
-        return True
-    fetch_decisions(job)
+        return Brought.LED
+    interrupted = fetch_decisions(job)
     if (job / IDENTITY).exists() and not (job / JOURNAL).exists():
         Journal(job).close()  # the job ended before its first supervisor decided anything: it begins now
-    return False
+    return Brought.INTERRUPTED if interrupted else Brought.STILL
 
 
-def fetch_decisions(job: Path) -> None:
+def takes_over(before: JobConfig, config: JobConfig, job: Path, blueprint: Blueprint) -> bool:
+    """Whether an interrupted job is resumed by taking its tasks over where they work, as a candidate would; says so.
+
+    Tasks of other settings or another graph cannot be: all begin again from the last checkpoint.  Neither can agents
+    that end with `causal run`.
+
+    Args:
+        before: its settings until now; `config` and `blueprint`: what it resumes with.
+    """
+    own = {name: getattr(config, name) for name in OF_THIS_MACHINE}
+    if config.on:
+        return False
+    if replace(before, **own) != config or Blueprint.load(job) != blueprint:
+        say(f"job {config.name}: its settings have changed, so its tasks begin again from their last checkpoint")
+        return False
+    say(f"job {config.name}: tasks that work on are taken over where they are")
+    return True
+
+
+def fetch_decisions(job: Path) -> bool:
     """Brings the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
 
     Settings, graph and the manifest of the last checkpoint become those that the decisions are about: what an upgrade
     has left here counts only if it is in the store.  A job that no supervisor has begun is what its directory says.
+
+    Returns: whether its processes may work on, because no supervisor has ended them.
 
     Raises:
         Unavailable: the store does not answer.
     """
     config = JobConfig.load(job)
     if not config.listen:
-        return
+        return False
     taken = perform(brought(), Depot(config.store, config.place_in_store))
     if taken is None:
-        return
+        return False
     before, sighting = taken
     if before.term:
         begun(job)
@@ -277,6 +309,7 @@ def fetch_decisions(job: Path) -> None:
     journal.close()
     base = {"seen": [sighting.term.number, sighting.place], "base": [before.term, before.place]}
     replace_text(job / RESUMPTION, json.dumps(base))
+    return before.interrupted
 
 
 def read_decisions(job: Path) -> Sequence[Record]:

@@ -85,13 +85,15 @@ _log = logging.getLogger("standby.daemon")
 class Daemon:
     """One supervisor's life."""
 
-    def __init__(self, job: Path, wake: socket.socket, led: Led | None) -> None:
+    def __init__(self, job: Path, parent: int, wake: socket.socket, led: Led | None) -> None:
         """
         Args:
+            parent: the process that keeps this one running.
             wake: readable once this process is to end.
             led: the term that this supervisor has won; None for a job on one machine.
         """
         self._job = job
+        self._parent = parent
         self._wake = wake
         self._led = led
         self._config = JobConfig.load(job)
@@ -192,11 +194,18 @@ class Daemon:
             self._dismiss(self._gate)
 
     def _handed_over(self) -> bool:
-        """Closes the journal of a term that ends before the job; returns whether another supervisor is to take over."""
+        """Closes the journal of a term that ends before the job; returns whether the hosts are to work on."""
         led = self._led
         if self._ended or led is None or not isinstance(self._journal, StoreJournal):
             return False
-        closing = RESIGNED if led.identity.successor or self._has_successor() else STOPPED
+        interrupted = signal.SIGINT in self._signals()
+        if led.identity.successor or not interrupted and self._has_successor():
+            closing = RESIGNED
+        elif self._orphaned() and not interrupted:
+            _log.warning("the process above was killed: the tasks work on, until the job is resumed")
+            return True
+        else:
+            closing = STOPPED
         if not self._journal.leave(closing):
             _log.warning("the store does not answer: candidates take over in a while, and do not know why")
         _log.info("%s as the leader of term %d", closing, led.term.number)
@@ -205,9 +214,20 @@ class Daemon:
             self._write_status()
         return closing == RESIGNED
 
+    def _signals(self) -> bytes:
+        """The numbers of the signals that have come; Ctrl-C ends the job itself, SIGTERM this supervisor."""
+        try:
+            return self._wake.recv(4096)
+        except BlockingIOError:
+            return b""
+
+    def _orphaned(self) -> bool:
+        """Whether `causal run` was killed, which is no wish to stop the job."""
+        return os.getppid() != self._parent
+
     def _has_successor(self) -> bool:
-        """Whether another supervisor is to take over where this one ends by a signal: Ctrl-C ends the job itself."""
-        if self._candidates is None or signal.SIGINT in self._wake.recv(4096):
+        """Whether another supervisor waits that can take over."""
+        if self._candidates is None:
             return False
         self._candidates.look()
         return bool(self._candidates.shown())
@@ -400,6 +420,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
+    parent = os.getppid()
     raise_limit()
     job = Path(argv[0]).resolve()
     processlog.begin(job / "logs" / "supervisor.log", lambda: "supervisor")
@@ -412,7 +433,7 @@ def main(argv: list[str]) -> int:
             led = election.run()
             if led is None:
                 return STATUS_NEWER if election.newer else 0
-        daemon = Daemon(job, wake, led)
+        daemon = Daemon(job, parent, wake, led)
         try:
             daemon.run()
         finally:

@@ -100,10 +100,10 @@ class Site:
             "--state-dir", str(self.state(SUPERVISOR)), "--report", str(self.directory / "report.json"), *arguments,
         )  # fmt: skip
 
-    def run_again(self) -> None:
-        """Starts the same `causal run` with --resume."""
+    def run_again(self, *others: str) -> None:
+        """Starts the same `causal run` with --resume, and with other arguments behind those that it had."""
         pipeline, *arguments = self._run
-        self.run(Path(pipeline), *map(str, arguments), "--resume")
+        self.run(Path(pipeline), *map(str, arguments), "--resume", *others)
 
     def stand(self, name: str, job: str) -> None:
         """Starts `causal supervisor` on the host of a successor."""
@@ -169,6 +169,12 @@ class Site:
         self.signal(name, signal.SIGKILL, root)  # what was started while the first ones were on their way
         root.wait(END_S)
         return moment_ns
+
+    def kill_root(self, name: str) -> None:
+        """SIGKILL of a host's root process alone, `causal run` or `causal agent`; those below it learn of it."""
+        root = self._processes.pop(name)
+        _send(self._children(root.pid)[1], signal.SIGKILL)  # below `unshare`
+        root.wait(END_S)
 
     def kill_agent(self, name: str) -> list[int]:
         """SIGKILL of a host's root process and agent: its tasks live on, without anybody who could end them.

@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from causal.errors import CorruptData, Fenced
-from standby.leadership.terms import TERMS, Entry, Term, entry_name, journal_folder, number_of, term_name
+from standby.leadership.terms import (
+    ENDED,
+    STOPPED,
+    TERMS,
+    Entry,
+    Term,
+    entry_name,
+    journal_folder,
+    number_of,
+    term_name,
+)
 from standby.supervision.effects import Record
 
 
@@ -77,6 +87,7 @@ class Inherited:
 
     Attributes:
         job, graph: the settings and the graph that the decisions are about; empty with term 0.
+        closing: why its leader wrote no more; empty if that was lost.
     """
 
     records: tuple[Record, ...] = ()
@@ -84,6 +95,12 @@ class Inherited:
     place: int = -1
     job: str = ""
     graph: str = ""
+    closing: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether no supervisor has ended the processes of the job: they may work on."""
+        return self.term > 0 and self.closing not in (ENDED, STOPPED)
 
 
 def looked(known: Sighting | None) -> Procedure[Sighting | None]:
@@ -202,7 +219,7 @@ def read_back(term: int, last: int) -> Procedure[Inherited]:
         if entries[-1].whole:
             break
     records = tuple(record for entry in reversed(entries) for record in entry.records)
-    return Inherited(records, term, last, entries[-1].job, entries[-1].graph)
+    return Inherited(records, term, last, entries[-1].job, entries[-1].graph, entries[0].closing)
 
 
 def decided() -> Procedure[Inherited]:

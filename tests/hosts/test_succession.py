@@ -33,13 +33,7 @@ OUTLASTING = 30_000
 
 def leads(site: Site, *names: str) -> bool:
     """Whether one of these supervisors leads the job now, which is then the one that is looked at."""
-    for name in names:
-        before, site.leader = site.leader, name
-        view = site.view()
-        if view is not None and view.get("leader", {}).get("here") and view["state"] == "running":
-            return True
-        site.leader = before
-    return False
+    return site.leads(*names)
 
 
 def candidate(site: Site, name: str) -> None:
@@ -162,23 +156,64 @@ def test_two_supervisors_live_and_hosts_obey_the_newer_one(site: MakeSite) -> No
         assert incarnations(here) == {**before, "count/0": 2}, "the older one has ended no process"
 
 
-def test_a_job_that_no_supervisor_leads_is_resumed_where_it_stood(site: MakeSite) -> None:
-    here = site(["a", "b"])
-    began(here)
+def test_a_job_that_no_supervisor_leads_is_resumed_without_a_restart_of_what_works_on(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here, count=OUTLASTING)
     before = incarnations(here)
     here.kill_host(SUPERVISOR)
     rows = rows_out(here)
     wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 500)
     assert resumption(here.state(SUPERVISOR)) == "--resume", "the pod of a supervisor resumes it"
-    here.run(PIPELINE, *arguments_of(here))
+    here.run(PIPELINE, *arguments_of(here, OUTLASTING, host_timeout_ms=15_000))
     assert here.end_of(SUPERVISOR) == 2, here.log(SUPERVISOR)
     assert "was interrupted, and its tasks may still work on: resume it with --resume" in here.log(SUPERVISOR)
+    rows = rows_out(here)
     here.run_again()
+    taken_over = "tasks that work on are taken over where they are"
+    wait_for("it is resumed", lambda: taken_over in here.log(SUPERVISOR))
     wait_for("it leads again", lambda: leads(here, SUPERVISOR))
+    wait_for("it has heard of every task", lambda: incarnations(here) == before)
+    here.await_running()
+    assert rows_out(here) > rows, "rows have come out all the time"
+    lost, moved = other_host(here)
+    here.kill_host(lost)
+    wait_for("the host is replaced", lambda: all(incarnations(here)[task] == 2 for task in moved))
+    ended(here, OUTLASTING)
+    assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
+    assert [here.status_of(name) for name in here.names if name != lost] == [0, 0]
+
+
+def test_a_host_that_dies_while_there_is_no_supervisor_is_replaced_when_the_job_is_resumed(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    began(here, count=OUTLASTING)
+    before = incarnations(here)
+    lost, moved = other_host(here)
+    here.kill_host(SUPERVISOR)
+    here.kill_host(lost)
+    here.run_again()
+    wait_for("the host is replaced", lambda: all(incarnations(here).get(task) == 2 for task in moved))
+    ended(here, OUTLASTING)
+    assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
+
+
+def test_tasks_work_on_without_causal_run_and_begin_again_where_it_resumes_them_with_other_settings(
+    site: MakeSite,
+) -> None:
+    here = site(["a", "b"])
+    began(here, count=OUTLASTING)
+    before = incarnations(here)
+    here.kill_root(SUPERVISOR)
+    gone = "the tasks work on, until the job is resumed"
+    wait_for("its supervisor leaves", lambda: gone in here.log_of(SUPERVISOR, "supervisor"))
+    rows = rows_out(here)
+    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 500)
+    here.run_again("--checkpoint-interval", "1.5")
+    again = "its settings have changed, so its tasks begin again"
+    wait_for("it is resumed", lambda: again in here.log(SUPERVISOR))
     after = {task: incarnation + 1 for task, incarnation in before.items()}
     wait_for("every task began again from its checkpoint", lambda: incarnations(here) == after)
     here.await_running()
-    ended(here)
+    ended(here, OUTLASTING)
     assert [here.status_of(name) for name in here.names] == [0, 0]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from standby.control import pack
 from standby.supervision.supervision import ANY_SESSION
 from tests.simulation.clockwork import MS, SECOND
+from tests.simulation.layout import LEADERS_LOST
 from tests.simulation.machines import STORE, Machine
 
 if TYPE_CHECKING:
@@ -224,6 +225,13 @@ def _leader_dies(world: Simulation, fault: Fault) -> None:
     world.terms.aimed_at(fault.who).die(LONG * fault.extent * MS)
 
 
+def _leaders_lost(world: Simulation, fault: Fault) -> None:
+    """All supervisors are lost, and the job is resumed while its hosts work on."""
+    for seat in world.terms.seats.values():
+        seat.die(None)
+    world.clock.after(STRETCH * fault.extent * MS, lambda: world.terms.resume(ended=False))
+
+
 def _leader_cut(world: Simulation, fault: Fault) -> None:
     """A supervisor works on, and reaches no host, or not the store, or neither."""
     name, span_ns = world.terms.aimed_at(fault.who).name, LONG * fault.extent * MS
@@ -272,4 +280,5 @@ FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "leader_cut": _leader_cut,
     "leader_sleeps": _leader_sleeps,
     "leader_resigns": _leader_resigns,
+    LEADERS_LOST: _leaders_lost,
 }

@@ -31,6 +31,9 @@ HOST_FAULTS = {
 LEADER_FAULTS = {"leader_dies": 5, "leader_cut": 6, "leader_sleeps": 5, "leader_resigns": 2}
 """The same of supervisors that have successors."""
 
+LEADERS_LOST, LEADERS_LOST_SHARE = "leaders_lost", 0.2
+"""All supervisors are lost, and the job is resumed; drawn apart from the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 
 from causal.topology import FULL_DEPTH
 from tests.simulation.clockwork import MS
-from tests.simulation.layout import HOST_FAULTS, LEADER_FAULTS, Layout, laid_out, layout_from
+from tests.simulation.layout import (
+    HOST_FAULTS,
+    LEADER_FAULTS,
+    LEADERS_LOST,
+    LEADERS_LOST_SHARE,
+    Layout,
+    laid_out,
+    layout_from,
+)
 
 KINDS = ("clock", "random", "call", "timer", "window", "user")
 """Determinants that operators ask for; order and barrier are always there."""
@@ -176,6 +184,7 @@ def draw_hosts(seed: int) -> Scenario:
         layout = replace(layout, successors=succeeding.choice((1, 1, 2)))
         kinds, weights = tuple(LEADER_FAULTS), tuple(LEADER_FAULTS.values())
         own += [_timed(succeeding, kind) for kind in succeeding.choices(kinds, weights, k=succeeding.choice((1, 2, 3)))]
+        own += [_timed(succeeding, LEADERS_LOST)] if succeeding.random() < LEADERS_LOST_SHARE else []
     every = tuple(sorted((*faults, *own), key=lambda f: f.at_ns))
     return replace(alike, layout=layout, guarantee=guarantee, faults=every)
 

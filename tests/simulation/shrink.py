@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.simulation.layout import HOST_FAULTS, LEADER_FAULTS, Layout
+from tests.simulation.layout import HOST_FAULTS, LEADER_FAULTS, LEADERS_LOST, Layout
 from tests.simulation.scenario import Scenario
 from tests.simulation.trial import Outcome, run
 
@@ -57,7 +57,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, **change)
     layout = scenario.layout
     if layout is not None:
-        plain = tuple(fault for fault in faults if fault.kind not in LEADER_FAULTS)
+        plain = tuple(fault for fault in faults if fault.kind not in {*LEADER_FAULTS, LEADERS_LOST})
         if layout.successors:
             yield replace(scenario, layout=replace(layout, successors=layout.successors - 1), faults=faults)
             yield replace(scenario, layout=replace(layout, successors=0), faults=plain)

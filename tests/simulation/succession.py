@@ -50,6 +50,8 @@ class Seat:
         self.asleep_until_ns = 0
         self._base: tuple[int, int] | None = None
         self._brought: list[Record] = []
+        self._added: list[Record] = []
+        """What the resumption decides beside the decisions that it brings."""
 
     # -- its processes -------------------------------------------------------------------------------
 
@@ -59,9 +61,14 @@ class Seat:
             self._begin()
             self._stand(None)
 
-    def resume(self, then: Callable[[], None]) -> None:
-        """Starts the job again, all of whose processes have ended, and calls `then` once its decisions are here."""
+    def resume(self, then: Callable[[], None], ended: bool) -> None:
+        """Resumes the job, and calls `then` once its decisions are here.
+
+        Args:
+            ended: all of its processes have; otherwise hosts and their tasks work on, and are taken over.
+        """
         if self.living:
+            then()
             return
         self._begin()
 
@@ -69,13 +76,15 @@ class Seat:
             if answer is not None:
                 decided, seen = answer
                 self._base = decided.term, decided.place
-                self._brought = [*decided.records, {"kind": "resumed", "at_ns": self.world.clock.now_ns}]
+                resumed = ended or not decided.interrupted
+                self._added = [{"kind": "resumed", "at_ns": self.world.clock.now_ns}] if resumed else []
+                self._brought = [*decided.records, *self._added]
             self._stand(None if answer is None else (seen.term.number, seen.place))
             then()
 
         def again(problem: CausalError) -> None:
             self.die(None)
-            self.world.clock.after(200 * MS, lambda: self.resume(then))
+            self.world.clock.after(200 * MS, lambda: self.resume(then, ended))
 
         self.drive(brought(), taken, again)
 
@@ -112,11 +121,11 @@ class Seat:
         if ledger is None:
             self.world.terms.concluded()
             return
-        resumed: list[Record] = []
+        added: list[Record] = []
         if self._base == (ledger.inherited.term, ledger.inherited.place):
             ledger.replace(self._brought, "{}", "{}")
-            resumed = self._brought[-1:]
-        self.world.terms.intends(ledger, resumed)
+            added = self._added
+        self.world.terms.intends(ledger, added)
 
         def leads(superfluous: object) -> None:
             self.drive(ledger.sweep(), lambda nothing: self._lead(ledger), failed)
@@ -297,15 +306,15 @@ class Terms:
             else:
                 self._world.clock.after(self._world.rng.randint(0, 500) * MS, seat.start)
 
-    def resume(self) -> None:
-        """Resumes the job, of which every process has ended; candidates begin after that."""
+    def resume(self, ended: bool = True) -> None:
+        """Resumes the job, of which every process has ended, or only every supervisor; candidates begin after that."""
         first, *others = self.seats.values()
 
         def resumed() -> None:
             for seat in others:
                 self._world.clock.after(self._world.rng.randint(0, 1000) * MS, seat.start)
 
-        first.resume(resumed)
+        first.resume(resumed, ended)
 
     def aimed_at(self, who: int) -> Seat:
         """The supervisor that a fault is about: mostly the leader of the newest term."""
