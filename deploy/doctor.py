@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import resource
 import shutil
 import socket
@@ -22,6 +23,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from deploy.installation import installed
+from deploy.ui.dashboard import PORT as DASHBOARD_PORT
 from operators.sources.java import find_java
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
@@ -29,7 +31,11 @@ PYTHON_MIN = (3, 11)
 FILES_MIN = 4096
 """The open files that a process of a large job needs: a socket or two per channel."""
 DISK_BYTES_MIN = 1 << 30
-REQUIRED = ("pyzmq", "msgpack", "ormsgpack", "msgspec", "lz4", "xxhash", "prometheus-client", "rich")
+REQUIRED = {
+    "pyzmq": "27.3", "msgpack": "1.2.4", "ormsgpack": "1.13.1", "msgspec": "0.20", "lz4": "4.4.5", "xxhash": "3.5",
+    "prometheus-client": "0.26", "rich": "14",
+}  # fmt: skip
+"""Package → the first version that will do."""
 EXTRAS = {
     "arrow": ("pyarrow", "numpy"),
     "spark": ("pyspark", "pyarrow", "pandas"),
@@ -51,7 +57,12 @@ def add_parser(commands: Any) -> None:
     looking = commands.add_parser("doctor", help="check Python, packages, Java, disk, ports and limits of this machine")
     looking.add_argument("--state-dir", metavar="DIR", default=".", help="where jobs will keep their state; default: .")
     looking.add_argument(
-        "--port", type=int, action="append", default=[], metavar="PORT", help="a port that must be free"
+        "--port",
+        type=int,
+        action="append",
+        default=[],
+        metavar="PORT",
+        help=f"a port that must be free; default: {DASHBOARD_PORT}, which may be used",
     )
     looking.set_defaults(act=run)
 
@@ -73,6 +84,8 @@ def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
     yield disk(directory)
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
     yield sockets()
+    if not ports:
+        yield dashboard_port(DASHBOARD_PORT)
     for port in ports:
         yield free(port)
     for name, needed in EXTRAS.items():
@@ -109,16 +122,29 @@ def system(name: str) -> Line:
 
 
 def packages() -> Line:
-    """Check that every package that is always needed is there."""
-    versions, missing = [], []
-    for name in REQUIRED:
+    """Check that every package that is always needed is there, in no version before the first that will do."""
+    versions, missing, old = [], [], []
+    for name, first in REQUIRED.items():
         try:
-            versions.append(f"{name} {metadata.version(name)}")
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            missing.append(name)
-    if missing:
-        return WRONG, "packages", f"{', '.join(missing)} missing; run `pip install {' '.join(missing)}`"
+            missing.append(f"{name}>={first}")
+            continue
+        versions.append(f"{name} {version}")
+        if _numbers(version) < _numbers(first):
+            old.append(f"{name}>={first}")
+    if missing or old:
+        lacking = "; ".join(
+            f"{what}: {', '.join(names)}" for what, names in (("missing", missing), ("too old", old)) if names
+        )
+        return WRONG, "packages", f"{lacking}; run `pip install {' '.join(repr(each) for each in missing + old)}`"
     return OK, "packages", ", ".join(versions)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers with which a version begins."""
+    begun = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in begun[0].split(".")) if begun else ()
 
 
 def java(find: Callable[[], Any]) -> Line:
@@ -166,6 +192,14 @@ def sockets() -> Line:
     except OSError as problem:
         return WRONG, "sockets", f"none in {tempfile.gettempdir()}: {problem.strerror}; set TMPDIR to a local directory"
     return OK, "sockets", f"in {tempfile.gettempdir()}"
+
+
+def dashboard_port(port: int) -> Line:
+    """Check the port that the dashboard has where no other is given."""
+    state, subject, _ = free(port)
+    if state == WRONG:
+        return NOTE, subject, f"{port} is in use: `causal ui` takes another one"
+    return OK, subject, f"{port} is free, for `causal ui`; `--port` looks at others"
 
 
 def free(port: int) -> Line:

@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         PipelineError: the name cannot be one, or the directory has something in it.
     """
     directory = Path(arguments.name)
-    name = check_name(directory.name, "a project", "causal init")
+    name = check_name(directory.absolute().name, "a project", "causal init")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise PipelineError(f"{directory} is there already; give another name, or remove it")
     lines = [f"{CUSTOMERS[n % 5]},{100 + n * 37 % 900}" for n in range(ORDERS)]
@@ -107,5 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
     for path, text in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_text(text.replace("NAME", name))
-    print(f"wrote {directory}/: cd {directory} && causal run pipeline.py --config settings.toml")
+    go = "" if directory.absolute() == Path.cwd() else f"cd {directory} && "
+    print(f"wrote {directory}/: {go}causal run pipeline.py --config settings.toml")
     return 0

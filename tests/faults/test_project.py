@@ -45,3 +45,13 @@ def test_a_project_never_overwrites_anything(tmp_path: Path, capsys: pytest.Capt
     assert "there is there already; give another name, or remove it" in first
     assert "cannot name a project" in second
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_project_is_made_here_if_here_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spending").mkdir()
+    monkeypatch.chdir(tmp_path / "spending")
+    assert main(["init", "."]) == 0
+    assert capsys.readouterr().out == "wrote ./: causal run pipeline.py --config settings.toml\n"
+    assert 'Pipeline("spending")' in Path("pipeline.py").read_text()

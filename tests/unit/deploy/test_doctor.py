@@ -22,7 +22,7 @@ FOR_DEVELOPMENT = {"dev", "fuzz", "docs", "bench"}
 def test_this_machine_can_run_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--state-dir", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    subjects = ["Python", "system", "packages", "Java", "disk", "open files", "sockets"]
+    subjects = ["Python", "system", "packages", "Java", "disk", "open files", "sockets", "port"]
     assert [line[7:18].strip() for line in lines[: len(subjects)]] == subjects
     assert all(line.startswith(("ok ", "note ")) for line in lines)
 
@@ -49,8 +49,8 @@ def test_what_is_missing_has_a_remedy(tmp_path: Path) -> None:
 def test_every_package_and_extra_of_the_installation_is_looked_at() -> None:
     installation = configparser.ConfigParser()
     installation.read(ROOT / "setup.cfg")
-    required = re.findall(r"^([\w-]+)", installation["options"]["install_requires"], re.MULTILINE)
-    assert sorted(doctor.REQUIRED) == sorted(required)
+    required = re.findall(r"^([\w-]+)>=(.+)$", installation["options"]["install_requires"], re.MULTILINE)
+    assert dict(required) == doctor.REQUIRED
     assert set(doctor.EXTRAS) == set(installation["options.extras_require"]) - FOR_DEVELOPMENT
 
 
@@ -61,10 +61,25 @@ def test_an_extra_that_is_missing_is_a_note(tmp_path: Path, monkeypatch: pytest.
     assert text == "ui: no_such_package.at_all missing; `pip install 'causal-streams[ui]'` if needed"
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "REQUIRED", ("msgpack", "no-such-package-at-all"))
-    state, _, text = doctor.packages()
-    assert state == "wrong" and text == "no-such-package-at-all missing; run `pip install no-such-package-at-all`"
+@pytest.mark.parametrize(
+    ("required", "says"),
+    [
+        (
+            {"msgpack": "1", "no-such-package": "2.1"},
+            "missing: no-such-package>=2.1; run `pip install 'no-such-package>=2.1'`",
+        ),
+        ({"msgpack": "999"}, "too old: msgpack>=999; run `pip install 'msgpack>=999'`"),
+        (
+            {"no-such-package": "2", "rich": "13.100"},
+            "missing: no-such-package>=2; run `pip install 'no-such-package>=2'`",
+        ),
+    ],
+)
+def test_a_package_that_is_missing_or_too_old_is_named(
+    monkeypatch: pytest.MonkeyPatch, required: dict[str, str], says: str
+) -> None:
+    monkeypatch.setattr(doctor, "REQUIRED", required)
+    assert doctor.packages() == ("wrong", "packages", says)
 
 
 def test_a_directory_too_deep_for_sockets_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +96,8 @@ def test_a_port_in_use_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[st
         busy.listen()
         port = busy.getsockname()[1]
         assert main(["doctor", "--state-dir", str(tmp_path), "--port", str(port)]) == 1
+        state, _, text = doctor.dashboard_port(port)
+        assert state == "note" and "`causal ui` takes another one" in text
     assert f"wrong  port       {port}: Address already in use; choose another" in capsys.readouterr().out
     assert doctor.free(port)[0] == "ok"
     assert doctor.free(99_999)[0] == "wrong"
