@@ -87,7 +87,7 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
         "state": state_of(facts),
         "says": _says(facts),
         "guarantee": view["guarantee"],
-        "sharing_depth": "full" if view["sharing_depth"] >= FULL_DEPTH else view["sharing_depth"],
+        "sharing_depth": _depth(view["sharing_depth"]),
         "standbys": view["standbys"],
         "totals": _totals(view, meter, present),
         "history": [[round(at_s - view["at_ns"] / 1e9, 1), *rates] for at_s, *rates in meter.history],
@@ -379,10 +379,16 @@ def checkpoints(facts: Facts) -> dict[str, Any]:
 def settings(config: JobConfig) -> list[dict[str, Any]]:
     """All settings, those that are not at their defaults marked; what looks like a secret is hidden."""
     defaults = asdict(JobConfig("", "", ""))
+    shown = {"sharing_depth": _depth(config.sharing_depth)}
     return [
-        {"name": name, "value": _open(name, value), "changed": value != defaults[name]}
+        {"name": name, "value": shown.get(name, _open(name, value)), "changed": value != defaults[name]}
         for name, value in asdict(config).items()
     ]
+
+
+def _depth(hops: int) -> int | str:
+    """A sharing depth as users give it."""
+    return "full" if hops >= FULL_DEPTH else hops
 
 
 def _open(name: str, value: Any) -> Any:

@@ -94,7 +94,7 @@ export function checkpoints(model) {
     h("h2", {}, "Durations"),
     all.took_ms.length ? h("figure", { class: "scroll" }, s("svg", { viewBox: "0 0 700 110", width: 700, height: 110, role: "img", "aria-label": `The last ${all.took_ms.length} checkpoints, at most ${ms(highest)}` },
       all.took_ms.map((took, place) => s("rect", { class: "busy", x: place * 7, width: 5, y: (100 - (96 * took) / highest).toFixed(1), height: Math.max(1, (96 * took) / highest).toFixed(1) }, s("title", {}, ms(took)))),
-      s("line", { class: "axis", x1: 0, x2: 700, y1: 101, y2: 101 })), h("figcaption", { class: "quiet" }, `the last ${all.took_ms.length}, the newest on the right; at most ${ms(highest)}`)) : h("p", { class: "quiet" }, "None is complete."),
+      s("line", { class: "axis", x1: 0, x2: 700, y1: 101, y2: 101 })), h("figcaption", { class: "quiet" }, `${all.took_ms.length === 1 ? "the only one" : `the last ${all.took_ms.length}, the newest on the right`}; at most ${ms(highest)}`)) : h("p", { class: "quiet" }, "None is complete."),
     h("h2", {}, "By task, the slowest first"),
     table("Checkpoints by task", [["task", (each) => h("a", { href: link(each.task) }, each.task)], ["state size", (each) => bytes(each.snapshot_bytes), "num"], ["last snapshot", (each) => ms(each.checkpoint_ms), "num"], ["", (each) => (each.awaited ? "awaited" : "")]], all.tasks),
   ];

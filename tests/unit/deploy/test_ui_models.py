@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.config import JobConfig
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.layers import placed
-from causal.topology import Channel, Task, Topology
+from causal.topology import FULL_DEPTH, Channel, Task, Topology
 from deploy.ui import models
 from deploy.ui.meter import HISTORY_MAX, Meter, shares
 from tests.unit.deploy.test_report import host, task, view
@@ -255,6 +256,12 @@ def test_settings_that_look_like_secrets_are_hidden() -> None:
     entries = {entry["name"]: entry for entry in models.settings(config)}
     assert entries["settings"]["value"] == {"api_token": models.HIDDEN, "rate": "5"}
     assert entries["heartbeat_ms"]["changed"] and not entries["state"]["changed"]
+
+
+@pytest.mark.parametrize(("given", "shown", "changed"), [(FULL_DEPTH, "full", False), (2, 2, True)])
+def test_a_sharing_depth_is_shown_as_users_give_it(given: int, shown: int | str, changed: bool) -> None:
+    entries = {entry["name"]: entry for entry in models.settings(JobConfig("r", "j", "j.py", sharing_depth=given))}
+    assert (entries["sharing_depth"]["value"], entries["sharing_depth"]["changed"]) == (shown, changed)
 
 
 def test_checkpoints_have_the_slowest_task_first() -> None:
