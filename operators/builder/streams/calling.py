@@ -68,6 +68,9 @@ class Asking(StreamBase[T]):
     ) -> Stream[Any]:
         """Calls the outside world with each record; the result is `combine(record, response)`, by default the pair.
 
+        Logs: `answer`: 4 bytes and the response, per record.
+        State: what has no response yet.
+
         `fn(record, idempotency_key)` runs in a thread of the worker, which continues meanwhile.  A replay uses the same
         responses without calling.  If the task died before anything depended on the response it calls again, with the
         same key: 32 hexadecimal digits that identify this record in this run.

@@ -56,6 +56,8 @@ class Folding(StreamBase[T], Generic[K, T]):
     ) -> Stream[Any]:
         """Emits `(key, accumulated)` for each record after key_by, accumulated being `fn(accumulated, record)`.
 
+        State: the accumulated value per key.
+
         A key begins with a copy of `initial`, or with `initial()` if it can be called (`initial=list`).  Without
         `initial`, the first record of a key is its first accumulated value.  `delivery` as for `process`.
         """
@@ -71,6 +73,8 @@ class Folding(StreamBase[T], Generic[K, T]):
 
     def count(self, name: str, parallelism: int | None = None, delivery: str = "arrival") -> Stream[tuple[K, int]]:
         """Emits `(key, n)` for each record after key_by, n being the number of records of its key so far.
+
+        State: n per key.
 
         `delivery` as for `process`.
         """

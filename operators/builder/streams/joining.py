@@ -106,6 +106,8 @@ class Joining(StreamBase[T], Generic[K, T]):
     ) -> Stream[Any]:
         """Joins pairs of this stream (left) and another (right) with equal keys that are near in event time.
 
+        State: what may still be joined.
+
         Each pair is emitted once, when the later of its records is delivered.  Late records go to `.side("late")`.
 
         Args:
@@ -194,6 +196,8 @@ class Joining(StreamBase[T], Generic[K, T]):
     ) -> Stream[Any]:
         """Joins pairs of this stream (left) and another (right) with equal keys in one window of event time.
 
+        State: both sides of what is open.
+
         They are emitted when the watermark reaches the end of the window.  Records whose windows have all ended go to
         `.side("late")`.
 
@@ -271,6 +275,8 @@ class Joining(StreamBase[T], Generic[K, T]):
         as_of: bool = False,
     ) -> Stream[Any]:
         """Joins each record with the row that the table has for its key when the record is delivered.
+
+        State: rows; records that wait; versions with `as_of`.
 
         With `as_of` it is the row that was valid at the event time of the record: that of the latest record of the
         table's stream which is not later.  Late records go to `.side("late")` then; a late row is valid from the

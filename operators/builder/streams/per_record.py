@@ -73,6 +73,8 @@ class PerRecord(StreamBase[T]):
     def sink(self, name: str, sink: Sink, parallelism: int = 1, host: str | None = None) -> Pipeline:
         """Writes the records of this stream to a sink.
 
+        State: the position, in the store of the sink.
+
         Args:
             host: in a job of several hosts, the only one for its tasks: where a sink keeps its rows on one machine.
         """

@@ -74,6 +74,8 @@ class Table(Generic[K, V]):
     ) -> Table[K, Any]:
         """Joins two tables: the value of a key of both is `fn(left, right)`; a missing side is None.
 
+        State: the rows of both sides.
+
         Args:
             how: "left", "right", "outer": also for keys that only that side, or either, has.
             fn: returns the value; without it `(left, right)`.
@@ -106,6 +108,10 @@ class Table(Generic[K, V]):
         parallelism: int | None = None,
     ) -> Table[K, V]:
         """Merges the revisions of a key into one, from the first old value to the last new one.
+
+        State: what waits.
+
+        Which revisions are merged depends on when watermarks arrive; their sum does not.
 
         Args:
             until: "closed": sent when the window of the key is closed, so that it is final: the watermark that the
@@ -209,7 +215,10 @@ class Grouped(Generic[K, V]):
         self._stream = stream
 
     def aggregate(self, name: str, aggregate: Aggregate[V, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Aggregates each group to a row: new values are added, old ones subtracted; an empty group has no row."""
+        """Aggregates each group to a row: new values are added, old ones subtracted; an empty group has no row.
+
+        State: the aggregate and the size of each group.
+        """
         where = graph.caller()
         retracting = checked(where, f"aggregate {name!r}", aggregate).retracting()
         if retracting.subtract is None:

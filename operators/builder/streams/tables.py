@@ -17,11 +17,17 @@ class Tables(StreamBase[T], Generic[K, T]):
     """The methods `table`, `aggregate_table` and `window_table`."""
 
     def table(self, name: str, parallelism: int | None = None) -> Table[K, T]:
-        """Returns the table of the latest record of each key; a record None deletes its row."""
+        """Returns the table of the latest record of each key; a record None deletes its row.
+
+        State: the value per key.
+        """
         return Table(self._node(graph.caller(), name, "table", None, parallelism))
 
     def aggregate_table(self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Returns the table of the aggregate of all records of each key so far."""
+        """Returns the table of the aggregate of all records of each key so far.
+
+        State: the aggregate per key.
+        """
         where = graph.caller()
         known = checked(where, f"aggregate_table {name!r}", aggregate)
         return Table(self._node(where, name, "aggregate_table", known, parallelism))
@@ -36,9 +42,12 @@ class Tables(StreamBase[T], Generic[K, T]):
     ) -> Table[tuple[K, float, float], Any]:
         """Returns the aggregates per key and window of event time as rows by `(key, start, end)`, in seconds.
 
+        State: what is open.
+
         Each record that changes a row causes a revision at once.  Watermarks are not needed, only a time.
 
         Args:
+            assigner: `Tumbling` or `Sliding` of event time.
             grace_s: how far behind stream time a record of a window that has ended may be; one further behind is
                 counted and goes to `.side("late")`.  Stream time is the watermark, or without watermarks the largest
                 time of the records of the task so far.

@@ -28,8 +28,12 @@ class Timing(StreamBase[T]):
     ) -> Stream[T]:
         """Defines the event time of these records, and generates watermarks.
 
+        Logs with `idle_after_s`: `timer`: 2 to 5 bytes per period.
+        State: the largest time per input.
+
         The watermark of an input is its largest time so far less `out_of_order_s`; that of the stream is the least over
-        the inputs.  A watermark m says that no record with a time below m will arrive.
+        the inputs.  A watermark m says that no record with a time below m will arrive.  To be called once per stream,
+        before `key_by`, and not on vectors.
 
         Args:
             time: `time(record)` returns seconds since 1970 (int, float) or a datetime (naive: UTC).
@@ -56,7 +60,10 @@ class Timing(StreamBase[T]):
         return self._node(where, name, "watermarks", time, None, time_of=time, **options)
 
     def timed(self, time: Callable[[T], Any]) -> Self:
-        """Defines the event time of these records; the watermarks of the stream stay."""
+        """Defines the event time of these records; the watermarks of the stream stay.
+
+        It is lost behind `map`, `flat_map`, `process` and `reduce`.
+        """
         where = graph.caller()
         self._callable(where, "timed", time)
         return self._stream([replace(edge, time_of=time) for edge in self._use()], where, "timed")

@@ -74,6 +74,9 @@ class Processing(StreamBase[T]):
     ) -> Any:
         """Runs an operator with state: per key after key_by, otherwise one state per task.
 
+        Logs: what it asks of `ctx`.
+        State: `ctx.state` per key, or per task without `key_by`; declared states; timers.
+
         Args:
             delivery: "arrival": in the order of arrival; "ordered": in the order of event times, the same in every
                 run; records that are too late for that go to `.side("late")`.  "speculative": in the order of arrival,
@@ -101,6 +104,9 @@ class Processing(StreamBase[T]):
         self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
     ) -> Stream[Any]:
         """Runs an operator with state, as `process`; each of its tasks receives all records of `rules`.
+
+        Logs: what it asks of `ctx`.
+        State: as `process`; the rules, in every task.
 
         Args:
             operator: a `BroadcastOperator`: `process(record, ctx)` reads `ctx.broadcast`, a dict that
