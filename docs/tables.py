@@ -12,7 +12,7 @@ import inspect
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import ModuleType
@@ -30,10 +30,12 @@ from causal.logs import deltas as delta_encoding  # noqa: E402
 from causal.records import batch  # noqa: E402
 from causal.topology import FULL_DEPTH  # noqa: E402
 from deploy import metrics as exposition  # noqa: E402
-from operators import Context  # noqa: E402
+from operators import Context, KeyedStream, Pipeline, Table  # noqa: E402
+from operators.builder.streams.table import Grouped  # noqa: E402
 
 PAGES = (
     "docs/operations.md", "docs/guide/metrics.md", "docs/wire.md", "docs/determinants.md", "docs/operators.md",
+    "docs/guide/tables.md", "docs/guide/time.md",
 )  # fmt: skip
 _PLACE = re.compile(r"(<!-- (\w+): made by docs/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
@@ -55,6 +57,25 @@ _MORE = {
     "verify_replay": "operators.md#checking-determinism",
 }
 """The place with more about a setting."""
+
+_CLASSES = {"pipeline": Pipeline, "": KeyedStream, "table": Table, "grouped": Grouped}
+_PREFIXES = {"aggregate": "table.group_by(name, fn)"}
+_OPERATORS = (
+    ("pipeline", "source"),
+    *(("", name) for name in ("map", "filter", "flat_map", "key_by", "union", "process", "reduce", "count")),
+    *(("", name) for name in ("watermarks", "timed", "side", "window", "join", "window_join", "join_table")),
+    *(("", name) for name in ("broadcast", "table", "aggregate_table", "window_table")),
+    *(("table", name) for name in ("filter", "map_values")),
+    ("grouped", "aggregate"),
+    *(("table", name) for name in ("join", "suppress", "revisions", "to_stream")),
+    *(("", name) for name in ("call", "sink")),
+)
+"""The operators of the table: what they are called on, and their names."""
+UNSHOWN = ("parallelism", "host")
+"""The arguments that are the same for all operators."""
+_UNSET = type("Unset", (), {"__repr__": lambda self: "…"})()
+"""What is shown for a default that is only a mark."""
+_LOGS = re.compile(r"^Logs(?: with (.*?))?: ((?:`\w+`|what).*?)\.$", re.MULTILINE)
 
 EXAMPLES: tuple[tuple[str, determinants.Determinant], ...] = (
     ("channel 0, 1 element", determinants.Order(0, 1)),
@@ -238,16 +259,83 @@ def context() -> str:
     return grid(["`ctx.` (`Context`)", "what it is", "log"], rows)
 
 
-def _call(function: Callable[..., object]) -> str:
+def _columns_of(docstring: str) -> tuple[dict[str, str], str]:
+    """Returns what an operator logs, by the option with which it does ("": always), and its state."""
+    joined = re.sub(r"\n(?!Logs|State|\n)", " ", docstring)
+    logs = {option or "": text for option, text in _LOGS.findall(joined)}
+    state = re.search(r"^State: (.*?)\.$", joined, re.MULTILINE)
+    return logs, state[1] if state else "–"
+
+
+def operators() -> str:
+    """The operators: what each emits, logs and keeps."""
+    rows = []
+    for place, name in _OPERATORS:
+        member = getattr(_CLASSES[place], name)
+        docstring = inspect.cleandoc(member.__doc__)
+        logs, state = _columns_of(docstring)
+        call = f"{_PREFIXES.get(name, place)}.{name}"
+        rows.append([f"`{call}{_call(member, UNSHOWN)}`", _line(docstring), logs.pop("", "–"), state])
+        rows += [[f"`{call}` with {option}", "", text, ""] for option, text in logs.items()]
+    return grid(["call", "what it does", "logs", "state"], rows)
+
+
+def _described(*names: tuple[str, str]) -> str:
+    """Returns a table of operators with their descriptions, without what they log and keep."""
+    rows = []
+    for place, name in names:
+        member = getattr(_CLASSES[place], name)
+        paragraphs = inspect.cleandoc(member.__doc__).split("\n\n")
+        kept = [each for each in paragraphs if not each.startswith(("Logs", "State", "Raises"))]
+        arguments = [re.sub(r"^    (\w+): ", r"`\1`: ", each.removeprefix("Args:\n"), flags=re.M) for each in kept]
+        rows.append(
+            [f"`{_PREFIXES.get(name, place)}.{name}{_call(member, UNSHOWN)}`", " ".join(" ".join(arguments).split())]
+        )
+    return grid(["call", "what it does"], rows)
+
+
+def tables() -> str:
+    """What makes tables and streams of tables."""
+    makers = (("", name) for name in ("table", "aggregate_table", "window_table"))
+    return _described(*makers, *(each for each in _OPERATORS if each[0] in ("table", "grouped")))
+
+
+def times() -> str:
+    """What sets event time and reads side outputs."""
+    return _described(("", "watermarks"), ("", "timed"), ("", "side"))
+
+
+def _call(function: Callable[..., object], without: Collection[str] = ()) -> str:
     """Returns the arguments of a method, without their types."""
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    bare = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
-    return str(inspect.Signature(bare)).replace("*, ", "")
+    bare = [
+        each.replace(
+            annotation=inspect.Parameter.empty, default=_UNSET if type(each.default) is object else each.default
+        )
+        for each in parameters
+        if each.name not in without
+    ]
+    return str(inspect.Signature(bare)).replace("*, ", "").replace("'", '"')
 
 
 _TABLES: Mapping[str, Callable[[], str]] = {
     each.__name__: each
-    for each in (settings, metrics, alerts, header, kinds, deltas, chunks, echoes, entries, examples, context)
+    for each in (
+        settings,
+        metrics,
+        alerts,
+        header,
+        kinds,
+        deltas,
+        chunks,
+        echoes,
+        entries,
+        examples,
+        context,
+        operators,
+        tables,
+        times,
+    )
 }
 
 
