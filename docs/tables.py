@@ -30,12 +30,12 @@ from causal.logs import deltas as delta_encoding  # noqa: E402
 from causal.records import batch  # noqa: E402
 from causal.topology import FULL_DEPTH  # noqa: E402
 from deploy import metrics as exposition  # noqa: E402
-from operators import Context, KeyedStream, Pipeline, Table  # noqa: E402
+from operators import Context, CountWindow, Global, KeyedStream, Pipeline, Session, Sliding, Table, Tumbling  # noqa: E402
 from operators.builder.streams.table import Grouped  # noqa: E402
 
 PAGES = (
     "docs/operations.md", "docs/guide/metrics.md", "docs/wire.md", "docs/determinants.md", "docs/operators.md",
-    "docs/guide/tables.md", "docs/guide/time.md",
+    "docs/guide/tables.md", "docs/guide/time.md", "docs/guide/windows.md", "docs/design/0023-house.md",
 )  # fmt: skip
 _PLACE = re.compile(r"(<!-- (\w+): made by docs/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
@@ -74,7 +74,7 @@ _OPERATORS = (
 UNSHOWN = ("parallelism", "host")
 """The arguments that are the same for all operators."""
 _UNSET = type("Unset", (), {"__repr__": lambda self: "…"})()
-"""What is shown for a default that is only a mark."""
+"""The text for a default that is a mark alone."""
 _LOGS = re.compile(r"^Logs(?: with (.*?))?: ((?:`\w+`|what).*?)\.$", re.MULTILINE)
 
 EXAMPLES: tuple[tuple[str, determinants.Determinant], ...] = (
@@ -280,6 +280,20 @@ def operators() -> str:
     return grid(["call", "what it does", "logs", "state"], rows)
 
 
+def rooms() -> str:
+    """The packages of `operators`, each with its first sentence."""
+    packages = sorted((ROOT / "operators").glob("*/__init__.py"))
+    docstrings = [(path.parent.name, ast.get_docstring(ast.parse(path.read_text()))) for path in packages]
+    return grid(["room", "what is there"], [[f"`{name}/`", _line(docstring)] for name, docstring in docstrings])
+
+
+def assigners() -> str:
+    """The assigners of windows."""
+    kinds_of_windows = (Tumbling, Sliding, Session, CountWindow, Global)
+    rows = [[f"`{kind.__name__}{_call(kind.__init__)}`", _line(kind.__doc__)] for kind in kinds_of_windows]
+    return grid(["assigner", "windows"], rows)
+
+
 def _described(*names: tuple[str, str]) -> str:
     """Returns a table of operators with their descriptions, without what they log and keep."""
     rows = []
@@ -295,13 +309,13 @@ def _described(*names: tuple[str, str]) -> str:
 
 
 def tables() -> str:
-    """What makes tables and streams of tables."""
+    """The operators of tables."""
     makers = (("", name) for name in ("table", "aggregate_table", "window_table"))
     return _described(*makers, *(each for each in _OPERATORS if each[0] in ("table", "grouped")))
 
 
 def times() -> str:
-    """What sets event time and reads side outputs."""
+    """The operators of event time and side outputs."""
     return _described(("", "watermarks"), ("", "timed"), ("", "side"))
 
 
@@ -335,6 +349,8 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         operators,
         tables,
         times,
+        rooms,
+        assigners,
     )
 }
 
