@@ -9,12 +9,13 @@ place in the `.jsonl`, which is known and so can be done again: the next process
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from causal.errors import CorruptData, Unavailable, invariant
 from causal.ports import Bundle, SinkStore, WithdrawPoint
+from causal.shell.files import sync_directory
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files, opened
 from operators.sinks.contract.account import check_newest, foreign_rows
 from operators.sinks.contract.options import (
@@ -28,12 +29,12 @@ from operators.sinks.contract.options import (
 )
 from operators.sinks.contract.sink import Sink, check_directory
 from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
-from operators.sinks.journaled.ledger import Ledger, ledger_in
+from operators.sinks.journaled.ledger import Entry, Ledger, ledger_in
 from operators.sinks.journaled.locked_journal import LockedJournal
-from operators.sinks.objects.object_lines import SUFFIX, ObjectLines
-from operators.sinks.objects.object_place import check_place, connected, newest_run, shared_url
-from operators.sinks.objects.object_rows import Cutting, publish_objects
-from operators.sinks.storage.journal import pwrite_whole, replace_file, sync_directory
+from operators.sinks.journaled.rolling_store import publish_all
+from operators.sinks.objects.object_place import accounts, check_place, connected, newest_run, shared_url
+from operators.sinks.objects.object_rows import Cutting, ObjectRows
+from operators.sinks.storage.journal import pwrite_whole, replace_file
 from operators.sinks.storage.lock import is_at, locked_once, outside
 
 OWNER = ".causal.run"
@@ -89,11 +90,12 @@ class JsonLinesSink(Sink):
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task; nothing is touched before its `open`."""
-        if self.url:
-            return ObjectLines(
-                task, Cutting(self.url, SUFFIX, self.existing, self.file_bytes, self.publish_s, "JsonLinesSink")
-            )
-        return JsonLinesStore(self, task)
+        return self.objects_of(task) if self.url else JsonLinesStore(self, task)
+
+    def objects_of(self, task: str) -> ObjectLines:
+        """The store of one sink task in the shared store."""
+        said = (self.existing, self.file_bytes, self.publish_s, "JsonLinesSink")
+        return ObjectLines(task, Cutting(self.url, "jsonl", *said))
 
     def check(self) -> None:
         """Raise `PipelineError` where the directory could not be made or written, or the store does not answer."""
@@ -123,10 +125,28 @@ def publish(url: str, ended: bool = False) -> None:
         PipelineError: no sink has written there.
     """
     sink = JsonLinesSink(url)
-    publish_objects(connected(sink.url), lambda task: sink.open_store(task, Path()), ended)  # type: ignore[arg-type,return-value]
+    publish_all(accounts(connected(sink.url)), sink.objects_of, ended)
 
 
-class JsonLinesStore(WithdrawingJournaledStore):
+class _Lines:
+    """The part of a store that checks lines before they are taken."""
+
+    _task: str
+
+    def _fitted(self, ledger: Ledger, bundle: Bundle) -> None:
+        facts = {"task": self._task, "first": bundle.first}
+        invariant(not bundle.refused, "a line is never refused", **facts)
+        invariant(bundle.rows.count(b"\n") == bundle.count, "one line per row", **facts)
+
+
+class ObjectLines(_Lines, ObjectRows):
+    """The outside world of one sink task, in objects of lines."""
+
+    def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
+        return b"".join([entry.bundle.rows for entry in entries])
+
+
+class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     """The outside world of one sink task, in a `.jsonl` file and its journal.  One thread at a time."""
 
     _journal: LockedJournal
@@ -165,11 +185,6 @@ class JsonLinesStore(WithdrawingJournaledStore):
             raise CorruptData(f"{self._path} has rows that no bundle wrote; restore it or start a new run elsewhere")
         if stored > end:  # rows were withdrawn and not cut off yet
             os.ftruncate(self._rows, end)
-
-    def _fitted(self, ledger: Ledger, bundle: Bundle) -> None:
-        facts = {"task": self._task, "first": bundle.first}
-        invariant(not bundle.refused, "a line is never refused", **facts)
-        invariant(bundle.rows.count(b"\n") == bundle.count, "one line per row", **facts)
 
     def _publish(self, ledger: Ledger) -> None:
         rows = b"".join([entry.bundle.rows for entry in ledger.entries])

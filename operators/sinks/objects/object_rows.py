@@ -3,27 +3,25 @@
 A bundle is one record of the task's journal, rows and all: that is the atomic step, and one request.  Rows that wait
 there for `publish_s`, or fill `file_bytes`, become one object that never changes.  Which rows go into it is first
 decided by a record, a *cut*: each process that creates the object gives the same rows the same name.
-Rows that may still be withdrawn (below full sharing depth) are not cut.
 """
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 
-from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
-from causal.ports import WithdrawPoint
+from causal.errors import invariant
 from causal.shell.depot import Depot
 from operators.sinks.contract.account import check_newest
-from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
-from operators.sinks.journaled.ledger import Entry, Ledger, covered, cut_record, truncation_record
+from operators.sinks.journaled.ledger import Entry, Ledger, covered, cut_record
+from operators.sinks.journaled.rolling_store import RollingStore
 from operators.sinks.journaled.shared_journal import SharedJournal
 from operators.sinks.objects import object_place
-from operators.sinks.objects.object_place import accounts, journal_folder, known_runs, make_room, rows_name
+from operators.sinks.objects.object_place import journal_folder, known_runs, make_room, rows_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Cutting:
     sink: str
 
 
-class ObjectRows(WithdrawingJournaledStore):
+class ObjectRows(RollingStore):
     """The outside world of one sink task, in a journal of objects and objects of rows.  One thread at a time."""
 
     _journal: SharedJournal
@@ -57,33 +55,6 @@ class ObjectRows(WithdrawingJournaledStore):
         self._waiting_since_s: float | None = None
         """The arrival of the oldest row that is in no object, in monotonic time."""
         super().__init__(task, SharedJournal(task, journal_folder(task), cutting.url, self._connected), cutting.url)
-
-    def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`; rows that have waited for long enough become an object."""
-        if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._due(self._ledger):
-            return
-        with self._locked():
-            ledger = self._current()
-            if ledger.account.truncate(epoch):
-                self._journal.append(truncation_record(epoch))
-            self._make_way(ledger)
-
-    def publish(self, uncovered: bool = False) -> None:
-        """Move all rows from the journal to objects.
-
-        Args:
-            uncovered: also those that could be withdrawn if the job were resumed; only after it ended for good.
-        """
-        with self._locked():
-            ledger = self._current()
-            self._cut(ledger, ledger.account.next if uncovered else covered(ledger.account))
-
-    def close(self) -> None:
-        """Move rows to objects as far as that can be done, and close; rows that stay in the journal are not lost."""
-        if self._ledger is not None:
-            with suppress(Fenced, Unavailable, CorruptData):
-                self.publish()
-        self._release()
 
     @abstractmethod
     def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
@@ -111,20 +82,9 @@ class ObjectRows(WithdrawingJournaledStore):
     def _settle(self, ledger: Ledger) -> None:
         self._create_objects(ledger)
 
-    def _publish(self, ledger: Ledger) -> None:
-        """Do nothing: rows wait for others that go to the same object."""
-
-    def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
-        if ledger.published > mark.next:
-            raise PipelineError(
-                f"{self._place}: rows from {mark.next} on would have to be withdrawn, but were published as rows of a "
-                "job that has ended; start a new run elsewhere"
-            )
-        super()._retract(ledger, mark)
-
     def _make_way(self, ledger: Ledger) -> None:
         if self._due(ledger):
-            self._cut(ledger, covered(ledger.account))
+            self._publish_below(ledger, covered(ledger.account))
         elif self._journal.is_due(ledger.row_bytes):
             self._renew(ledger)
 
@@ -143,6 +103,9 @@ class ObjectRows(WithdrawingJournaledStore):
         invariant(self._depot is not None, "a store is open before it is used", task=self._task)
         return self._depot  # type: ignore[return-value]
 
+    def _published(self, ledger: Ledger) -> int:
+        return ledger.published
+
     def _due(self, ledger: Ledger) -> bool:
         """Whether rows that will stay fill an object, or the oldest has waited for long enough."""
         if not ledger.entries:
@@ -156,7 +119,7 @@ class ObjectRows(WithdrawingJournaledStore):
             ledger.account
         )
 
-    def _cut(self, ledger: Ledger, below: int) -> None:
+    def _publish_below(self, ledger: Ledger, below: int) -> None:
         """Decide which rows make an object, create it, and begin the journal again behind them."""
         ready = _below(ledger.entries, below)
         if not ready:
@@ -177,25 +140,6 @@ class ObjectRows(WithdrawingJournaledStore):
             name = rows_name(ledger.account.run, self._task, first, next_, self._cutting.suffix)
             self._store.create(name, self._packed(entries, first, next_))
             ledger.publish(next_)
-
-
-def publish_objects(depot: Depot, store_of: Callable[[str], ObjectRows], ended: bool) -> None:
-    """Move all rows of the newest run from its journals to objects: for a job whose end came by `kill -9`.
-
-    Args:
-        store_of: makes the store of a task.
-        ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
-
-    Raises:
-        PipelineError: no sink has written there.
-    """
-    for account in accounts(depot):
-        store = store_of(account.task)
-        store.open(account.task, account.run, account.incarnation)  # as the process that had it last
-        try:
-            store.publish(uncovered=ended)
-        finally:
-            store.close()
 
 
 def _below(entries: Iterable[Entry], position: int) -> list[Entry]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,8 +16,12 @@ from causal.ports import Bundle
 from causal.records.rows import listed
 from causal.records.vectors import Vectors
 from operators.sinks.contract.blocks import records_in
+from operators.sinks.journaled.ledger import Ledger
 from operators.sinks.parquet.exact_types import Misfit
 from operators.sinks.parquet.fitting import columns_of, inferred, misfits, without
+
+if TYPE_CHECKING:
+    from operators.sinks.parquet.parquet_sink import ParquetSink
 
 
 def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -70,19 +74,20 @@ class FittedColumns(ABC):
     """
 
     _task: str
+    _sink: ParquetSink
     _schema: pa.Schema | None = None
 
-    def _fitted_to(self, bundle: Bundle, next_: int, names: Sequence[str] | None) -> list[pa.RecordBatch] | None:
+    def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
         """The rows as columns; None for a bundle that has none, or that was taken before.
 
         Raises:
             RowRefused: some rows do not fit.
         """
         refused = [position for position, _ in bundle.refused]
-        if bundle.first != next_ or not bundle.rows or bundle.count == len(refused):
+        if bundle.first != ledger.account.next or not bundle.rows or bundle.count == len(refused):
             return None
         if self._schema is None:
-            self._schema = self._agreed(schema_of(bundle.rows, bundle.first, refused, names))
+            self._schema = self._agreed(schema_of(bundle.rows, bundle.first, refused, self._sink.columns))
         batches = batches_of(bundle.rows, bundle.first, refused, self._schema)
         rows = len(refused) + sum(batch.num_rows for batch in batches)
         invariant(rows == bundle.count, "rows and their count agree", task=self._task, first=bundle.first, rows=rows)

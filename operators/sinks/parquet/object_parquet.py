@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from causal.errors import PipelineError
-from causal.ports import Bundle
-from operators.sinks.journaled.ledger import Entry, Ledger
+from operators.sinks.journaled.ledger import Entry
 from operators.sinks.objects.object_rows import Cutting, ObjectRows
 from operators.sinks.parquet.bundle_columns import FittedColumns, batches_of
 from operators.sinks.parquet.parquet_file import packed
@@ -44,9 +43,6 @@ class ObjectParquet(FittedColumns, ObjectRows):
 
     def _agreed(self, schema: pa.Schema) -> pa.Schema:
         return agreed_schema(self._store, self._run, schema)
-
-    def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
-        return self._fitted_to(bundle, ledger.account.next, self._sink.columns)
 
     def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
         batches: list[pa.RecordBatch] = []

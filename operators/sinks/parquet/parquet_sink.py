@@ -43,8 +43,8 @@ from operators.sinks.contract.options import (
 )
 from operators.sinks.contract.sink import Sink, check_directory, encode_json
 from operators.sinks.journaled.ledger import ledger_in
-from operators.sinks.objects.object_place import check_place, connected, newest_run, shared_url
-from operators.sinks.objects.object_rows import publish_objects
+from operators.sinks.journaled.rolling_store import publish_all
+from operators.sinks.objects.object_place import accounts, check_place, connected, newest_run, shared_url
 from operators.sinks.parquet.manifest import OURS, load_manifest
 from operators.sinks.parquet.object_parquet import ObjectParquet
 from operators.sinks.parquet.parquet_reading import read
@@ -189,14 +189,11 @@ def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
         PipelineError: no sink has written there.
     """
     if url := shared_url("publish", directory, None):
-        publish_objects(connected(url), lambda task: ObjectParquet(ParquetSink(url), task), ended)
+        publish_all(accounts(connected(url)), lambda task: ObjectParquet(ParquetSink(url), task), ended)
         return
     read(directory)
-    for path in sorted((Path(directory) / OURS).glob("*.journal")):
-        account = ledger_in(path).account
-        store = ParquetStore(ParquetSink(directory, existing="refuse"), account.task)
-        store.open(account.task, account.run, account.incarnation)  # as the process that had it last
-        try:
-            store.publish(uncovered=ended)
-        finally:
-            store.close()
+    publish_all(
+        (ledger_in(path).account for path in sorted((Path(directory) / OURS).glob("*.journal"))),
+        lambda task: ParquetStore(ParquetSink(directory, existing="refuse"), task),
+        ended,
+    )

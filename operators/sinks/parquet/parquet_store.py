@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from causal.errors import CorruptData, Fenced, PipelineError, Unavailable
-from causal.ports import Bundle, WithdrawPoint
+from causal.errors import CorruptData
+from causal.ports import WithdrawPoint
+from causal.shell.files import sync_directory
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files
-from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
-from operators.sinks.journaled.ledger import Ledger, claim_record, covered, ledger_in, truncation_record
+from operators.sinks.journaled.ledger import Ledger, claim_record, ledger_in
 from operators.sinks.journaled.locked_journal import LockedJournal
+from operators.sinks.journaled.rolling_store import RollingStore
 from operators.sinks.parquet.bundle_columns import FittedColumns
 from operators.sinks.parquet.claim_directory import make_room
 from operators.sinks.parquet.manifest import OURS, holding_directory, stem_of, store_manifest
 from operators.sinks.parquet.parquet_rolling import Rolling
-from operators.sinks.storage.journal import sync_directory
 
 if TYPE_CHECKING:
     from operators.sinks.parquet.parquet_sink import ParquetSink
 
 
-class ParquetStore(FittedColumns, WithdrawingJournaledStore):
+class ParquetStore(FittedColumns, RollingStore):
     """The outside world of one sink task, in a journal and Parquet files.  One thread at a time."""
 
     _journal: LockedJournal
@@ -75,12 +75,6 @@ class ParquetStore(FittedColumns, WithdrawingJournaledStore):
         self._schema = manifest.schema
         self._rolling.adopt(ledger)
 
-    def _publish(self, ledger: Ledger) -> None:
-        """Do nothing: rows wait for others that go to the same file."""
-
-    def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
-        return self._fitted_to(bundle, ledger.account.next, self._sink.columns)
-
     def _agreed(self, schema: pa.Schema) -> pa.Schema:
         with holding_directory(self._directory, self._sink.busy_ms):
             manifest = self._rolling.manifest()
@@ -89,43 +83,19 @@ class ParquetStore(FittedColumns, WithdrawingJournaledStore):
                 store_manifest(self._directory, manifest, self._journal.sync)
         return manifest.schema
 
-    def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`; rows that have waited for long enough go to a file."""
-        if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._rolling.due(self._ledger):
-            return
-        with self._locked():
-            ledger = self._current()
-            if ledger.account.truncate(epoch):
-                self._journal.append(truncation_record(epoch))
-            self._make_way(ledger)
+    def _due(self, ledger: Ledger) -> bool:
+        return self._rolling.due(ledger)
+
+    def _published(self, ledger: Ledger) -> int:
+        return self._rolling.manifest().end_of(self._task)
+
+    def _publish_below(self, ledger: Ledger, below: int) -> None:
+        if self._rolling.publish(ledger, self._schema, below) and self._journal.has_grown:
+            self._renew(ledger)
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
-        if self._rolling.manifest().end_of(self._task) > mark.next:
-            raise PipelineError(
-                f"{self._directory}: rows from {mark.next} on would have to be withdrawn, but were published as "
-                "rows of a job that has ended; start a new run elsewhere"
-            )
         super()._retract(ledger, mark)
         self._forget()  # hidden files may have rows that were withdrawn
-
-    def publish(self, uncovered: bool = False) -> None:
-        """Move all rows from the journal to files.
-
-        Args:
-            uncovered: also those that could be withdrawn if the job were resumed; only after it ended for good.
-        """
-        with self._locked():
-            ledger = self._current()
-            below = ledger.account.next if uncovered else covered(ledger.account)
-            if self._rolling.publish(ledger, self._schema, below) and self._journal.has_grown:
-                self._renew(ledger)
-
-    def close(self) -> None:
-        """Move rows to files as far as that can be done, and close; rows that stay in the journal are not lost."""
-        if self._ledger is not None:
-            with suppress(Fenced, Unavailable, CorruptData):
-                self.publish()
-        self._release()
 
     def _make_way(self, ledger: Ledger) -> None:
         """Move rows on; a journal that has grown much by rows that are in files is rewritten."""
