@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -17,7 +16,7 @@ from causal.errors import CorruptData, PipelineError
 from causal.shell.clock import OFFSET
 from causal.shell.files import sync_directory
 from causal.shell.forks import close as close_lock
-from causal.shell.forks import keep_from_children
+from causal.shell.forks import keep_from_children, lock
 from causal.shell.host_file import FILE as HOST
 from causal.shell.host_file import INCARNATION, SIGN
 from causal.shell.host_file import KEY as HOST_KEY
@@ -137,15 +136,7 @@ class JobDirectory:
 
     def _locked(self) -> bool:
         """Whether the lock is ours now; `running` shares it for a moment, when a dashboard or `causal status` looks."""
-        deadline = time.monotonic() + LOOK_S
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    return False
-            time.sleep(0.01)
+        return lock(self._lock, LOOK_S, 0.01)
 
     def _locks_what_is_there(self) -> bool:
         """Whether the locked file is still the one in the directory: a job that is refused removes its file."""
@@ -316,18 +307,9 @@ class JobDirectory:
         if not (self.path / name).exists():
             return
         handle = os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC)
-        deadline = time.monotonic() + RELEASE_S
         try:
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
-                except BlockingIOError:
-                    if time.monotonic() >= deadline:
-                        raise PipelineError(
-                            f"{self.path / name} is held by a process of the job before; end it"
-                        ) from None
-                time.sleep(0.02)
+            if not lock(handle, RELEASE_S):
+                raise PipelineError(f"{self.path / name} is held by a process of the job before; end it")
         finally:
             os.close(handle)
 

@@ -132,6 +132,7 @@ def make_directory(folder: Path, durable: bool) -> None:
 
 
 def sync_directory(path: Path) -> None:
+    """Makes the names in a directory survive a loss of power."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,4 +1,6 @@
-"""Descriptors that a forked child must not keep, because a lock (`flock`) lasts until its last copy is closed.
+"""Locks between the processes of one host (`flock`), and descriptors that a forked child must not keep for them.
+
+A lock lasts until the last copy of its descriptor is closed.
 
 User code may fork (`multiprocessing`, `os.fork`) at any moment.  O_CLOEXEC closes a descriptor only where another
 program is started; a child that runs on without that would keep the locks of its parent after the parent was killed.
@@ -6,11 +8,26 @@ program is started; a child that runs on without that would keep the locks of it
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 
 _mine: dict[int, tuple[int, int]] = {}
 """Descriptor → (device, inode) of its file: where another part of the program has closed it, its number may be another
 file's by now, which a child needs."""
+
+
+def lock(descriptor: int, wait_s: float, pause_s: float = 0.02) -> bool:
+    """Locks an open file against every other process; returns false where one of them had it all the time."""
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                return False
+        time.sleep(pause_s)
 
 
 def keep_from_children(descriptor: int) -> int:

@@ -8,7 +8,6 @@ standard error says why.  Anything else: restart it; it resumes where Spark's ch
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -26,6 +25,7 @@ from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable
 from causal.shell import processlog
 from causal.shell.depot import Missing
+from causal.shell.forks import lock
 from causal.shell.host_file import HostFile
 from causal.shell.modes import PRIVATE
 from operators.builder.loading import MODULE as PIPELINE_MODULE
@@ -213,15 +213,8 @@ def _alone(path: Path) -> Iterator[int]:
     """The lock of the one driver that runs; its JVM holds it too, so it is free only when both are gone."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        deadline = time.monotonic() + PREDECESSOR_WAIT_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise Unavailable(f"another driver holds {path}") from None
-                time.sleep(0.02)
+        if not lock(descriptor, PREDECESSOR_WAIT_S):
+            raise Unavailable(f"another driver holds {path}")
         yield descriptor
     finally:
         os.close(descriptor)

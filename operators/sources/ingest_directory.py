@@ -16,7 +16,6 @@ Every JSON file is sealed: its first line is the digest of the second.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
@@ -27,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
-from causal.shell.forks import close, keep_from_children
+from causal.shell.files import sync_directory
+from causal.shell.forks import close, keep_from_children, lock
 from operators.sources.ingest_contract import (
     FORMAT,
     RESTORE,
@@ -48,14 +48,6 @@ LOCK_WAIT_S = 30.0
 """The longest wait for the lock, which is held for a few file operations; after that it is reported."""
 OPEN_ATTEMPTS_MAX = 100
 """The tries to open the lowest manifest, which may be removed between listing and opening it."""
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write(path: Path, data: bytes | memoryview) -> None:
@@ -201,7 +193,7 @@ class DirectoryLog:
                 return False
             if self.ended() is not None:
                 raise PipelineError(f"{self.directory}: batch {batch} of a query that has ended; use a new --state-dir")
-            _sync_directory(self.segments)
+            sync_directory(self.segments)
             ordered = tuple(sorted(segments, key=lambda segment: (segment.partition, segment.part)))
             published_ns = time.monotonic_ns()
             manifest = Manifest(query, batch, token, offsets, published_ns, self._before(batch), ordered, checkpoint)
@@ -319,13 +311,13 @@ class DirectoryLog:
             raise Fenced(f"{self._manifests / name} was published by another driver at the same time") from None
         finally:
             temporary.unlink()
-        _sync_directory(self._manifests)
+        sync_directory(self._manifests)
 
     def _replace(self, name: str, body: Mapping[str, Any]) -> None:
         temporary = self.directory / f".{name}"
         _write(temporary, seal(body))
         temporary.rename(self.directory / name)
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -437,15 +429,8 @@ class DirectoryLog:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = keep_from_children(os.open(self.directory / "lock", flags, 0o600))
         try:
-            deadline = time.monotonic() + LOCK_WAIT_S
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise Unavailable(f"{self.directory / 'lock'} has been held for {LOCK_WAIT_S:g} s") from None
-                    time.sleep(0.002)
+            if not lock(descriptor, LOCK_WAIT_S, 0.002):
+                raise Unavailable(f"{self.directory / 'lock'} has been held for {LOCK_WAIT_S:g} s")
             yield
         finally:
             close(descriptor)

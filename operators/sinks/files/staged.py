@@ -24,10 +24,11 @@ from xxhash import xxh3_128_digest
 from causal.errors import CausalError, CorruptData
 from causal.ports import Bundle, SinkStore
 from causal.records.values import decode, encode
+from causal.shell.files import sync_directory
 from operators.sinks.contract.account import fenced
 from operators.sinks.contract.staging import COMMIT_BYTES, StagedRows
 from operators.sinks.journaled.locked_journal import LockedJournal
-from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, sync_directory, write_whole
+from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, write_whole
 
 WINDOW_BYTES = 1 << 20
 BUSY_MS = 2000

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from causal.errors import RowRefused, Unavailable
+from causal.shell.files import sync_directory
 from operators.sinks.contract.account import fenced
-from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, replace_file, sync_directory, write_whole
+from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, replace_file, write_whole
 from operators.sinks.storage.lock import FileLock, busy, is_at, unavailable
 
 JOURNAL_BYTES_MAX = 8 << 20

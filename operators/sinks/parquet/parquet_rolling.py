@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from causal.errors import CorruptData
+from causal.shell.files import sync_directory
 from operators.sinks.contract.account import check_newest, fenced
 from operators.sinks.journaled.ledger import Entry, Ledger, covered
 from operators.sinks.parquet.bundle_columns import batches_of
@@ -27,7 +28,6 @@ from operators.sinks.parquet.manifest import (
     store_manifest,
 )
 from operators.sinks.parquet.parquet_file import GROUP_BYTES, PartFile, description_of
-from operators.sinks.storage.journal import sync_directory
 
 if TYPE_CHECKING:
     from operators.sinks.parquet.parquet_sink import ParquetSink

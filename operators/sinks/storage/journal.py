@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 from causal.errors import CorruptData, invariant
+from causal.shell.files import sync_directory
 from causal.shell.modes import opened
 
 _HEAD = struct.Struct("<4sII")  # mark, length of the body, checksum of the body
@@ -86,12 +87,3 @@ def replace_file(path: Path, data: bytes, sync: bool, mode: int = 0o600) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names in `directory` survive a loss of power."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
