@@ -19,6 +19,7 @@ from causal.errors import CausalError, PipelineError
 from causal.ports import Request, Services
 from operators.graph import Node
 from operators.records.ownership import SCALARS, kept, refuse_shared_buffers
+from operators.stage.calls import CLOSED
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.state.keyed_tables import FragmentJob, KeyedTable
@@ -292,6 +293,19 @@ class OneToOneStage(Stage):
         for lost in self._lost:
             index += lost <= index
         return index
+
+
+class ServedStage(Stage):
+    """Base of stages that ask the services of the event that they process, for example for the time."""
+
+    _services: Services = CLOSED
+
+    def begin(self, services: Services) -> None:
+        super().begin(services)
+        self._services = services
+
+    def end(self) -> None:
+        self._services = CLOSED
 
 
 class MapStage(OneToOneStage):

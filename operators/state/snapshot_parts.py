@@ -14,6 +14,8 @@ from causal.records.values import decode, encode, encode_loosely
 from operators.state.keyed_tables import UNDIVIDED, FragmentJob
 
 _FORMAT = 2
+REPORTED = "told"
+"""The key, in the header of a stage, of what it last passed on; stored snapshots have it."""
 _HEADER = -1
 """The value in the place of a part's key group."""
 

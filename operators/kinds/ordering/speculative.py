@@ -29,6 +29,7 @@ from operators.stage.stages import Stage, check_records
 from operators.stage.state_binding import declared
 from operators.state.keyed_tables import KeyedTable, States, StateTable
 from operators.state.slots import Slots
+from operators.state.snapshot_parts import REPORTED
 from operators.state.timers import Timers
 
 Revision = tuple[Any, Any, Any]
@@ -210,11 +211,11 @@ class SpeculativeStage(Stage):
         return [self._table, self._since.table]
 
     def header(self) -> dict[str, Any]:
-        return {"told": self._mark_ns}
+        return {REPORTED: self._mark_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
-        self._mark_ns = header["told"]
+        self._mark_ns = header[REPORTED]
 
 
 def _plain(value: Any) -> bool:

@@ -26,6 +26,7 @@ from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import KeyedTable
+from operators.state.snapshot_parts import REPORTED
 from operators.tracebacks import message
 
 LATE = "TimeoutError"
@@ -208,13 +209,13 @@ class AskStage(Stage):
         return [self._table]
 
     def header(self) -> dict[str, Any]:
-        header = {"marks": [list(each) for each in self._marks], "told": self._mark_ns, "idle": self._idle}
+        header = {"marks": [list(each) for each in self._marks], REPORTED: self._mark_ns, "idle": self._idle}
         return {**header, "next": self._numbers.next, "generation": self._generation}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._marks = [list(each) for each in header.get("marks", ())]
-        self._mark_ns = header.get("told")
+        self._mark_ns = header.get(REPORTED)
         self._idle = header.get("idle", False)
         self._numbers.next = header.get("next", 0)
         self._generation = header.get("generation", 0)

@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from causal.ports import Services
 from operators.graph import Node
 from operators.kinds.windows.assigners import Sliding, Tumbling
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.slices import SliceStage
 from operators.kinds.windows.task_windows import later_end
 from operators.kinds.windows.window_stage import AssignedStage
-from operators.stage.calls import CLOSED
 from operators.stage.scope import Scope
-from operators.stage.stages import Due
+from operators.stage.stages import Due, ServedStage
+from operators.state.snapshot_parts import REPORTED
 
 _MICROSECOND_NS = 1000
 
 
-class WallClock(AssignedStage):
+class WallClock(ServedStage, AssignedStage):
     """Mixin that gives the wall clock to the stage of event time that is the other base."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -33,7 +32,6 @@ class WallClock(AssignedStage):
         self._every_ns = assigner.every_ns if isinstance(assigner, Sliding) else assigner.size_ns
         self._slides_max = assigner.size_ns // self._every_ns
         self._offset_ns = assigner.offset_ns
-        self._services: Services = CLOSED
         self._end_ns: int | None = None
         """End of the open slide, when the next firing is."""
         self._last_end_ns = 0
@@ -41,13 +39,6 @@ class WallClock(AssignedStage):
         """Numbers of records in the last slides, the open one last."""
         self._last_records = 0
         """The number of records in the last firing."""
-
-    def begin(self, services: Services) -> None:
-        super().begin(services)
-        self._services = services
-
-    def end(self) -> None:
-        self._services = CLOSED
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         if records:
@@ -101,13 +92,13 @@ class WallClock(AssignedStage):
             "end_ns": self._end_ns,
             "last_end_ns": self._last_end_ns,
             "slides": list(self._slides),
-            "told": self._last_records,
+            REPORTED: self._last_records,
         }
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._end_ns, self._last_end_ns = header["end_ns"], header["last_end_ns"]
-        self._slides, self._last_records = list(header["slides"]), header["told"]
+        self._slides, self._last_records = list(header["slides"]), header[REPORTED]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Takes the latest end, so that no end is used twice; windows that were due earlier are emitted then."""
@@ -119,7 +110,7 @@ class WallClock(AssignedStage):
             "end_ns": later_end(opened, last_end_ns, self._every_ns),
             "last_end_ns": last_end_ns,
             "slides": [sum(sum(header["slides"]) for header in headers)],
-            "told": sum(header["told"] for header in headers),
+            REPORTED: sum(header[REPORTED] for header in headers),
         }
 
 

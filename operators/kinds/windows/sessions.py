@@ -13,13 +13,11 @@ from operator import itemgetter
 from typing import Any
 
 from causal.errors import CausalError
-from causal.ports import Services
 from operators.graph import Node
 from operators.kinds.windows.window_stage import WindowedStage, window_of
 from operators.records.seconds import seconds_of
-from operators.stage.calls import CLOSED
 from operators.stage.scope import Scope
-from operators.stage.stages import Due
+from operators.stage.stages import Due, ServedStage
 from operators.stage.watermark_merge import END_NS
 from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
@@ -198,19 +196,8 @@ class SessionStage(WindowedStage):
                 self._wakes.set((key, session[_ID]), self._due_ns(session))
 
 
-class ClockSessionStage(SessionStage):
+class ClockSessionStage(ServedStage, SessionStage):
     """Sessions by the wall clock: one reading per batch is the time of its records, and a timer closes sessions."""
-
-    def __init__(self, node: Node, scope: Scope) -> None:
-        super().__init__(node, scope)
-        self._services: Services = CLOSED
-
-    def begin(self, services: Services) -> None:
-        super().begin(services)
-        self._services = services
-
-    def end(self) -> None:
-        self._services = CLOSED
 
     def _now_ns(self) -> int:
         now_ns = self._services.now_ns() // 1000 * 1000

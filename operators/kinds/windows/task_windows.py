@@ -21,16 +21,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import CausalError, OperatorFailed
-from causal.ports import Services
 from causal.records.values import NotCarried, decode, encode
 from operators.graph import Node
 from operators.records.keys import canonical_key, key_group
 from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
-from operators.stage.calls import CLOSED
 from operators.stage.failures import NO_KEY, shown
 from operators.stage.scope import Scope
-from operators.stage.stages import Due, Stage, check_records
+from operators.stage.stages import Due, ServedStage, check_records
 from operators.state.keyed_tables import FragmentJob
 
 
@@ -48,7 +46,7 @@ WindowFunction = Callable[[Any, list[Any], Window], "Iterable[Any] | None"]
 Contents = defaultdict[Any, list[Any]]
 
 
-class WindowStage(Stage):
+class WindowStage(ServedStage):
     """The stage of `window(name, size_s, fn)`: all keys fire together, in the order of their first elements.
 
     Contents are kept in generations, one per snapshot interval: an older generation never changes
@@ -63,7 +61,6 @@ class WindowStage(Stage):
         """Windows end at this time and at multiples of the size from there."""
         self._keyed = node.keyed
         self._key_groups = scope.config.key_groups
-        self._services: Services = CLOSED
         self._generations: dict[int, Contents] = {}
         self._loaded: dict[int, list[tuple[int, Any, list[Any]]]] = {}
         self._job: WindowJob | None = None
@@ -78,12 +75,6 @@ class WindowStage(Stage):
     @property
     def _table(self) -> str:
         return f"{self.name}:window"
-
-    def begin(self, services: Services) -> None:
-        self._services = services
-
-    def end(self) -> None:
-        self._services = CLOSED
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         if records:

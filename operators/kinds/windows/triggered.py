@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from causal.errors import CausalError
-from causal.ports import Services
 from causal.records.rows import Counted
 from operators.graph import ORDERED, Node, time_of_inputs
 from operators.kinds.windows.assigners import Global, Tumbling
@@ -24,10 +23,9 @@ from operators.kinds.windows.triggers import AtEnd, Firing, Trigger
 from operators.kinds.windows.wakes import Wakes
 from operators.kinds.windows.window_stage import window_of
 from operators.records.seconds import seconds_of
-from operators.stage.calls import CLOSED
 from operators.stage.event_times import ns_of, times_of
 from operators.stage.scope import Scope
-from operators.stage.stages import Due, without
+from operators.stage.stages import Due, ServedStage, without
 from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import PairTable
@@ -40,7 +38,7 @@ _ONLY = 0
 _Entry = list[Any]
 
 
-class TriggeredStage(PaneStage):
+class TriggeredStage(ServedStage, PaneStage):
     """`window(name, Assigner, contents, trigger=…)`, in event time."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -60,14 +58,6 @@ class TriggeredStage(PaneStage):
         self._table = PairTable(f"{node.name}:triggers", node.name, scope.config.key_groups)
         self._entries: dict[Pair, _Entry] = self._table.values
         self._clock_wakes = Wakes()
-        self._services: Services = CLOSED
-
-    def begin(self, services: Services) -> None:
-        super().begin(services)
-        self._services = services
-
-    def end(self) -> None:
-        self._services = CLOSED
 
     # Records.
 
