@@ -137,8 +137,8 @@ export function hosts(model) {
 
 // The button for the agent of one of several hosts; a host that cannot be broken says why.
 function agentOf(host, breaks) {
-  const why = host.state === "lost" ? "lost" : { true: null, false: "started with --no-break" }[host.breakable] ?? "of an older version";
-  return why === null ? breaks("agent", host.host, `Kill the agent of ${host.host}`) : h("button", { type: "button", disabled: true }, `Agent of ${host.host}: ${why}`);
+  const why = host.state === "lost" ? "lost" : { true: "", false: "started with --no-break" }[host.breakable] ?? "of an older version";
+  return why === "" ? breaks("agent", host.host, `Kill the agent of ${host.host}`) : h("button", { type: "button", disabled: true }, `Agent of ${host.host}: ${why}`);
 }
 
 export function broken(model, { breaks, output }) {
