@@ -24,6 +24,9 @@ class PeerViolation(CausalError):
 class ReplayDivergence(CausalError):
     """User code did something nondeterministic that was not logged: the task stops, the job escalates (D7).
 
+    Fix: the line names the task and what user code keeps outside `ctx.state`: make it deterministic; where the code was
+    changed, `--code kept`.
+
     Args:
         where: the task, or what is known of it.
         difference: the difference between the first execution and the replay.
@@ -40,7 +43,11 @@ class ReplayDivergence(CausalError):
 
 
 class DeterminantsLost(CausalError):
-    """A task or a row depends on determinants or elements that no surviving holder has (D9)."""
+    """A task or a row depends on determinants or elements that no surviving holder has, because a store was emptied or
+    cannot withdraw rows (D9).
+
+    Fix: restore the store; `--sharing-depth full`.
+    """
 
 
 class Fenced(CausalError):
@@ -56,7 +63,10 @@ class Unavailable(CausalError):
 
 
 class RetriesExhausted(Unavailable):
-    """It has not answered for as long as the job waits: a person has to repair it first."""
+    """A store has not answered for as long as the job waits (`sink_retry_timeout_s`).
+
+    Fix: repair the store, then `--resume`; nothing is lost or doubled.
+    """
 
 
 class RowRefused(CausalError):
@@ -78,11 +88,18 @@ class RowRefused(CausalError):
 
 
 class OperatorFailed(CausalError):
-    """User code raised on a record; names operator, key, position and record.  A retry would fail again."""
+    """User code raised on a record, or returned something that cannot travel or be stored.
+
+    Fix: the line names operator, key, position and record: correct the code and resume with `--code new`, or resume
+    with `--on-error dead-letter`.
+    """
 
 
 class CorruptData(CausalError):
-    """Stored bytes do not match their digest; names the file.  They are never used."""
+    """Stored bytes do not match their digest.  They are never used.
+
+    Fix: restore the file that the line names from a copy, or start again.
+    """
 
 
 class PipelineError(CausalError):

@@ -188,7 +188,8 @@ class _One(State, Generic[T]):
 
 
 class ValueState(_One[T]):
-    """One value per key: `value`, and `clear()`.
+    """One value per key: `value`, and `clear()`.  A checkpoint writes it when it was assigned, or read and could have
+    changed in place.
 
     Reading `value` returns the state itself: an object, a list or a dict may be changed in place.  What is assigned is
     copied.  Without a value it is the default: that of `default`, or for a dataclass or Struct whose fields all have
@@ -247,7 +248,10 @@ class ValueState(_One[T]):
 
 
 class ReducingState(_One[T]):
-    """One value per key to which others are reduced: `add(value)`, `value` (None before the first), `clear()`."""
+    """One value per key to which others are reduced: `add(value)`, `value` (None before the first), `clear()`.
+
+    A checkpoint writes the value.
+    """
 
     label = "a fold"
     use = ".add(…)"
