@@ -25,7 +25,10 @@ def _tables() -> Mapping[str, str]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Returns the page with the tables that it asks for."""
+    """Returns the page with the tables that it asks for; the first page of the site is the README."""
+    if page.file.src_uri == "index.md":
+        readme = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+        return readme.replace("](docs/", "](").replace("[CONTRIBUTING.md](CONTRIBUTING.md)", "`CONTRIBUTING.md`")
     return appendix.filled(markdown, _tables())
 
 

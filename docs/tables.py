@@ -23,19 +23,34 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from causal import determinants  # noqa: E402
-from causal.channels import echo_headers, wire  # noqa: E402
+from causal import determinants, errors  # noqa: E402
+from causal.channels import echo_headers, output_queue, wire  # noqa: E402
 from causal.config import JobConfig  # noqa: E402
 from causal.logs import deltas as delta_encoding  # noqa: E402
 from causal.records import batch  # noqa: E402
 from causal.topology import FULL_DEPTH  # noqa: E402
 from deploy import metrics as exposition  # noqa: E402
-from operators import Context, CountWindow, Global, KeyedStream, Pipeline, Session, Sliding, Table, Tumbling  # noqa: E402
+from operators import (  # noqa: E402
+    Context,
+    CountWindow,
+    Global,
+    KeyedStream,
+    ListState,
+    MapState,
+    Pipeline,
+    ReducingState,
+    Session,
+    Sliding,
+    Table,
+    Tumbling,
+    ValueState,
+)
 from operators.builder.streams.table import Grouped  # noqa: E402
 
 PAGES = (
     "docs/operations.md", "docs/guide/metrics.md", "docs/wire.md", "docs/determinants.md", "docs/operators.md",
-    "docs/guide/tables.md", "docs/guide/time.md", "docs/guide/windows.md", "docs/design/0023-house.md",
+    "docs/guide/tables.md", "docs/guide/time.md", "docs/guide/windows.md", "docs/guide/state.md",
+    "docs/design/0023-house.md",
 )  # fmt: skip
 _PLACE = re.compile(r"(<!-- (\w+): made by docs/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
@@ -280,6 +295,45 @@ def operators() -> str:
     return grid(["call", "what it does", "logs", "state"], rows)
 
 
+def failures() -> str:
+    """The errors that end a job, with what to do."""
+    rows = []
+    for kind in vars(errors).values():
+        fix = re.search(r"^Fix: (.*?)\.$", inspect.cleandoc(getattr(kind, "__doc__", None) or ""), re.M | re.S)
+        if fix is not None:
+            rows.append([f"`{kind.__name__}`", _line(kind.__doc__), " ".join(fix[1].split())])
+    return grid(["error", "what happened", "what to do"], rows)
+
+
+def limits() -> str:
+    """The bounds of what travels."""
+    config = JobConfig("", "", "")
+    gathered = "payload gathered into one frame while the peer does not keep up, or when it is sent again"
+    rows = (
+        ("frame, all parts; also `plain_bytes`", f"{wire.FRAME_BYTES_MAX >> 20} MiB"),
+        ("what an LZ4 block may claim", f"{determinants.LZ4_RATIO_MAX} × its length"),
+        ("a chunk: what one batch was made into for one channel", f"{output_queue.CHUNK_BYTES_MAX >> 20} MiB"),
+        ("a record, encoded", f"`record_bytes_max` ({config.record_bytes_max >> 20} MiB)"),
+        ("deltas in a frame, dependencies in a frame", f"{delta_encoding.DELTAS_PER_FRAME_MAX:,}"),
+        (gathered, f"{output_queue.FRAME_BYTES_TARGET >> 10} KiB, or one chunk"),
+        (
+            "bytes outstanding without credit",
+            f"`channel_window_bytes` ({config.channel_window_bytes >> 20} MiB) and one frame",
+        ),
+    )
+    return grid(["limit", "value"], rows)
+
+
+def states() -> str:
+    """The kinds of declared state."""
+    kinds_of_state = (ValueState, ListState, MapState, ReducingState)
+    rows = []
+    for kind in kinds_of_state:
+        text = " ".join(inspect.cleandoc(kind.__doc__ or "").split())
+        rows.append([f"`{kind.__name__}{_call(kind.__init__, ('ttl_s', 'clock'))}`", text])
+    return grid(["kind", "what it is, and what a checkpoint writes"], rows)
+
+
 def rooms() -> str:
     """The packages of `operators`, each with its first sentence."""
     packages = sorted((ROOT / "operators").glob("*/__init__.py"))
@@ -351,6 +405,9 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         times,
         rooms,
         assigners,
+        failures,
+        limits,
+        states,
     )
 }
 
