@@ -2,12 +2,14 @@
 
 python docs/tables.py            # rewrite the pages; a test fails while they are not up to date
 
-The descriptions are docstrings and help texts of the code.
+The descriptions are docstrings and help texts of the code; figures that no program prints again are in
+`docs/benchmarks/*.csv`.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import inspect
 import re
 import struct
@@ -48,10 +50,19 @@ from operators import (  # noqa: E402
 from operators.builder.streams.table import Grouped  # noqa: E402
 
 PAGES = (
-    "docs/operations.md", "docs/guide/metrics.md", "docs/wire.md", "docs/determinants.md", "docs/operators.md",
-    "docs/guide/tables.md", "docs/guide/time.md", "docs/guide/windows.md", "docs/guide/state.md",
     "docs/design/0023-house.md",
-)  # fmt: skip
+    "docs/determinants.md",
+    "docs/guide/metrics.md",
+    "docs/guide/state.md",
+    "docs/guide/tables.md",
+    "docs/guide/time.md",
+    "docs/guide/windows.md",
+    "docs/operations.md",
+    "docs/operators.md",
+    "docs/performance.md",
+    "docs/reliability.md",
+    "docs/wire.md",
+)
 _PLACE = re.compile(r"(<!-- (\w+): made by docs/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
 _ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
@@ -334,6 +345,23 @@ def states() -> str:
     return grid(["kind", "what it is, and what a checkpoint writes"], rows)
 
 
+def _stored(name: str) -> str:
+    """Returns a stored result of two or more columns."""
+    with open(ROOT / "docs" / "benchmarks" / f"{name}.csv", newline="") as file:
+        head, *rows = csv.reader(file)
+    return grid(head, rows)
+
+
+def faults() -> str:
+    """The number of applied faults by kind."""
+    return _stored("faults")
+
+
+def tried() -> str:
+    """The optimisations that were measured and not kept."""
+    return _stored("tried")
+
+
 def rooms() -> str:
     """The packages of `operators`, each with its first sentence."""
     packages = sorted((ROOT / "operators").glob("*/__init__.py"))
@@ -408,6 +436,8 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         failures,
         limits,
         states,
+        faults,
+        tried,
     )
 }
 
