@@ -75,13 +75,17 @@ def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
 
 
 def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
-    """A process that writes is killed at random moments, again and again: nothing is lost, doubled or half done."""
-    for incarnation in killed_writers(lambda number: _writer(subject, number), kills, seed):
-        store, state = subject.opened(incarnation)
+    """A process that writes is killed at random moments, again and again: nothing is lost, doubled or half done.
+
+    A younger incarnation takes over, as in a job: what a server had received of the older one does not happen then.
+    """
+    for number in killed_writers(lambda number: _writer(subject, 2 * number - 1), kills, seed):
+        store, state = subject.opened(2 * number)
         expect_agreement(subject, state, "after a kill", kept_from=None)
         store.close()
-    store, state = subject.opened(kills + 1)
-    state = fill(subject, store, state, state.next + 25, kills + 1)
+    last = 2 * kills + 1
+    store, state = subject.opened(last)
+    state = fill(subject, store, state, state.next + 25, last)
     subject.expect_rows(state.next, "after many kills, every row is there once")
     store.close()
 

@@ -45,11 +45,11 @@ def begun(step: Callable[[Callable[[], object]], None]) -> int:
 
 
 def killed_writers(writer: Callable[[int], int], kills: int, seed: int) -> Iterator[int]:
-    """Yield each incarnation whose process, started by `writer`, has just been killed at a random moment."""
+    """Yield the number of each process, started by `writer`, that has just been killed at a random moment."""
     chance = Random(seed)
-    for incarnation in range(1, kills + 1):
-        pid = writer(incarnation)
+    for number in range(1, kills + 1):
+        pid = writer(number)
         time.sleep(chance.uniform(0.0, 0.02))
         os.kill(pid, signal.SIGKILL)
         expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer runs until it is killed", "it ended by itself")
-        yield incarnation
+        yield number

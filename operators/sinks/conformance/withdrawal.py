@@ -140,8 +140,8 @@ def takes_back_rows_that_were_left_out(subject: Subject) -> None:
 
 def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -> None:
     """A process that writes and takes back is killed at random moments: rows, position and determinants agree."""
-    for incarnation in killed_writers(lambda number: _writer(subject, number), kills, seed):
-        store, state = _opened(subject, incarnation)
+    for number in killed_writers(lambda number: _writer(subject, 2 * number - 1), kills, seed):
+        store, state = _opened(subject, 2 * number)
         expect_agreement(subject, state, "after a kill")
         store.close()
 
