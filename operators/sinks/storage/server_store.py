@@ -1,0 +1,209 @@
+"""The store of one sink task on a server, where a statement or script that was asked and not answered may still happen.
+
+Each of them therefore names the account that it follows, so it happens once or not at all, and after any error the
+account is read again.  A server adds its connection, how it reads an account, and how it changes one in one step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Generic, Protocol, TypeVar
+
+from causal.errors import CausalError, DeterminantsLost, Fenced, Unavailable, invariant
+from causal.ports import Bundle, StoreState, WithdrawPoint
+from operators.sinks.contract.account import Account, Part, fenced, log_parts, mark_parts
+
+
+class Connection(Protocol):
+    """A client of a server."""
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Connection)
+Before = tuple[int, bytes]
+"""The position and last bundle of the account that a change follows."""
+
+
+class ServerStore(ABC, Generic[C]):
+    """An account and rows on a server.  One thread at a time."""
+
+    _errors: type[Exception]
+    """The driver's errors."""
+    _losses: str
+    """The ways in which the server may have lost what it acknowledged."""
+
+    def __init__(self, task: str, place: str) -> None:
+        self._task = task
+        self._place = place
+        self._run = ""
+        self._incarnation = -1
+        self._connection: C | None = None
+        self._account: Account | None = None
+        self._acknowledged = 0
+
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        """See `causal.ports.SinkStore.open`; raises `PipelineError` also for a server or table that is not fit."""
+        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
+        self.close()
+        self._run, self._incarnation, self._acknowledged = run, incarnation, 0
+        try:
+            with self._asking() as connection:
+                account = self._claimed(connection)
+            self._account, self._acknowledged = account, account.next
+            return account.store_state()
+        except BaseException:
+            self.close()
+            raise
+
+    def last_bundle(self) -> StoreState:
+        """See `causal.ports.SinkStore.last_bundle`."""
+        with self._asking() as connection:
+            self._account = None
+            return self._current(connection).store_state()
+
+    def write(self, bundle: Bundle) -> None:
+        """See `causal.ports.SinkStore.write`."""
+        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
+        lines = bundle.rows.count(b"\n")
+        invariant(lines == bundle.count, "one line per row", task=self._task, first=bundle.first, lines=lines)
+        with self._asking(bundle) as connection:
+            account = self._current(connection)
+            before, marks = (account.next, account.last), len(account.marks)
+            fresh = account.take(bundle)
+            if fresh is None:
+                self._check_owner(connection)
+                return
+            parts = [*log_parts(fresh), *mark_parts(account, marks)]
+            self._changed(connection, account, self._advance(connection, account, before, parts, bundle))
+
+    def truncate(self, epoch: int) -> None:
+        """See `causal.ports.SinkStore.truncate`."""
+        if self._account is not None and epoch <= self._account.kept_from:
+            return
+        with self._asking() as connection:
+            account = self._current(connection)
+            if account.truncate(epoch):
+                self._changed(connection, account, self._forget(connection, account, epoch))
+            else:
+                self._check_owner(connection)
+
+    def close(self) -> None:
+        """Close the connection; what was written stays, and what is still under way on it is unknown."""
+        connection, self._connection, self._account = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    # -- what a server adds --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _connected(self, bundle: Bundle | None) -> AbstractContextManager[C]:
+        """A connection for one call, a new one if need be; `bundle` is what the call writes."""
+
+    @abstractmethod
+    def _translated(self, problem: Exception) -> CausalError:
+        """The error of ours for one of the driver's."""
+
+    @abstractmethod
+    def _claimed(self, connection: C) -> Account:
+        """Fence every lower incarnation of this task, in one step with the look at what is stored."""
+
+    @abstractmethod
+    def _loaded(self, connection: C) -> Account | None:
+        """The stored account, behind whatever is under way; None where there is none."""
+
+    @abstractmethod
+    def _owner(self, connection: C) -> tuple[str, int] | None:
+        """The run and incarnation that the stored account belongs to."""
+
+    @abstractmethod
+    def _check_newest(self, connection: C) -> None:
+        """Raise `Superseded` where a newer run has opened this output."""
+
+    @abstractmethod
+    def _advance(self, connection: C, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle) -> bool:
+        """Store a bundle, the account that took it, and its parts; false where the stored one is not `before`."""
+
+    @abstractmethod
+    def _forget(self, connection: C, account: Account, epoch: int) -> bool:
+        """Store the account without the determinants of epochs below `epoch`; false as `_advance`."""
+
+    # -- the account ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _asking(self, bundle: Bundle | None = None) -> Iterator[C]:
+        """A connection for one call; after any error the account is read again, on a new one if that may be broken."""
+        if self._run == "":
+            raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
+        try:
+            with self._connected(bundle) as connection:
+                yield connection
+        except self._errors as problem:
+            self.close()
+            raise self._translated(problem) from problem
+        except CausalError:
+            self._account = None
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _current(self, connection: C) -> Account:
+        """The account in memory, or read again after a failure; never one of a younger incarnation."""
+        if self._account is None:
+            account = self._loaded(connection)
+            if account is None:
+                replaced = self._not_owner(connection)
+                raise self._lost(0) if self._acknowledged else replaced
+            if account.run != self._run:
+                raise self._not_owner(connection)
+            account.fence(self._run, self._incarnation)
+            if account.next < self._acknowledged:
+                raise self._lost(account.next)
+            self._account = account
+        return self._account
+
+    def _lost(self, next_: int) -> DeterminantsLost:
+        return DeterminantsLost(
+            f"{self._place}: rows of {self._task} up to {self._acknowledged} were acknowledged, and it has rows up to "
+            f"{next_}: {self._losses}; "
+            "bring them back, or resume (--resume): they come again, perhaps in another order"
+        )
+
+    def _changed(self, connection: C, account: Account, done: bool) -> None:
+        """Note that the account was stored, or raise what kept it from that."""
+        if done:
+            self._acknowledged = account.next
+            return
+        self._account = None
+        self._current(connection)
+        raise Unavailable(f"{self._place}: an earlier try of the same was still under way; retry")
+
+    def _check_owner(self, connection: C) -> None:
+        if self._owner(connection) != (self._run, self._incarnation):
+            raise self._not_owner(connection)
+
+    def _not_owner(self, connection: C) -> Fenced:
+        """The error of a process that another one has replaced; raises `Superseded` if that one is of a newer run."""
+        self._check_newest(connection)
+        return fenced(self._task, self._incarnation)
+
+
+class WithdrawingServerStore(ServerStore[C]):
+    """A store on a server whose rows are known by task and position, so that they can be taken back."""
+
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
+        """See `causal.ports.WithdrawingStore.withdraw`."""
+        with self._asking() as connection:
+            account = self._current(connection)
+            before = (account.next, account.last)
+            account.withdraw(mark)
+            parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
+            self._changed(connection, account, self._take_back(connection, account, before, parts))
+            return account.store_state()
+
+    @abstractmethod
+    def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:
+        """Delete the rows from `account.next` on and store the account, with these parts only; false as `_advance`."""
