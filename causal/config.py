@@ -72,6 +72,7 @@ LIMITS = {
     "channel_window_bytes": Limit(BUFFER_BYTES_MIN),
     "batch_elements_max": Limit(1, 1 << 20, "1 to 1048576"),
     "latency_target_ms": Limit(0, 10_000, "0 to 10000"),
+    "replay_target_ms": Limit(0, 10**9),
     "record_bytes_max": Limit(1, RECORD_BYTES_MAX),
     "inflight_memory_bytes_max": Limit(1),
     "inflight_disk_bytes_max": Limit(1),
@@ -132,6 +133,9 @@ class JobConfig:
     """The failures that acknowledged data survives: `process`, the death of every process; `os`, also loss of power."""
     checkpoint_interval_s: float = 1.0
     """The time between two checkpoints."""
+    replay_target_ms: int = 0
+    """The longest work of a task that a failure may make it repeat: a checkpoint begins before there is more of it; 0:
+    no bound but the time between checkpoints."""
     standbys: str = "per-task"
     """The standbys: `per-task`; `hot` for one per task that performs what its task performs, `hot:OPERATOR,OPERATOR`
     for these operators alone; or the size of a pool that all tasks share, as text ("0" for none: cold starts)."""
@@ -325,6 +329,11 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
         lambda c: not c.verify_replay or c.guarantee == "causal",
     ),
     ("heartbeat_timeout_ms", "at least 3 heartbeats", lambda c: c.heartbeat_timeout_ms >= 3 * c.heartbeat_ms),
+    (
+        "replay_target_ms",
+        "0, or at least 2 heartbeats",
+        lambda c: not c.replay_target_ms or c.replay_target_ms >= 2 * c.heartbeat_ms,
+    ),
     ("host_timeout_ms", "at least 3 heartbeats", lambda c: c.host_timeout_ms >= 3 * c.heartbeat_ms),
     ("on", "spark://HOST:PORT, yarn or k8s://…", lambda c: c.on in ("", "yarn") or c.on.startswith(MASTERS)),
     ("spark_conf", "spark.executor.cores as a number from 1", _has_cores),

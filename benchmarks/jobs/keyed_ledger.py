@@ -49,7 +49,7 @@ def check(path: Path, records: int) -> dict[str, int]:
 
 pipeline = Pipeline("keyed-ledger")
 count = int(pipeline.settings.get("count", "10000"))
-rate = float(pipeline.settings.get("rate", "5000"))
+rate = float(pipeline.settings.get("rate", "5000")) or None  # 0: as fast as they are taken
 
 (
     pipeline.source("numbers", GeneratedSource(make, count // PARTITIONS, PARTITIONS, rate), parallelism=PARTITIONS)

@@ -14,7 +14,11 @@ TASK = "count/0"
 SETTLE_S = 2.0
 OPTIONS = (
     Option("kills", 30),
-    Option("rate", 5000, "records per second", setting="records_per_s"),
+    Option("rate", 5000, "records per second; 0: as fast as they are taken", setting="records_per_s"),
+    Option("records", 0, "in all; 0: as many as come at that rate until the last recovery is over"),
+    Option(
+        "replay_target", 0, "ms of a task's work that a failure may repeat; 0: no bound", setting="replay_target_ms"
+    ),
     Option("every", 2.537, "seconds between kills, not a multiple of the checkpoint interval", setting="every_s"),
     Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
     Option("standbys", "per-task", "per-task, hot or the size of a pool"),
@@ -24,12 +28,15 @@ OPTIONS = (
 def _measure(run: Measurement) -> None:
     options = run.options
     length_s = (options.kills + 1) * options.every + SETTLE_S
-    records = int(options.rate * length_s) // keyed_ledger.PARTITIONS * keyed_ledger.PARTITIONS
+    records = (options.records or int(options.rate * length_s)) // keyed_ledger.PARTITIONS * keyed_ledger.PARTITIONS
+    if not records:
+        raise runs.RunFailed("without a rate the number of records is needed: --rate 0 --records 10000000")
     moments = [f"--kill={TASK}@{(number + 1) * options.every:.3f}" for number in range(options.kills)]
     report = runs.job(
         runs.KEYED_LEDGER,
         {"count": records, "rate": options.rate},
         (f"--checkpoint-interval={options.checkpoint_interval}", f"--standbys={options.standbys}", *moments),
+        {"replay_target_ms": options.replay_target},
         check=lambda out, report: keyed_ledger.check(out, records),
     )
     output, recoveries = report["checked"], report["recoveries"]

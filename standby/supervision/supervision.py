@@ -34,6 +34,7 @@ from standby.supervision.placement import Placement
 from standby.supervision.preview import SharingNow
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.recoveries import Timeline
+from standby.supervision.replay_bound import ReplayBound
 from standby.supervision.replay_checks import FINISHED, Checks
 from standby.supervision.requests import answer
 from standby.supervision.staging import Staging
@@ -81,6 +82,7 @@ class Supervision:
         self.injection = Injection(blueprint.kills)
         together = config.guarantee in ("at-least-once", "epoch")
         self.staging = Staging(self.assignments, self.coordinator, config.guarantee == "epoch")
+        self._replays = ReplayBound(config.replay_target_ms)
         self.inquiries = Inquiries(self.assignments, self.coordinator, blueprint.topology)
         shared = (self.assignments, self.coordinator, self.timeline, self.inquiries)
         expect_ns = CLUSTER_NS if config.on else EXPECT_NS
@@ -278,6 +280,9 @@ class Supervision:
         if positions is not None:
             self._outbox.decide("resumed_at", task=entry.name, positions=positions)
         self.figures.update(entry.name, event.incarnation, event.counters, event.last_output_ns)
+        busy_s, complete = event.counters.get("busy_s"), self.coordinator.complete
+        if busy_s and self._replays.worked(entry.name, event.incarnation, event.epoch, busy_s, complete):
+            self._dirty.slot(slot)
         if event.first_record_ns is not None and self.figures.life_first_record_ns is None:
             self._outbox.decide("first_record", at_ns=event.first_record_ns)
         if event.state == "finished" and not entry.finished:
@@ -503,7 +508,8 @@ class Supervision:
             self.inquiries.settle(self._now_ns, self._outbox, self._dirty.slots())
             self._reconciler.settle(self._now_ns, self._outbox, self._dirty)
             self.draining.settle(self._now_ns, self._outbox)
-            self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, self.staging.hurries())
+            hurries = self.staging.hurries() or self._replays.due(self.coordinator.complete)
+            self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, hurries)
             self._dirty.clear()  # the decisions of these three have been acted on
 
     def _stop(self, status: int, reason: str) -> None:
