@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +128,15 @@ def _began_s(place: Path) -> float | None:
 
 def _measure(run: Measurement) -> dict[str, Any]:
     options = run.options
+    entrants: dict[str, Callable[[int, float], dict[str, float]]] = {name: partial(_ours, name) for name in ENTRANTS}
     try:
-        python = venvs.interpreter(PEER, options.venvs, run.report)
+        entrants[PEER.name] = partial(_theirs, venvs.interpreter(PEER, options.venvs, run.report))
     except venvs.NotInstalled as problem:
         run.more["problems"] = {PEER.name: str(problem)}
-        python = None
-    cases: list[tuple[str, int]] = [(name, rate) for rate in options.rate for name in (*ENTRANTS, PEER.name)]
+    cases = [(name, rate) for rate in options.rate for name in entrants]
     for number in run.rounds():
         for name, rate in cases[:: 1 if number % 2 else -1]:
-            if name == PEER.name and python is None:
-                continue
-            figures = (
-                _theirs(python, rate, options.seconds) if name == PEER.name else _ours(name, rate, options.seconds)
-            )
+            figures = entrants[name](rate, options.seconds)
             run.add_all(f"{name}.{rate}.", figures)
             shown = ", ".join(f"{what} {value:.3g}" for what, value in figures.items())
             run.report(f"round {number}, {name} at {rate} records/s: {shown}")

@@ -36,8 +36,8 @@ from causal.task.checkpointing import SnapshotFile
 from causal.topology import Topology
 
 REST_BEATS = 5
-"""The heartbeats of a process that has nothing new are so many times rarer, and so many fit into the silence that counts
-as death."""
+"""The heartbeats of a process that has nothing new are so many times rarer, but so many fit into the silence that
+counts as death."""
 
 SPENT = ("busy_s", "blocked_s", "idle_s")
 """Counters that change although nothing happens."""

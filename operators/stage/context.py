@@ -170,8 +170,8 @@ class Context(Calls):
         self._around.put_aside(tag, record)
 
     def set_timer(self, at_s: float, name: str = "", clock: str = "processing") -> None:
-        """Calls `on_timer(name, ctx)` for the current key at `at_s` (seconds, as `now()`) or soon after; setting it again
-        moves it.
+        """Calls `on_timer(name, ctx)` for the current key at `at_s` (seconds, as `now()`) or soon after; setting it
+        again moves it.
 
         Timers fire one by one, the earliest first, at equal times the one that was set
         first.  A timer in the past fires after the current event.  With `clock="event"` it fires when the watermark
