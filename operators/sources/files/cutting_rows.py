@@ -20,6 +20,8 @@ import msgspec
 
 from operators.sources.unreadable import Unreadable
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""It is no part of the first row of a text."""
 RAW_BYTES_MAX = 1 << 16
 """The most of an unreadable row that its dead letter holds."""
 

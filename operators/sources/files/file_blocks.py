@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
 
 from causal.errors import CausalError, CorruptData, OperatorFailed, PipelineError, Unavailable
-from operators.sources.files.cutting_rows import RAW_BYTES_MAX, Cut, Cutter
+from operators.sources.files.cutting_rows import BYTE_ORDER_MARK, RAW_BYTES_MAX, Cut, Cutter
 from operators.sources.files.listing import RESTORE, Listed, denied
 from operators.sources.unreadable import Unreadable
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 1 << 18
 ROWS_PER_BLOCK = 8192
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -116,11 +115,11 @@ class LineBlocks:
         """Read on; a byte order mark is no part of the first row."""
         begins = not self.mark.offset and not self._rest
         data = self._bytes()
-        while begins and len(data) < len(_BOM) and not self._last:
+        while begins and len(data) < len(BYTE_ORDER_MARK) and not self._last:
             data += self._bytes()
-        if begins and data.startswith(_BOM):
-            self.mark = Mark(0, len(_BOM), 0)
-            data = data[len(_BOM) :]
+        if begins and data.startswith(BYTE_ORDER_MARK):
+            self.mark = Mark(0, len(BYTE_ORDER_MARK), 0)
+            data = data[len(BYTE_ORDER_MARK) :]
         self._rest += data
 
     def _bytes(self) -> bytes:

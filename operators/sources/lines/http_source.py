@@ -31,6 +31,7 @@ import msgspec
 import xxhash
 
 from causal.errors import PipelineError
+from operators.sources.files.cutting_rows import BYTE_ORDER_MARK
 from operators.sources.lines.lines_log import LineSource, LineWriter, cutter_of
 from operators.sources.unreadable import Unreadable
 
@@ -46,6 +47,7 @@ REFUSALS_MAX = 32
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 BATCH_REQUESTS = 256
 TRIES_PAUSE_MAX_S = 30.0
+LENGTH_DIGITS_MAX = 18
 
 
 class HttpSource(LineSource):
@@ -112,15 +114,16 @@ class HttpSource(LineSource):
         Raises:
             ValueError: one of them is no record; it says which.
         """
-        lines = [line.removesuffix(b"\r") for line in body.split(b"\n")]
+        lines = [line.removesuffix(b"\r") for line in body.removeprefix(BYTE_ORDER_MARK).split(b"\n")]
         if not lines[-1]:
             lines.pop()
+        numbers = [number for number, line in enumerate(lines, 1) if self.format == "text" or line.strip()]
+        lines = [lines[number - 1] for number in numbers]
         cutter = cutter_of("line", self.format, self.row_bytes_max)
-        if self.format == "json":
-            lines = [line for line in lines if line.strip()]
-        for row in cutter.cut(b"".join(line + b"\n" for line in lines), 1, True).rows:
+        rows = cutter.cut(b"".join(line + b"\n" for line in lines), 1, True).rows
+        for number, row in zip(numbers, rows, strict=True):
             if type(row) is Unreadable:
-                raise ValueError(f"{row.where}: {row.why}")
+                raise ValueError(f"line:{number}: {row.why}")
         return lines
 
 
@@ -275,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
         if source.token and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), bearer):
             return self._answer(401, "the token is missing or another")
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not length.isdecimal() or len(length) > LENGTH_DIGITS_MAX:
             return self._answer(411, "say how long the body is")
         if int(length) > source.row_bytes_max:
             return self._answer(413, f"at most {source.row_bytes_max:,} bytes")
@@ -357,7 +360,7 @@ def _fetch(source: HttpSource, note: str) -> tuple[list[bytes], str] | None:
 def _as_lines(body: bytes) -> bytes:
     """A page that is one JSON value as lines: the items of an array, or the value; any other as it is."""
     try:
-        value = msgspec.json.decode(body)
+        value = msgspec.json.decode(body.removeprefix(BYTE_ORDER_MARK))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return body
     return b"\n".join(map(msgspec.json.encode, value if type(value) is list else [value]))

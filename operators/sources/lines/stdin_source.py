@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from causal.errors import PipelineError
+from operators.sources.files.cutting_rows import BYTE_ORDER_MARK
 from operators.sources.lines.lines_log import LineSource, LineWriter
 
 READ_BYTES = 1 << 16
@@ -53,7 +54,7 @@ class StdinSource(LineSource):
 
     def _copy(self, writer: LineWriter, descriptor: int, note: Path | None, root_pid: int) -> None:
         taken = int(writer.note or "0")
-        lines = Lines(self.row_bytes_max, self.format == "json")
+        lines = Lines(self.row_bytes_max, self.format == "json", begins=not taken)
         ended = False
         while not ended:
             select.select([descriptor], [], [])
@@ -92,13 +93,17 @@ def _check_note(note: Path, root_pid: int) -> None:
 class Lines:
     """Bytes on their way to whole lines, of which never more than a line's bound is kept.
 
+    Args:
+        begins: whether the first bytes are those of the input, of which a byte order mark is no part of a line.
+
     Attributes:
         bytes_left: how many of the bytes added belong to a line that is not complete.
     """
 
-    def __init__(self, row_bytes_max: int, skips_empty: bool) -> None:
+    def __init__(self, row_bytes_max: int, skips_empty: bool, begins: bool = True) -> None:
         self._row_bytes_max = row_bytes_max
         self._skips_empty = skips_empty
+        self._begins = begins
         self._rest = b""
         self._ready: list[bytes] = []
         self.bytes_left = 0
@@ -119,10 +124,14 @@ class Lines:
 
     def _keep(self, rest: bytes) -> None:
         self.bytes_left += len(rest)
-        self._rest = (self._rest + rest)[: self._row_bytes_max + 1]
+        whole = self._rest + rest
+        if self._begins and len(whole) >= len(BYTE_ORDER_MARK):
+            whole, self._begins = whole.removeprefix(BYTE_ORDER_MARK), False
+        self._rest = whole[: self._row_bytes_max + 1]
 
     def _complete(self, line: bytes) -> None:
         self._keep(line)
+        self._begins = False
         if not self._skips_empty or self._rest.strip():
             self._ready.append(self._rest)
         self._rest, self.bytes_left = b"", 0

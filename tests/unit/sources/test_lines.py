@@ -29,7 +29,6 @@ def test_lines_come_out_as_those_of_the_whole_input(
 ) -> None:
     """Any division into reads and batches, and any position at which another reader begins."""
     directory = tmp_path_factory.mktemp("lines")
-    content = b"a" + content  # a byte order mark is one of a file
     writer = LineWriter(log_of(directory, "s"), 1 << 30)
     lines = Lines(MAX, skips_empty=False)
     for begin in range(0, len(content), size):
@@ -137,13 +136,18 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
         assert site.ask(b"1", path="/in", Authorization="Bearer secres")[0] == 401
         assert site.ask(b"1" * 101, path="/in", **bearer)[0] == 413
         assert site.ask(None, path="/in", Transfer_Encoding="chunked", **bearer)[0] == 411
+        assert site.ask(b"1", path="/in", Content_Length="9" * 5000, **bearer)[0] == 411
         assert site.ask(b"1", "PUT", path="/in", **bearer)[0] == 501
         status, body = site.ask(b'1\n{"a":\n3', path="/in", **bearer)
         assert status == 400 and b"line:2: no JSON" in body
+        status, body = site.ask(b"\n \n1\r\n\n{", path="/in", **bearer)
+        assert status == 400 and b"line:5: no JSON" in body, "empty lines count, as in files"
         assert site.ask(b"\xff", path="/in", **bearer)[0] == 400
         assert site.rows() == []
         assert site.ask(b'{"a": 1}\n\n[2]\r\n', path="/in", **bearer) == (200, b'{"rows": 2}\n')
         assert site.rows() == [{"a": 1}, [2]]
+        assert site.ask(b'\xef\xbb\xbf"\xef\xbb\xbf"', path="/in", **bearer) == (200, b'{"rows": 1}\n')
+        assert site.rows() == [{"a": 1}, [2], "\ufeff"], "a byte order mark is understood"
     finally:
         site.close()
 
