@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import xxhash
 
-from causal.errors import CorruptData
+from causal.errors import CorruptData, PipelineError
 
 FORMAT = 1
 RESTORE = "restore it, or use a new --state-dir"
@@ -283,6 +283,17 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
         return dict(json.loads(text))
     except (RecursionError, TypeError, ValueError) as problem:
         raise CorruptData(f"{where} has other fields ({problem}); {RESTORE}") from None
+
+
+def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
+    """Raise `PipelineError` unless a log with this header has this format and was begun for that many channels."""
+    if header.get("format") != FORMAT:
+        raise PipelineError(f"{where}: format {header.get('format')}, not {FORMAT}; use a new --state-dir")
+    if header.get("channels") != channels:
+        raise PipelineError(
+            f"{where} was written with partitions={header.get('channels')}, the source says {channels}; "
+            f"set partitions={header.get('channels')}, or use a new --state-dir"
+        )
 
 
 def manifest_of(data: bytes, where: str) -> Manifest:

@@ -36,6 +36,7 @@ from operators.sources.ingest_contract import (
     Manifest,
     Segment,
     batch_of,
+    check_header,
     digest_of,
     manifest_of,
     seal,
@@ -109,13 +110,7 @@ class DirectoryLog:
                     raise CorruptData(f"{self.directory / 'log.json'} is missing although there are batches; {RESTORE}")
                 self._replace("log.json", {"format": FORMAT, "channels": self.channels, "query": ""})
                 return
-        if header["format"] != FORMAT:
-            raise PipelineError(f"{self.directory}: format {header['format']}, not {FORMAT}; use a new --state-dir")
-        if header["channels"] != self.channels:
-            raise PipelineError(
-                f"{self.directory} was written with partitions={header['channels']}, the source says {self.channels}; "
-                f"set partitions={header['channels']}, or use a new --state-dir"
-            )
+        check_header(header, self.channels, self.where)
 
     # -- who may publish ---------------------------------------------------------------------------------------
 

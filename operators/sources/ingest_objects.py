@@ -39,6 +39,7 @@ from operators.sources.ingest_contract import (
     Manifest,
     Segment,
     batch_of,
+    check_header,
     digest_of,
     manifest_of,
     seal,
@@ -112,14 +113,7 @@ class StoredLog:
         name = f"{self._folder}/log.json"
         if self._objects.create(name, seal({"format": FORMAT, "channels": self.channels})):
             return
-        header = unseal(self._objects.read(name), f"{self.where}/log.json")
-        if header.get("format") != FORMAT:
-            raise PipelineError(f"{self.where}: format {header.get('format')}, not {FORMAT}; use a new --state-dir")
-        if header.get("channels") != self.channels:
-            raise PipelineError(
-                f"{self.where} was written with partitions={header.get('channels')}, the source says {self.channels}; "
-                f"set partitions={header.get('channels')}, or use a new --state-dir"
-            )
+        check_header(unseal(self._objects.read(name), f"{self.where}/log.json"), self.channels, self.where)
 
     def take_over(self) -> int:
         """Create the next token, which fences every earlier driver, and return it."""
