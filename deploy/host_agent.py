@@ -217,7 +217,7 @@ def _serve(
     finally:
         keeper.stop()
     if outcome.status == STATUS_WRONG:
-        raise PipelineError(f"{host.host}: {_last_line(path)}")
+        raise PipelineError(f"{host.host}: {last_error(path)}")
     if outcome.status == STATUS_LEFT:
         say(f"{host.host}: its tasks are on other hosts now")
         return STATUS_DONE
@@ -231,9 +231,11 @@ def _serve(
     return outcome.status
 
 
-def _last_line(path: Path) -> str:
+def last_error(path: Path) -> str:
+    """The last error in the log of a host's agent; lines about the ends of its processes may be behind it."""
     lines = (path / "logs" / "agent.log").read_text(errors="replace").splitlines()
-    return lines[-1].partition(": ")[2] if lines else "the agent ended; see its log"
+    errors = [line for line in lines if " ERROR " in line.partition(": ")[0]] or lines
+    return errors[-1].partition(": ")[2] if errors else "the agent ended; see its log"
 
 
 def fetch_code(path: Path, config: JobConfig) -> Archive | None:

@@ -16,10 +16,10 @@ from causal.errors import PipelineError, Unavailable
 from causal.shell.curve import new_key
 from causal.shell.depot import Depot
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
-from deploy.hints import candidate_shown, check_led_here, led_by, not_running
+from deploy.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
 from deploy.jobs import ROOT, find_job, running
 from deploy.spark import options
-from deploy.status import latest
+from deploy.status import headline, latest, view_age_s
 from operators.engine.plan import Plan
 from operators.frozen.archive import Archive
 from standby.control import ask
@@ -166,6 +166,7 @@ def unreachable(problem: Unavailable) -> str:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     job = find_job(arguments.job, arguments.state_dir)
+    alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
     view = latest(job)
     if view is None:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
@@ -173,7 +174,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
         answer = {
             "hosts": view["hosts"],
             "losses": view["host_losses"],
-            "alive": running(job),
+            "alive": alive,
             "leader": view.get("leader"),
             "candidates": view.get("candidates", []),
         }
@@ -182,28 +183,33 @@ def _hosts(arguments: argparse.Namespace) -> int:
     if not JobConfig.load(job).listen:
         print(f"{view['job']} is on this machine alone; give `causal run` --listen for several hosts")
         return 0
-    print("\n".join(shown(view)))
+    present = alive and not view["ended"]
+    if not present:
+        print(f"{view['job']}: {headline(view, alive, resume_command(job))} (as of {view_age_s(job):.1f} s ago)")
+    print("\n".join(shown(view, present)))
     return 0
 
 
-def shown(view: Mapping[str, Any]) -> Iterator[str]:
-    """The lines for a user."""
+def shown(view: Mapping[str, Any], present: bool = True) -> Iterator[str]:
+    """The lines for a user; those of a job that nobody leads any more say what was."""
     width = max((len(host["host"]) for host in view["hosts"]), default=4)
     for host in view["hosts"]:
-        heard = "" if host["last_heard_ms"] is None else f", heard {host['last_heard_ms'] / 1000:.1f} s ago"
+        silent_ms = host["last_heard_ms"] if present else None
+        heard = "" if silent_ms is None else f", heard {silent_ms / 1000:.1f} s ago"
         zone = f", zone {host['zone']}" if host["zone"] else ""
         tasks = ", ".join(host["tasks"]) or "none"
         standbys = ", ".join(host["standbys"]) or "none"
         clock = "" if host["clock_error_ms"] is None else f", clock known to {host['clock_error_ms']:.2f} ms"
         version = f", version {host['version']}" if host["version"] else ""
         facts = f"incarnation {host['incarnation']}{zone}{version}{heard}{clock}"
-        yield f"{host['host']:<{width}}  {host['state']} ({facts})"
+        state = host["state"] if present else f"was {host['state']}"
+        yield f"{host['host']:<{width}}  {state} ({facts})"
         yield f"{'':<{width}}  tasks: {tasks}; standbys of: {standbys}; {host['slots']} slots"
     if not view["hosts"]:
         yield "no host has joined yet"
-    if view.get("leader"):
+    if present and view.get("leader"):
         yield f"led by {led_by(view['leader'])}"
-    for each in view.get("candidates", []):
+    for each in view.get("candidates", []) if present else ():
         yield f"candidate: {candidate_shown(each)}, heard {each['heard_ms'] / 1000:.0f} s ago"
     for loss in view["host_losses"][-5:]:
         live = (
@@ -214,7 +220,7 @@ def shown(view: Mapping[str, Any]) -> Iterator[str]:
         ("without a process", view["without_process"]),
         ("without a standby", view["without_standby"]),
     ):
-        if names:
+        if names and present:
             yield f"{title}: {', '.join(names)}"
 
 

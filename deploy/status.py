@@ -78,7 +78,7 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
     """
     tasks, checkpoint = view["tasks"], view["checkpoint"]
     present = alive and not view["ended"]
-    yield f"{view['job']}: {_headline(view, alive, resume)} (as of {age_s:.1f} s ago)"
+    yield f"{view['job']}: {headline(view, alive, resume)} (as of {age_s:.1f} s ago)"
     counted = f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}"
     if present:
         yield from _leaders(view)
@@ -101,7 +101,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
     yield from _recoveries(view)
 
 
-def _headline(view: Mapping[str, Any], alive: bool, resume: str) -> str:
+def headline(view: Mapping[str, Any], alive: bool, resume: str) -> str:
+    """The state of a job in a few words, and what continues one that was interrupted."""
     ended = view["ended"]
     if ended:
         return f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"

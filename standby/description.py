@@ -110,6 +110,7 @@ class _Question:
 
     def __init__(self, context: zmq.Context[Any], seat: Seat, name: str, key: KeyPair | None) -> None:
         self._seat = seat
+        self._keyed = key is not None
         self._asked_ns = 0
         self.cut_short = False
         """Whether a handshake was ended without a reason, as one with another key of the supervisor is."""
@@ -145,7 +146,13 @@ class _Question:
             PipelineError: the supervisor refuses this host.
         """
         if self.monitor in ready:
-            if recv_monitor_message(self.monitor)["event"] != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            failed = recv_monitor_message(self.monitor)["event"] != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+            if failed and not self._keyed:
+                raise PipelineError(
+                    f"the supervisor at {self._seat.endpoint} speaks only with hosts that have a key; give --key "
+                    "NAME.key (make it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
+                )
+            if failed:
                 raise PipelineError(
                     f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key itself: "
                     f"its hosts.toml must have the table [{name}] of this host's, and this one's its "

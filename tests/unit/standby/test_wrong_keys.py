@@ -30,10 +30,12 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
         gate.close()
 
 
-def answered(gate: Gate, known: KeyPair, until: Callable[[str], bool] = lambda line: False) -> list[str]:
+def answered(
+    gate: Gate, known: KeyPair, until: Callable[[str], bool] = lambda line: False, own: KeyPair | None = OWN
+) -> list[str]:
     """The lines that the host b says, the last one that with which it ends; it gives up after one that is enough."""
     lines: list[str] = []
-    inquiry = Inquiry([Seat("supervisor", gate.socket.last_endpoint.decode(), known.public)], "b", OWN)
+    inquiry = Inquiry([Seat("supervisor", gate.socket.last_endpoint.decode(), known.public)], "b", own)
 
     def ask() -> None:
         try:
@@ -54,6 +56,13 @@ def test_a_wrong_key_is_refused_with_what_to_do(gate: Gate, tmp_path: Path, rost
     assert answered(gate, SUPERVISOR)[-1] == (
         f"the supervisor at {gate.socket.last_endpoint.decode()} refuses the key of b, or has another key itself: its "
         "hosts.toml must have the table [b] of this host's, and this one's its [supervisor]"
+    )
+
+
+def test_a_host_without_a_key_hears_that_it_needs_one(gate: Gate) -> None:
+    assert answered(gate, SUPERVISOR, own=None)[-1] == (
+        f"the supervisor at {gate.socket.last_endpoint.decode()} speaks only with hosts that have a key; give --key "
+        "NAME.key (make it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
     )
 
 
