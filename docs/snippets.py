@@ -1,4 +1,4 @@
-"""Copies the programs of `examples/guide` into the guides that show them.
+"""Copies the programs of `examples/guide` and `examples/tutorial` into the pages that show them.
 
 python docs/snippets.py          # rewrite the pages; a test fails while they are not up to date
 """
@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = tuple(sorted((ROOT / "docs" / "guide").glob("*.md")))
+DOCS = ROOT / "docs"
+PAGES = (DOCS / "operators.md", DOCS / "tutorial.md", *sorted((DOCS / "guide").glob("*.md")))
 PROGRAMS = tuple(path for path in sorted((ROOT / "examples" / "guide").glob("*.py")) if path.stem != "__init__")
-PLACE = re.compile(r"(<!-- (examples/guide/\w+\.py): made by docs/snippets.py -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (examples/\w+/\w+\.py): made by docs/snippets.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(page: str) -> str:

@@ -37,7 +37,8 @@ def test_the_guides_show_every_program_as_it_is() -> None:
     for page in snippets.PAGES:
         assert snippets.filled(page.read_text()) == page.read_text(), "run python docs/snippets.py"
         shown += [place[2] for place in snippets.PLACE.finditer(page.read_text())]
-    assert sorted(shown) == [f"examples/guide/{program.name}" for program in snippets.PROGRAMS]
+    programs = [path for path in shown if path.startswith("examples/guide/")]
+    assert sorted(programs) == [f"examples/guide/{program.name}" for program in snippets.PROGRAMS]
 
 
 def test_every_guide_with_code_runs_some_and_is_listed() -> None:

@@ -17,7 +17,7 @@ from tests.faults.job import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
-FILE = re.compile(r"<!-- file: (\S+) -->\n```python\n(.*?)```", re.DOTALL)
+FILE = re.compile(r"<!-- examples/tutorial/(\S+): made by \S+ -->\n```python\n(.*?)```", re.DOTALL)
 FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]*\s(?:src|href)=["']?https?://[^\s"'>]+""")
 """A reference that a page loads by itself, unlike the links that a reader follows."""
 RAW_TABLES = (
