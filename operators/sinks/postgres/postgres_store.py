@@ -3,23 +3,86 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
-from causal.errors import CausalError
+from causal.errors import CausalError, CorruptData
 from causal.ports import Bundle
-from operators.sinks.contract.account import Account, Part, check_newest, fenced, foreign_rows, mark_parts
-from operators.sinks.postgres.postgres_account import advance, held_columns, loaded, row_columns
+from causal.records.values import decode, encode
+from operators.sinks.contract.account import Account, Part, check_newest, fenced, foreign_rows, mark_parts, take_part
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated
 from operators.sinks.postgres.postgres_refused import refused_rows
 from operators.sinks.postgres.postgres_sql import MINE, TASK, Statements
 from operators.sinks.postgres.postgres_table import emptied, kinds_of, make_tables
 from operators.sinks.storage.server_store import Before, ServerStore, WithdrawingServerStore
+
+
+def loaded(
+    db: BoundedConnection, statements: Statements, key: Mapping[str, str], place: str
+) -> tuple[Account, int] | None:
+    """The account of that sink and task and the next free sequence; None if there is none.  In a transaction.
+
+    Raises:
+        CorruptData: it cannot be read.
+    """
+    row = db.execute(statements.loaded, key).fetchone()
+    if row is None:
+        return None
+    run, incarnation, next_, digest, last, kept_from, ended, withdrawn, refused, epochs = row
+    account = Account(key["task"], run, incarnation, next_, int.from_bytes(digest, "big"), last, kept_from, ended)
+    account.withdrawn, account.refused = withdrawn, refused
+    sequence = 0
+    try:
+        account.epochs = dict(decode(epochs))
+        for sequence, kind, epoch, body in db.execute(statements.held_parts, key):  # noqa: B007
+            take_part(account, kind, epoch, body)
+    except (CausalError, TypeError, ValueError) as problem:
+        where = f"{statements.schema}.causal_task and causal_held"
+        raise CorruptData(f"{place}: {where} of {statements.name}, task {account.task}: {problem}") from None
+    return account, sequence + 1
+
+
+def advance(account: Account, key: Mapping[str, str], first: int, before: bytes) -> dict[str, Any]:
+    """The parameters that make the stored account this one, if it is still at `first` with the last bundle `before`."""
+    return {
+        **key,
+        "run": account.run,
+        "incarnation": account.incarnation,
+        "first": first,
+        "before": before,
+        "next": account.next,
+        "digest": account.digest.to_bytes(8, "big"),
+        "last": account.last,
+        "ended": account.ended,
+        "refused": account.refused,
+        "withdrawn": account.withdrawn,
+        "epochs": encode(account.epochs),
+    }
+
+
+def held_columns(parts: Sequence[Part], sequence: int) -> dict[str, Any]:
+    """The parameters for the parts, by column."""
+    return {
+        "sequences": list(range(sequence, sequence + len(parts))),
+        "kinds": [kind for kind, _, _ in parts],
+        "held_epochs": [epoch for _, epoch, _ in parts],
+        "bodies": [body for _, _, body in parts],
+    }
+
+
+def row_columns(bundle: Bundle) -> dict[str, Any]:
+    """The parameters for the rows of a bundle: one text, and the positions that are left out."""
+    return {
+        "rows": bundle.rows[:-1].decode(),
+        "out": [position for position, _ in bundle.refused],
+        "reasons": [reason for _, reason in bundle.refused],
+    }
+
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%(sink)s, 0))"
 
