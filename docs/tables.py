@@ -48,11 +48,13 @@ from operators import (  # noqa: E402
     ValueState,
 )
 from operators.builder.streams.table import Grouped  # noqa: E402
+from operators.sinks import CallbackSink, ConsoleSink, WebhookSink  # noqa: E402
 
 PAGES = (
     "docs/design/0023-house.md",
     "docs/determinants.md",
     "docs/guide/metrics.md",
+    "docs/guide/sinks.md",
     "docs/guide/state.md",
     "docs/guide/tables.md",
     "docs/guide/time.md",
@@ -362,6 +364,15 @@ def tried() -> str:
     return _stored("tried")
 
 
+def deliveries() -> str:
+    """The sinks that pass rows on, each without its arguments."""
+    rows = []
+    for kind in (CallbackSink, WebhookSink, ConsoleSink):
+        described = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")[0]
+        rows.append([f"`{kind.__name__}`", " ".join(described.split())])
+    return grid(["sink", "what it does"], rows)
+
+
 def rooms() -> str:
     """The packages of `operators`, each with its first sentence."""
     packages = sorted((ROOT / "operators").glob("*/__init__.py"))
@@ -438,6 +449,7 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         states,
         faults,
         tried,
+        deliveries,
     )
 }
 
