@@ -13,10 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from benchmarks.harness.processes import wait_for
 from causal.shell.curve import new_key
@@ -30,6 +30,17 @@ PORT = 7700
 SUPERVISOR = "supervisor"
 WAIT_S = 120.0
 END_S = 20.0
+
+
+class RootProcess(Protocol):
+    """The root process of a host, above the command with which a user starts it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class Site:
@@ -63,7 +74,7 @@ class Site:
         self.store = f"file://{self.shared}"
         self.environment = {"PYTHONPATH": str(HOME)}
         self._run: tuple[Path | str, ...] = ()
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, RootProcess] = {}
 
     @property
     def listen(self) -> str:
@@ -83,13 +94,18 @@ class Site:
         return path.read_text() if path.exists() else ""
 
     def _begin(self, name: str, *arguments: str) -> None:
-        command = self.network.command(name, [sys.executable, "-m", "deploy", *arguments])
-        environment = {**os.environ, **self.environment}
         with open(self.directory / f"{name}.txt", "ab") as output:
-            self._processes[name] = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
-                cwd=self.directory,
-            )  # fmt: skip
+            self._processes[name] = self._started(name, arguments, {**os.environ, **self.environment}, output)
+
+    def _started(
+        self, name: str, arguments: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
+    ) -> RootProcess:
+        """Starts `causal` with these arguments on a host, in a session of its own."""
+        command = self.network.command(name, [sys.executable, "-m", "deploy", *arguments])
+        return subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+            cwd=self.directory,
+        )  # fmt: skip
 
     def run(self, pipeline: Path, *arguments: str) -> None:
         """Starts `causal run` on the supervisor's host."""
@@ -190,7 +206,7 @@ class Site:
         root.wait(END_S)
         return workers
 
-    def signal(self, name: str, number: signal.Signals, root: subprocess.Popen[bytes] | None = None) -> int:
+    def signal(self, name: str, number: signal.Signals, root: RootProcess | None = None) -> int:
         """Sends a signal to every process of a host; returns the moment, in the supervisor's monotonic time."""
         root = self._processes[name] if root is None else root
         pids = {*self._children(root.pid), *(each.pid for each in marked(self.state(name)))}
@@ -286,7 +302,7 @@ class Site:
                 for pid in self._children(self._processes[name].pid)[:2]:  # `unshare`, which ignores it, and the root
                     _send(pid, signal.SIGTERM)
 
-    def _end(self, name: str, process: subprocess.Popen[bytes]) -> None:
+    def _end(self, name: str, process: RootProcess) -> None:
         """Waits until a host has ended, and kills what has not."""
         try:
             process.wait(END_S)

@@ -52,7 +52,7 @@ class Network:
         self._in(self._hub, "link", "add", "name", "hub", "type", "bridge")
         self._in(self._hub, "link", "set", "hub", "up")
         for place, name in enumerate(self._names, 1):
-            space = self._space(name)
+            space = self.space(name)
             self._add(space)
             self._in(self._hub, "link", "add", f"v{place}", "type", "veth", "peer", "name", "eth0", "netns", space)
             self._in(self._hub, "link", "set", f"v{place}", "master", "hub", "up")
@@ -66,17 +66,21 @@ class Network:
 
     def command(self, name: str, argv: Sequence[str]) -> list[str]:
         """The command line that runs a program on a host, with its network and its clock."""
-        clock = str(CLOCK_STEP_S * (self._names.index(name) + 1))
-        enter = ["ip", "netns", "exec", self._space(name), "unshare", "--kill-child", "--time", "--monotonic", clock]
+        clock = str(self.clock_s(name))
+        enter = ["ip", "netns", "exec", self.space(name), "unshare", "--kill-child", "--time", "--monotonic", clock]
         return [*enter, "--", *argv]
+
+    def clock_s(self, name: str) -> int:
+        """How far the monotonic clock of a host is ahead of that of this process."""
+        return CLOCK_STEP_S * (self._names.index(name) + 1)
 
     def clock_ns(self, name: str, at_ns: int) -> int:
         """A moment of this process's monotonic clock as that of a host."""
-        return at_ns + CLOCK_STEP_S * (self._names.index(name) + 1) * 1_000_000_000
+        return at_ns + self.clock_s(name) * 1_000_000_000
 
     def processes(self, name: str) -> list[int]:
         """The processes on a host."""
-        listed = subprocess.run(["ip", "netns", "pids", self._space(name)], capture_output=True, text=True, check=True)
+        listed = subprocess.run(["ip", "netns", "pids", self.space(name)], capture_output=True, text=True, check=True)
         return [int(pid) for pid in listed.stdout.split()]
 
     def cut(self, name: str) -> None:
@@ -89,12 +93,13 @@ class Network:
 
     def cut_one_way(self, source: str, target: str) -> None:
         """Has packets from one host to another vanish; those of the other direction arrive."""
-        self._in(self._space(source), "route", "add", "blackhole", f"{self.address(target)}/32")
+        self._in(self.space(source), "route", "add", "blackhole", f"{self.address(target)}/32")
 
     def heal_one_way(self, source: str, target: str) -> None:
-        self._in(self._space(source), "route", "del", "blackhole", f"{self.address(target)}/32")
+        self._in(self.space(source), "route", "del", "blackhole", f"{self.address(target)}/32")
 
-    def _space(self, name: str) -> str:
+    def space(self, name: str) -> str:
+        """The name of the network namespace of a host."""
         return f"{self._tag}-{name}"
 
     def _add(self, space: str) -> None:
@@ -104,5 +109,5 @@ class Network:
         subprocess.run(["ip", "-n", space, *arguments], check=True)
 
     def close(self) -> None:
-        for space in (*map(self._space, self._names), self._hub):
+        for space in (*map(self.space, self._names), self._hub):
             subprocess.run(["ip", "netns", "del", space], capture_output=True)

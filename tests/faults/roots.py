@@ -1,15 +1,16 @@
-"""`causal run` of whole jobs under test, each forked from one process that has loaded its modules already.
+"""`causal run`, `causal agent` and others of jobs under test, forked from one process that has loaded their modules.
 
     python -P -m tests.faults.roots DESCRIPTOR
 
 A new interpreter would cost more CPU than most of these jobs.  What is forked has room (`standby.host.room`), so its
 supervisor, its agent and its workers come from its own template, as those of every job.  `tests/faults/test_service.py`
-and `test_interrupted.py` start `causal run` as its user starts it.
+and `test_interrupted.py` start `causal run` as its user starts it, `tests/hosts/test_operations.py` all on hosts.
 """
 
 from __future__ import annotations
 
 import array
+import ctypes
 import importlib
 import json
 import os
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -33,31 +35,50 @@ from standby.host.template import AGENT, SUPERVISOR, WORKER
 HEAVY = ("pyarrow.parquet", "pyarrow.compute", "psycopg", "redis", "obstore")
 """These are the libraries that pipelines under test import in each of their processes, a quarter of their CPU."""
 
+CLONE_NEWTIME, CLONE_NEWNET, PR_SET_PDEATHSIG = 0x80, 0x40000000, 1
+NAMESPACES = Path("/run/netns")
+"""The place where `ip` keeps the network namespaces that it has made."""
+
+
 ORDER_BYTES_MAX = 1 << 17
-FORK_S = 60.0
+FORK_S = 120.0
 
 SMOOTH_RPS, STEP_NS = 100, 25_000_000
 """The pace of generated sources: those of more records per second give what is due in steps, because a batch for each
 record, in each task, costs most of the CPU of a job that waits for its records."""
 
 
-class Root:
-    """A `causal run` that was forked, with as much of `subprocess.Popen` as is needed here."""
+@dataclass(frozen=True)
+class Place:
+    """A host that is a network namespace, and how far its monotonic clock is ahead."""
 
-    def __init__(self, pid: int, ended: int, stdout: int, stderr: int) -> None:
+    namespace: str
+    clock_s: int
+
+
+class Forked:
+    """A `causal` that was forked, with as much of `subprocess.Popen` as is needed here."""
+
+    def __init__(self, pid: int, ended: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
         started = start_time(pid)
         self._pidfd = open_process(pid, started) if started is not None else None
-        self._ended, self._stdout = ended, open(stdout, errors="replace")
-        self.stderr: IO[str] = open(stderr, errors="replace")
-        self._output: tuple[str, str] | None = None
+        self._ended = ended
 
     def poll(self) -> int | None:
         """Returns the exit status; None while it runs."""
         return self._status(0.0)
 
-    def _status(self, within_s: float) -> int | None:
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit status, once it has ended."""
+        status = self._status(timeout)
+        if status is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired("causal", timeout)
+        return status
+
+    def _status(self, within_s: float | None) -> int | None:
         if self.returncode is None and select.select([self._ended], [], [], within_s)[0]:
             self.returncode = int(os.read(self._ended, 16) or b"-9")
             os.close(self._ended)
@@ -65,6 +86,25 @@ class Root:
                 os.close(self._pidfd)
                 self._pidfd = None
         return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Sends the signal, if it has not ended."""
+        if self.poll() is None and self._pidfd is not None:
+            send_signal(self._pidfd, number)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, if it has not ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Root(Forked):
+    """A `causal run` that was forked, and what it prints."""
+
+    def __init__(self, pid: int, ended: int, stdout: int, stderr: int) -> None:
+        super().__init__(pid, ended)
+        self._stdout = open(stdout, errors="replace")
+        self.stderr: IO[str] = open(stderr, errors="replace")
+        self._output: tuple[str, str] | None = None
 
     def communicate(self, timeout: float) -> tuple[str, str]:
         """Returns what it has printed on both streams, once it has ended."""
@@ -88,15 +128,6 @@ class Root:
         self.stderr.close()
         return self._output
 
-    def send_signal(self, number: int) -> None:
-        """Sends the signal, if it has not ended."""
-        if self.poll() is None and self._pidfd is not None:
-            send_signal(self._pidfd, number)
-
-    def kill(self) -> None:
-        """Sends SIGKILL, if it has not ended."""
-        self.send_signal(signal.SIGKILL)
-
 
 class Roots:
     """The process that forks, started when it is first needed; it ends with this one."""
@@ -107,10 +138,39 @@ class Roots:
 
     def start(self, arguments: Sequence[str], directory: Path, environment: Mapping[str, str]) -> Root:
         """Begins `causal` with these arguments, without input."""
+        (stdout, write_stdout), (stderr, write_stderr) = os.pipe(), os.pipe()
+        try:
+            pid, ended = self._fork(arguments, directory, environment, (write_stdout, write_stderr), None)
+        finally:
+            os.close(write_stdout)
+            os.close(write_stderr)
+        return Root(pid, ended, stdout, stderr)
+
+    def start_on(
+        self,
+        place: Place,
+        arguments: Sequence[str],
+        directory: Path,
+        environment: Mapping[str, str],
+        stdout: IO[Any],
+        stderr: IO[Any],
+    ) -> Forked:
+        """Begins `causal` on a host, below a process that ends with it as `unshare --kill-child` does."""
+        streams = stdout.fileno(), stderr.fileno()
+        return Forked(*self._fork(arguments, directory, environment, streams, place))
+
+    def _fork(
+        self,
+        arguments: Sequence[str],
+        directory: Path,
+        environment: Mapping[str, str],
+        streams: tuple[int, int],
+        place: Place | None,
+    ) -> tuple[int, int]:
+        """Returns the pid, and a descriptor that gives the exit status."""
         if self._process is None or self._process.poll() is not None:
             self._begin(environment)
         assert self._control is not None
-        pipes = [os.pipe() for _ in range(3)]
         mask = os.umask(0o077)
         os.umask(mask)
         order = {
@@ -118,14 +178,14 @@ class Roots:
             "directory": str(directory),
             "environment": dict(environment),
             "mask": mask,
+            "place": None if place is None else [place.namespace, place.clock_s],
         }
-        writing = array.array("i", [write for _, write in pipes])
+        ended, write_ended = os.pipe()
+        writing = array.array("i", [write_ended, *streams])
         self._control.sendmsg([json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, writing)])
-        for _, write in pipes:
-            os.close(write)
-        assert select.select([self._control], [], [], FORK_S)[0], "no `causal run` was forked"
-        [ended, stdout, stderr] = [read for read, _ in pipes]
-        return Root(int(self._control.recv(64)), ended, stdout, stderr)
+        os.close(write_ended)
+        assert select.select([self._control], [], [], FORK_S)[0], "no `causal` was forked"
+        return int(self._control.recv(64)), ended
 
     def _begin(self, environment: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -189,8 +249,31 @@ def _report(endings: dict[int, int]) -> None:
         os.close(ended)
 
 
+def _enter(place: Place) -> None:
+    """Enters a host; returns in a child, which dies with this process, and whose status is that of this process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    namespace = os.open(NAMESPACES / place.namespace, os.O_RDONLY)
+    for result in (libc.setns(namespace, CLONE_NEWNET), libc.unshare(CLONE_NEWTIME)):
+        if result:
+            raise OSError(ctypes.get_errno(), f"host {place.namespace} cannot be entered")
+    os.close(namespace)
+    Path("/proc/self/timens_offsets").write_text(f"monotonic {place.clock_s} 0\n")  # of its children
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    above, pid = os.getpid(), os.fork()
+    if pid:
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os._exit(status if status >= 0 else 128 - status)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != above:
+        os._exit(128 + signal.SIGKILL)
+
+
 def _become(order: Mapping[str, Any]) -> list[str]:
     os.setsid()
+    if order["place"] is not None:
+        _enter(Place(*order["place"]))
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(str(order["directory"]))
@@ -219,7 +302,7 @@ def main() -> int:
 
     sys.argv[:] = [command.__file__, *arguments]
     sys.orig_argv[:] = [sys.executable, "-P", "-m", "deploy", *arguments]
-    return command.main(room=True)
+    return command.main(room=arguments[:1] in command.RUNNING)
 
 
 if __name__ == "__main__":
