@@ -49,7 +49,7 @@ function breaks(kind, name, text) {
   const kill = async (event) => {
     event.target.disabled = true;
     try {
-      notify((await call("/api/break", { method: "POST", body: JSON.stringify({ kind, name }) })).done);
+      notify((await call("/api/break", { method: "POST", within: 30000, body: JSON.stringify({ kind, name }) })).done);
     } catch (problem) {
       notify(problem instanceof Refused ? problem.message : "the dashboard does not answer");
     }

@@ -49,7 +49,7 @@ export const count = (value) => (value === null || value === undefined ? NONE : 
 export const rate = (value, unit = "/s") => (value === null || value === undefined ? NONE : `${short.format(value)}${unit}`);
 export function ms(value) {
   if (value === null || value === undefined) return NONE;
-  return value >= 10000 ? `${(value / 1000).toFixed(1)} s` : `${value >= 100 ? value.toFixed(0) : value.toFixed(1)} ms`;
+  return value >= 10000 ? `${(value / 1000).toFixed(1)} s` : `${value >= 100 ? number.format(value) : value.toFixed(1)} ms`;
 }
 export function bytes(value, unit = "") {
   if (value === null || value === undefined) return NONE;

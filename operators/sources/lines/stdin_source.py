@@ -41,7 +41,9 @@ class StdinSource(LineSource):
         try:
             descriptor = os.open(f"/proc/{root_pid}/fd/0", os.O_RDONLY)
         except OSError as problem:
-            raise PipelineError(f"the standard input of `causal run` cannot be read: {problem.strerror}") from None
+            raise PipelineError(
+                f"the standard input of `causal run` cannot be read: {problem.strerror}; give it a pipe or a file"
+            ) from None
         try:
             again = stat.S_ISREG(os.fstat(descriptor).st_mode)
             if again:
