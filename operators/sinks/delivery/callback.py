@@ -30,6 +30,15 @@ class CallbackSink(Sink):
     for an `fn` that ignores keys it has seen, e.g. by storing the highest position of each task with what it does.  A
     row may come twice only when a process died, or was cut off, between taking it and saying so.
 
+    Needs: nothing.
+    Readers: what your function does with rows.
+    Step: none: a journal records what was taken.
+    Fence: none: a zombie repeats rows with the same keys.
+    Server: the service's promise.
+    Power: `durability="os"` for the journal.
+    Limits: after a kill a row may come again, with the same key: exactly once only where keys are honoured; rows cannot
+    be withdrawn.
+
     Args:
         durability: "process", or "os": the journal is on the disk before rows go out; none: the job's.
     """

@@ -25,6 +25,14 @@ class ConsoleSink(Sink):
     by `--resume` too what was not printed before; twice only if `causal run` itself was killed in between.  Rows of one
     task come in order.  Where the output is read more slowly than rows come, the job is throttled.
 
+    Needs: nothing.
+    Readers: the standard output of `causal run`.
+    Step: as `JsonLinesSink`; printing follows it.
+    Fence: as `JsonLinesSink`.
+    Server: –.
+    Power: as the job.
+    Limits: a row is printed again only if `causal run` itself was killed.
+
     Args:
         kept_bytes_max: rows of a task that may wait to be printed, on the disk; more of them are back-pressure.
     """

@@ -39,6 +39,14 @@ class WebhookSink(Sink):
     a request with a key that it knows; or, which holds however rows are cut into requests, a row with a position not
     above the highest of its run and task, which the service stores together with what it does for the row.
 
+    Needs: nothing.
+    Readers: what your service does with rows.
+    Step: as `CallbackSink`.
+    Fence: as `CallbackSink`.
+    Server: as `CallbackSink`.
+    Power: as `CallbackSink`.
+    Limits: as `CallbackSink`.
+
     Args:
         url: http or https; no proxy is used, certificates are checked.
         batch_rows: the most rows of a request.

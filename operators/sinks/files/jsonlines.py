@@ -47,6 +47,16 @@ class JsonLinesSink(Sink):
     With the URL of a shared store it writes objects of lines (`operators.sinks.objects.object_place` has their names),
     and its tasks may move between hosts.
 
+    Needs: nothing; extra `hosts` for a URL.
+    Readers: one file of JSON lines per task; of a URL objects of rows, some seconds late, and at once by our readers.
+    Step: one append to a journal; in a shared store the creation of one object.
+    Fence: the journal is replaced under a lock; in a shared store the object that the owner would create next is
+    created.
+    Server: –; with a URL the store's promise.
+    Power: `durability="os"`; `s3://` always, `file://` never.
+    Limits: one machine; with a URL any host, at one request per bundle, and the store must list what was created
+    before.
+
     Args:
         directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
             Or `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount.

@@ -62,6 +62,14 @@ class ParquetSink(Sink):
     Records are dicts, or tuples with `columns` or a `schema`, or vectors, which are never taken apart.  All files have
     one schema; a row that does not fit it is refused, and what becomes of it is the job's setting `on_error`.
 
+    Needs: extra `arrow`; `hosts` for a URL.
+    Readers: Parquet files of a directory or URL, some seconds late; at once by our readers.
+    Step: as `JsonLinesSink`.
+    Fence: a claim is appended to the journal under a lock; in a shared store as `JsonLinesSink`.
+    Server: as `JsonLinesSink`.
+    Power: as `JsonLinesSink`.
+    Limits: as `JsonLinesSink`; a directory may also be on storage with locks that all hosts share.
+
     Args:
         directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
             Or the URL of a shared store, `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount:

@@ -50,6 +50,15 @@ _encode = json_encoder(before_bytes="\\x")
 class PostgresSink(Sink):
     """A sink whose rows are in a table of a PostgreSQL database.
 
+    Needs: extra `postgres`, PostgreSQL 12 or later.
+    Readers: table `output(task, position, record jsonb)`, or columns of a table of yours.
+    Step: one statement, which is one transaction.
+    Fence: its row is updated only for its incarnation, position and last bundle.
+    Server: yes: commits are synchronous, whatever the role is set to.
+    Power: yes, if the server has `fsync` and `full_page_writes`, which `durability="os"` checks.
+    Limits: one session per task, so no pooler per transaction; rows can be withdrawn (below full sharing depth) only if
+    the table has their places; after a failover to a standby that lagged, the job ends.
+
     Args:
         dsn: as libpq takes it, e.g. "postgresql://user@host/db"; what it leaves out comes from the environment (PGHOST,
             PGPASSFILE, …).  Passwords are better kept there: a pipeline file is no place for them.

@@ -46,6 +46,15 @@ _SCHEMES = ("redis", "rediss", "unix")
 class RedisSink(Sink):
     """A sink whose rows are entries of Redis streams.
 
+    Needs: extra `redis`, Redis 6.2 or later.
+    Readers: streams `<stream>:<task>`, the position of a row is its ID.
+    Step: one script on the server.
+    Fence: the script compares incarnation, position and last bundle.
+    Server: `durability="process"`: `appendonly yes` with `appendfsync` `always` or `no`.
+    Power: `durability="os"`: `appendfsync always`.
+    Limits: the default `everysec` is refused: Redis may answer before it has written; no cluster; after a failover to a
+    replica that lagged, the job ends.
+
     Args:
         url: "redis://host:6379/0", "rediss://…" (TLS) or "unix:///path/to/socket".
         stream: what the keys begin with.

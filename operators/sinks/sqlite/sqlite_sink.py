@@ -87,6 +87,14 @@ _ADVANCE = """UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ?
 class SqliteSink(Sink):
     """A sink whose rows are in the table `output(task TEXT, position INTEGER, record TEXT)` of a SQLite file.
 
+    Needs: nothing.
+    Readers: table `output(task, position, record)` of a file.
+    Step: one transaction.
+    Fence: its row is updated only for its incarnation.
+    Server: –.
+    Power: `durability="os"`.
+    Limits: one machine, and no network file system.
+
     Args:
         path: the file; it is made when it is not there, its directory is not.  A relative path counts from where the
             sink is made.  Not on a network file system: SQLite's locks do not hold there.
