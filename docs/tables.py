@@ -48,7 +48,16 @@ from operators import (  # noqa: E402
     ValueState,
 )
 from operators.builder.streams.table import Grouped  # noqa: E402
-from operators.sinks import CallbackSink, ConsoleSink, WebhookSink  # noqa: E402
+from operators.sinks import (  # noqa: E402
+    CallbackSink,
+    ConsoleSink,
+    JsonLinesSink,
+    PostgresSink,
+    RedisSink,
+    SqliteSink,
+    WebhookSink,
+)
+from operators.sinks.parquet.parquet_sink import ParquetSink  # noqa: E402
 
 PAGES = (
     "docs/design/0023-house.md",
@@ -63,12 +72,16 @@ PAGES = (
     "docs/operators.md",
     "docs/performance.md",
     "docs/reliability.md",
+    "docs/sinks.md",
     "docs/wire.md",
 )
 _PLACE = re.compile(r"(<!-- (\w+): made by docs/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
 _ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
 
+SINKS = (
+    SqliteSink, JsonLinesSink, ParquetSink, PostgresSink, RedisSink, CallbackSink, WebhookSink, ConsoleSink,
+)  # fmt: skip
 OWN_FIELDS = ("run", "name", "pipeline", "code", "first_incarnation", "format", "settings")
 """The fields of the configuration that the runtime sets."""
 _MORE = {
@@ -364,11 +377,33 @@ def tried() -> str:
     return _stored("tried")
 
 
+def _of_sinks(*columns: tuple[str, str]) -> str:
+    """Returns a table of all sinks with parts of their docstrings."""
+    rows = []
+    for kind in SINKS:
+        joined = re.sub(r"\n(?=[^\n])(?!\w+: )", " ", inspect.cleandoc(kind.__doc__ or ""))
+        parts = dict(re.findall(r"^(\w+): (.*)\.$", joined, re.MULTILINE))
+        rows.append([f"`{kind.__name__}`", *(parts[label] for label, _ in columns)])
+    return grid(["sink", *(head for _, head in columns)], rows)
+
+
+def stores() -> str:
+    """The sinks, and how each writes once."""
+    return _of_sinks(
+        ("Needs", "needs"), ("Readers", "what users read"), ("Step", "the atomic step"), ("Fence", "the fence")
+    )
+
+
+def survived() -> str:
+    """The failures that each sink survives beside the death of a task."""
+    return _of_sinks(("Server", "kill -9 of the server"), ("Power", "loss of power"), ("Limits", "limits"))
+
+
 def deliveries() -> str:
     """The sinks that pass rows on, each without its arguments."""
     rows = []
     for kind in (CallbackSink, WebhookSink, ConsoleSink):
-        described = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")[0]
+        described = inspect.cleandoc(kind.__doc__ or "").partition("Needs:")[0]
         rows.append([f"`{kind.__name__}`", " ".join(described.split())])
     return grid(["sink", "what it does"], rows)
 
@@ -450,6 +485,8 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         faults,
         tried,
         deliveries,
+        stores,
+        survived,
     )
 }
 
