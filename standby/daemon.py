@@ -38,7 +38,7 @@ from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
 from standby.decisions import Decisions
 from standby.election import STATUS_NEWER, Election, JobClock, Led, begun, leader_shown, write_status
 from standby.gate import Gate, rosters_of
-from standby.host.parentage import die_with_parent
+from standby.host.parentage import die_with_parent, parent_ended
 from standby.host_logs import HostLogs
 from standby.journal import Journal as JournalFile
 from standby.leadership.terms import RESIGNED, STOPPED
@@ -201,7 +201,7 @@ class Daemon:
         interrupted = signal.SIGINT in self._signals()
         if led.identity.successor or not interrupted and self._has_successor():
             closing = RESIGNED
-        elif self._orphaned() and not interrupted:
+        elif not interrupted and parent_ended(self._parent):  # `causal run` was killed: no wish to stop the job
             _log.warning("the process above was killed: the tasks work on, until the job is resumed")
             return True
         else:
@@ -220,10 +220,6 @@ class Daemon:
             return self._wake.recv(4096)
         except BlockingIOError:
             return b""
-
-    def _orphaned(self) -> bool:
-        """Whether `causal run` was killed, which is no wish to stop the job."""
-        return os.getppid() != self._parent
 
     def _has_successor(self) -> bool:
         """Whether another supervisor waits that can take over."""

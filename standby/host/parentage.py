@@ -7,6 +7,7 @@ import os
 import signal
 
 from causal.errors import Unavailable
+from standby.host.processes import start_time
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -27,6 +28,15 @@ def die_with_parent() -> None:
     parent = os.environ.pop(PARENT, "")
     if parent.isdecimal() and os.getppid() != int(parent):
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def parent_ended(parent: int) -> bool:
+    """Whether the process that was the parent of this one has ended, or is ending.
+
+    The signal that `die_with_parent` asks for is sent when the thread ends that has started this process, so threads
+    beside it may live a moment longer: until then the parent keeps its pid, and is shown as a zombie.
+    """
+    return os.getppid() != parent or start_time(parent) is None
 
 
 def adopt_orphans() -> None:
