@@ -399,6 +399,24 @@ def survived() -> str:
     return _of_sinks(("Server", "kill -9 of the server"), ("Power", "loss of power"), ("Limits", "limits"))
 
 
+def _literal(path: str, name: str) -> dict[str, str]:
+    """Returns a table of a module that is not imported, because its client is an extra."""
+    for each in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and each.targets[0].id == name:
+            return dict(ast.literal_eval(each.value))
+    raise LookupError(f"{path} has no {name}")
+
+
+def answers() -> str:
+    """The answers of servers that sinks know, and what to do about each."""
+    rows = []
+    for server in ("postgres", "redis"):
+        path = f"operators/sinks/{server}/{server}_errors.py"
+        for name, job in (("_REMEDIES", "waits"), ("_FOR_GOOD", "ends with one line")):
+            rows += [[server, f"`{answer}`", job, remedy] for answer, remedy in _literal(path, name).items()]
+    return grid(["server", "answer begins with, or has", "the job", "what to do"], rows)
+
+
 def deliveries() -> str:
     """The sinks that pass rows on, each without its arguments."""
     rows = []
@@ -485,6 +503,7 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         faults,
         tried,
         deliveries,
+        answers,
         stores,
         survived,
     )
