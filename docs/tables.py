@@ -32,6 +32,7 @@ from causal.logs import deltas as delta_encoding  # noqa: E402
 from causal.records import batch  # noqa: E402
 from causal.topology import FULL_DEPTH  # noqa: E402
 from deploy import metrics as exposition  # noqa: E402
+from examples.nexmark.queries import BUILT  # noqa: E402
 from operators import (  # noqa: E402
     Context,
     CountWindow,
@@ -68,6 +69,7 @@ PAGES = (
     "docs/guide/tables.md",
     "docs/guide/time.md",
     "docs/guide/windows.md",
+    "docs/nexmark.md",
     "docs/operations.md",
     "docs/operators.md",
     "docs/performance.md",
@@ -417,6 +419,11 @@ def answers() -> str:
     return grid(["server", "answer begins with, or has", "the job", "what to do"], rows)
 
 
+def queries() -> str:
+    """The queries of Nexmark."""
+    return grid(["query", "answer"], [[str(number), _line(query.__doc__)] for number, query in BUILT.items()])
+
+
 def deliveries() -> str:
     """The sinks that pass rows on, each without its arguments."""
     rows = []
@@ -504,6 +511,7 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         tried,
         deliveries,
         answers,
+        queries,
         stores,
         survived,
     )

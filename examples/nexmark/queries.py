@@ -63,14 +63,17 @@ def _of(kind: str) -> Callable[[Event], bool]:
 
 
 def _q0(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """The events as they are (`map`)."""
     return events
 
 
 def _q1(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Bids in another currency (`map`)."""
     return events.filter("bids", _of("bid")).map("q1", lambda bid: {**bid, "price": euros(bid["price"])})
 
 
 def _q2(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Bids for some auctions (`filter`)."""
     bids = events.filter("bids", lambda e: e["kind"] == "bid" and e["auction"] % terms.auction_skip == 0)
     return bids.map("q2", lambda bid: {"auction": bid["auction"], "price": bid["price"]})
 
@@ -86,6 +89,7 @@ def _seller(event: Event) -> int:
 
 
 def _q3(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Persons of three states who sell in category 10 (`process` with state and timers of event time)."""
     keyed = events.filter("sellers", _seller_or_auction).key_by(_seller)
     return keyed.process("q3", Sellers(terms), parallelism)
 
@@ -99,6 +103,7 @@ def _auction(event: Event) -> int:
 
 
 def _q9(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """The winning bid per auction (`process` with an event-time timer at the end of the auction)."""
     keyed = events.filter("auctions", _auction_or_bid).key_by(_auction)
     return keyed.process("q9", Winning(terms), parallelism)
 
@@ -109,12 +114,14 @@ def _winners(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Ro
 
 
 def _q4(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """The mean winning price per category (`Sliding`, `Mean`)."""
     by_category = _winners(events, terms, parallelism).key_by(lambda won: won["category"])
     means = by_category.window("means", Sliding(terms.window_s, terms.every_s), Mean(_price), parallelism)
     return means.map("q4", lambda result: {"category": result[0], "mean": result[1], "start_ms": _ms(result[2])})
 
 
 def _q5(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """The auctions with most bids, all that are equal (`Sliding`, `Count`)."""
     by_auction = events.filter("bids", _of("bid")).key_by(_auction)
     counts = by_auction.window("counts", Sliding(terms.window_s, terms.every_s), Count(), parallelism)
     return counts.key_by(_start).window("q5", Tumbling(terms.every_s), _most, parallelism)
@@ -127,11 +134,13 @@ def _most(start: float, counts: Sequence[Any], window: Window) -> list[Row]:
 
 
 def _q6(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """The mean winning price of a seller's last ten sales (`delivery="ordered"`)."""
     by_seller = _winners(events, terms, parallelism).key_by(lambda won: won["seller"])
     return by_seller.process("q6", LastSales(terms), parallelism, delivery="ordered")
 
 
 def _q7(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """The highest bids, all that are equal (`Tumbling`, per part, then over all)."""
     parts = events.filter("bids", _of("bid")).key_by(lambda bid: bid["auction"] % _PARTS)
     highest = parts.window("parts", Tumbling(terms.window_s), Aggregate(list, _keep_highest), parallelism)
     return highest.key_by(_start).window("q7", Tumbling(terms.window_s), _highest_of_all, parallelism)
@@ -153,6 +162,7 @@ def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[
 
 
 def _q8(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Persons who opened auctions in the window in which they came (`window_join`)."""
     size_ms = terms.window_s * 1000
     persons = events.filter("persons", _of("person")).key_by(lambda person: person["id"])
     auctions = events.filter("auctions", _of("auction")).key_by(lambda auction: auction["seller"])
@@ -165,6 +175,7 @@ def _q8(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _q11(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Bids per session of a bidder (`Session`)."""
     by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
     sessions = by_bidder.window("sessions", Session(terms.gap_s), Count(), parallelism)
     return sessions.map(
@@ -174,6 +185,7 @@ def _q11(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _q12(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Bids per bidder in windows of the wall clock."""
     by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
     counts = by_bidder.window("counts", Tumbling(terms.clock_s, clock="processing"), Count(), parallelism)
     return counts.map("q12", lambda result: {"bidder": result[0], "bids": result[1], "start_ms": _ms(result[2])})
@@ -190,6 +202,7 @@ def _side(events: Stream[Any], terms: Terms) -> Table[int, Row]:
 
 
 def _q13(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Bids with what a side table says (`join_table(…, wait=True)`)."""
     by_place = events.filter("bids", _of("bid")).key_by(lambda bid: bid["auction"] % terms.side_rows)
 
     def joined(bid: Event, row: Row) -> Row:
@@ -199,6 +212,7 @@ def _q13(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _q14(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Sessions of bidders with what a side table says (`join_table(…, wait=True)`)."""
     by_place = _q11(events, terms, parallelism).key_by(lambda session: session["bidder"] % terms.side_rows)
 
     def joined(session: Row, row: Row) -> Row:
