@@ -23,9 +23,10 @@ DETERMINANTS = ("tests/unit/causal/test_documented.py",)
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    for folder in (*PACKAGES, "docs", "tests"):
+    for folder in (*PACKAGES, "docs", "examples", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "assets"))
-    shutil.copy(ROOT / "setup.cfg", tmp_path)
+    for name in ("setup.cfg", "mkdocs.yml"):
+        shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 
