@@ -94,7 +94,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
             for line in _work(task, view):
                 yield f"  {'':<{width}}  {line}"
         else:
-            state = "finished" if task["state"] == "finished" else "down"
+            down = "not led" if view["hosts"] and not view["ended"] else "down"
+            state = "finished" if task["state"] == "finished" else down
             yield f"  {task['task']:<{width}}  {state:<11} incarnation {task['incarnation']}"
     if present and view["hosts"]:
         yield from _hosts(view)
@@ -106,6 +107,8 @@ def headline(view: Mapping[str, Any], alive: bool, resume: str) -> str:
     ended = view["ended"]
     if ended:
         return f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"
+    if not alive and view["hosts"]:
+        return f"not led here: it was interrupted; resume it, and take over what still works, with: {resume}"
     return view["state"] if alive else f"not running: it was interrupted; resume it with: {resume}"
 
 

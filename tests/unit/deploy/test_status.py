@@ -37,6 +37,13 @@ def test_a_job_whose_causal_run_is_gone_is_not_running() -> None:
     assert not any("pid" in line or "running  " in line for line in lines[2:])
 
 
+def test_tasks_on_several_hosts_may_work_on_without_causal_run_and_are_not_shown_as_down() -> None:
+    lines = list(shown(living(hosts=[{"host": "a"}]), False, 90.0, RESUME))
+    resumed = "resume it, and take over what still works, with: causal run j.py --resume"
+    assert lines[0] == f"j: not led here: it was interrupted; {resumed} (as of 90.0 s ago)"
+    assert lines[2] == "  read/0  not led     incarnation 1"
+
+
 def test_a_job_that_has_ended_says_how() -> None:
     failed = living(ended={"status": 1, "reason": "the disk is full"})
     assert list(shown(failed, True, 1.0, RESUME))[0] == "j: ended with status 1: the disk is full (as of 1.0 s ago)"
