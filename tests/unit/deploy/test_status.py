@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deploy.status import RECOVERIES_SHOWN, shown
-from tests.unit.deploy.test_report import RECOVERY, task, view
+from tests.unit.deploy.test_report import RECOVERY, several, task, view
 
 RESUME = "causal run j.py --resume"
 
@@ -38,7 +38,7 @@ def test_a_job_whose_causal_run_is_gone_is_not_running() -> None:
 
 
 def test_tasks_on_several_hosts_may_work_on_without_causal_run_and_are_not_shown_as_down() -> None:
-    lines = list(shown(living(hosts=[{"host": "a"}]), False, 90.0, RESUME))
+    lines = list(shown({**several(), "ended": None}, False, 90.0, RESUME))
     resumed = "resume it, and take over what still works, with: causal run j.py --resume"
     assert lines[0] == f"j: not led here: it was interrupted; {resumed} (as of 90.0 s ago)"
     assert lines[2] == "  read/0  not led     incarnation 1"
