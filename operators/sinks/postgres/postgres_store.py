@@ -14,75 +14,12 @@ from causal.errors import CausalError, CorruptData
 from causal.ports import Bundle
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account, Part, check_newest, fenced, foreign_rows, mark_parts, take_part
+from operators.sinks.contract.server_store import Before, ServerStore, WithdrawingServerStore
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated
 from operators.sinks.postgres.postgres_refused import refused_rows
 from operators.sinks.postgres.postgres_sql import MINE, TASK, Statements
 from operators.sinks.postgres.postgres_table import emptied, kinds_of, make_tables
-from operators.sinks.storage.server_store import Before, ServerStore, WithdrawingServerStore
-
-
-def loaded(
-    db: BoundedConnection, statements: Statements, key: Mapping[str, str], place: str
-) -> tuple[Account, int] | None:
-    """The account of that sink and task and the next free sequence; None if there is none.  In a transaction.
-
-    Raises:
-        CorruptData: it cannot be read.
-    """
-    row = db.execute(statements.loaded, key).fetchone()
-    if row is None:
-        return None
-    run, incarnation, next_, digest, last, kept_from, ended, withdrawn, refused, epochs = row
-    account = Account(key["task"], run, incarnation, next_, int.from_bytes(digest, "big"), last, kept_from, ended)
-    account.withdrawn, account.refused = withdrawn, refused
-    sequence = 0
-    try:
-        account.epochs = dict(decode(epochs))
-        for sequence, kind, epoch, body in db.execute(statements.held_parts, key):  # noqa: B007
-            take_part(account, kind, epoch, body)
-    except (CausalError, TypeError, ValueError) as problem:
-        where = f"{statements.schema}.causal_task and causal_held"
-        raise CorruptData(f"{place}: {where} of {statements.name}, task {account.task}: {problem}") from None
-    return account, sequence + 1
-
-
-def advance(account: Account, key: Mapping[str, str], first: int, before: bytes) -> dict[str, Any]:
-    """The parameters that make the stored account this one, if it is still at `first` with the last bundle `before`."""
-    return {
-        **key,
-        "run": account.run,
-        "incarnation": account.incarnation,
-        "first": first,
-        "before": before,
-        "next": account.next,
-        "digest": account.digest.to_bytes(8, "big"),
-        "last": account.last,
-        "ended": account.ended,
-        "refused": account.refused,
-        "withdrawn": account.withdrawn,
-        "epochs": encode(account.epochs),
-    }
-
-
-def held_columns(parts: Sequence[Part], sequence: int) -> dict[str, Any]:
-    """The parameters for the parts, by column."""
-    return {
-        "sequences": list(range(sequence, sequence + len(parts))),
-        "kinds": [kind for kind, _, _ in parts],
-        "held_epochs": [epoch for _, epoch, _ in parts],
-        "bodies": [body for _, _, body in parts],
-    }
-
-
-def row_columns(bundle: Bundle) -> dict[str, Any]:
-    """The parameters for the rows of a bundle: one text, and the positions that are left out."""
-    return {
-        "rows": bundle.rows[:-1].decode(),
-        "out": [position for position, _ in bundle.refused],
-        "reasons": [reason for _, reason in bundle.refused],
-    }
-
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%(sink)s, 0))"
 
@@ -129,7 +66,7 @@ class PostgresStore(ServerStore[BoundedConnection]):
         except psycopg.Error as problem:
             if bundle is None or db.broken or not blames_a_row(problem):
                 raise
-            parameters = {**self._key, **row_columns(bundle), "first": bundle.first}
+            parameters = {**self._key, **_row_columns(bundle), "first": bundle.first}
             raise refused_rows(
                 db, self._statements, parameters, bundle, self._target.place, self._target.timeout_ms
             ) from problem
@@ -166,13 +103,13 @@ class PostgresStore(ServerStore[BoundedConnection]):
         if foreign and target.existing == "refuse":
             raise foreign_rows(f"{target.place}: table {statements.name}", "PostgresSink")
         emptied(db, statements, self._run, rows=target.existing == "replace")
-        stored = loaded(db, statements, self._key, target.place)
+        stored = _stored(db, statements, self._key, target.place)
         if stored is None:
             account, self._sequence = Account(self._task, self._run, self._incarnation), 0
             db.execute(
                 f"""INSERT INTO {statements.ours(TASK)} VALUES(%(sink)s, %(task)s, %(run)s, %(incarnation)s, 0,
                 %(digest)s, %(last)s, 0, false, 0, 0, %(epochs)s)""",
-                advance(account, self._key, 0, b""),
+                _account_columns(account, self._key, 0, b""),
             )
             return account
         account, self._sequence = stored
@@ -187,7 +124,7 @@ class PostgresStore(ServerStore[BoundedConnection]):
 
     def _loaded(self, db: BoundedConnection) -> Account | None:
         with db.transaction():  # it does not change until the transaction ends
-            stored = loaded(db, self._statements, self._key, self._place)
+            stored = _stored(db, self._statements, self._key, self._place)
         if stored is None:
             return None
         account, self._sequence = stored
@@ -206,9 +143,9 @@ class PostgresStore(ServerStore[BoundedConnection]):
     def _advance(
         self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle
     ) -> bool:
-        parameters = advance(account, self._key, *before)
+        parameters = _account_columns(account, self._key, *before)
         if bundle.count:
-            parameters |= row_columns(bundle)
+            parameters |= _row_columns(bundle)
         return self._change(db, self._statements.bundle(bool(bundle.count), bool(bundle.refused)), parameters, parts)
 
     def _forget(self, db: BoundedConnection, account: Account, epoch: int) -> bool:
@@ -217,7 +154,7 @@ class PostgresStore(ServerStore[BoundedConnection]):
 
     def _change(self, db: BoundedConnection, statement: str, parameters: dict[str, Any], parts: Sequence[Part]) -> bool:
         """Perform a statement that changes the stored account, and whether it did."""
-        changed: int = db.execute(statement, parameters | held_columns(parts, self._sequence)).fetchone()[0]
+        changed: int = db.execute(statement, parameters | _held_columns(parts, self._sequence)).fetchone()[0]
         if changed == 1:
             self._sequence += len(parts)
         return changed == 1
@@ -227,4 +164,66 @@ class WithdrawingPostgresStore(WithdrawingServerStore[BoundedConnection], Postgr
     """A store for a table whose rows have task and position, so that they can be taken back."""
 
     def _take_back(self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part]) -> bool:
-        return self._change(db, self._statements.replaced, advance(account, self._key, *before), parts)
+        return self._change(db, self._statements.replaced, _account_columns(account, self._key, *before), parts)
+
+
+def _stored(
+    db: BoundedConnection, statements: Statements, key: Mapping[str, str], place: str
+) -> tuple[Account, int] | None:
+    """The account of that sink and task and the next free sequence; None if there is none.  In a transaction.
+
+    Raises:
+        CorruptData: it cannot be read.
+    """
+    row = db.execute(statements.loaded, key).fetchone()
+    if row is None:
+        return None
+    run, incarnation, next_, digest, last, kept_from, ended, withdrawn, refused, epochs = row
+    account = Account(key["task"], run, incarnation, next_, int.from_bytes(digest, "big"), last, kept_from, ended)
+    account.withdrawn, account.refused = withdrawn, refused
+    sequence = 0
+    try:
+        account.epochs = dict(decode(epochs))
+        for sequence, kind, epoch, body in db.execute(statements.held_parts, key):  # noqa: B007
+            take_part(account, kind, epoch, body)
+    except (CausalError, TypeError, ValueError) as problem:
+        where = f"{statements.schema}.causal_task and causal_held"
+        raise CorruptData(f"{place}: {where} of {statements.name}, task {account.task}: {problem}") from None
+    return account, sequence + 1
+
+
+def _account_columns(account: Account, key: Mapping[str, str], first: int, before: bytes) -> dict[str, Any]:
+    """The parameters that make the stored account this one, if it is still at `first` with the last bundle `before`."""
+    return {
+        **key,
+        "run": account.run,
+        "incarnation": account.incarnation,
+        "first": first,
+        "before": before,
+        "next": account.next,
+        "digest": account.digest.to_bytes(8, "big"),
+        "last": account.last,
+        "ended": account.ended,
+        "refused": account.refused,
+        "withdrawn": account.withdrawn,
+        "epochs": encode(account.epochs),
+    }
+
+
+def _held_columns(parts: Sequence[Part], sequence: int) -> dict[str, Any]:
+    """The parameters for the parts, by column."""
+    return {
+        "sequences": list(range(sequence, sequence + len(parts))),
+        "kinds": [kind for kind, _, _ in parts],
+        "held_epochs": [epoch for _, epoch, _ in parts],
+        "bodies": [body for _, _, body in parts],
+    }
+
+
+def _row_columns(bundle: Bundle) -> dict[str, Any]:
+    """The parameters for the rows of a bundle: one text, and the positions that are left out."""
+    return {
+        "rows": bundle.rows[:-1].decode(),
+        "out": [position for position, _ in bundle.refused],
+        "reasons": [reason for _, reason in bundle.refused],
+    }

@@ -25,9 +25,9 @@ from operators.sinks.contract.account import (
     mark_parts,
     take_part,
 )
+from operators.sinks.contract.server_store import Before, WithdrawingServerStore
 from operators.sinks.redis import redis_scripts
 from operators.sinks.redis.redis_errors import translated
-from operators.sinks.storage.server_store import Before, WithdrawingServerStore
 
 DURABLE = {"process": ("always", "no"), "os": ("always",)}
 """The values of appendfsync under which what is acknowledged is in the append-only file: `everysec` may lag behind."""
