@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from benchmarks.harness.processes import wait_for
+from benchmarks.harness.processes import children, wait_for
 from causal.shell.curve import new_key
 from causal.shell.files import replace_text
 from causal.shell.roster import ROSTER, is_supervisor, save_key
@@ -219,11 +219,7 @@ class Site:
         """A process and all below it."""
         below = [pid]
         for parent in below:
-            try:
-                for thread in Path(f"/proc/{parent}/task").iterdir():
-                    below += [int(each) for each in (thread / "children").read_text().split()]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+            below += children(parent)
         return below
 
     def ask_to_end(self, name: str, ctrl_c: bool = False) -> None:
