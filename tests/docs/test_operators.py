@@ -109,7 +109,7 @@ BUILDS: tuple[tuple[str, Build], ...] = (
     (".process(", lambda s: timed(s).process("op", Same(), delivery="speculative").revisions("rows")),
     (".call(", lambda s: s.call("op", lambda record, key: record["at"])),
 )
-"""How the first cell of a row of the table begins, and a pipeline for it."""
+"""The beginning of the first cell of a row of the table, and a pipeline for that row."""
 
 
 def rows() -> list[list[str]]:
