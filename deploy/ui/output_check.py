@@ -1,7 +1,8 @@
 """Whether the output check still holds: rows that were visible before a kill are read again after the recovery.
 
-The rows are read by a process of its own (`deploy.ui.seen_rows`), which begins with the first kill and ends with this
-one.  The kill waits for it for a bounded time, and is carried out whatever it says.
+The rows are read by a process of its own (`deploy.ui.seen_rows`), which begins when the page that kills is opened, or
+with the first kill, and ends with this one.  The kill waits for it for a bounded time, and is carried out whatever it
+says.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class OutputCheck:
             settled: whether all tasks have been at work since that time.
         """
         with self._lock:
+            self._begin()
             if self._remembered is None:
                 return {"says": "", "holds": None}
             if "problem" in self._remembered:
@@ -59,15 +61,21 @@ class OutputCheck:
                 self._checked = self._asked("check", CHECK_S)
             return said(self._remembered, self._checked)
 
-    def _asked(self, question: str, within_s: float) -> dict[str, Any]:
+    def _begin(self) -> subprocess.Popen[bytes]:
+        """The process that reads the rows, which loads what it needs while nothing is asked yet."""
         if self._child is None or self._child.poll() is not None:
+            self._end()
             self._child = subprocess.Popen(
                 module_command("deploy.ui.seen_rows"),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             )  # fmt: skip
-            question = f"{self._job}\n{question}"
-        questions, answers = cast(IO[bytes], self._child.stdin), cast(IO[bytes], self._child.stdout)
+            cast(IO[bytes], self._child.stdin).write(f"{self._job}\n".encode())
+        return self._child
+
+    def _asked(self, question: str, within_s: float) -> dict[str, Any]:
         try:
+            child = self._begin()
+            questions, answers = cast(IO[bytes], child.stdin), cast(IO[bytes], child.stdout)
             questions.write(f"{question}\n".encode())
             if select.select([answers], [], [], within_s)[0]:
                 answer: dict[str, Any] = json.loads(answers.readline(ANSWER_BYTES_MAX))
