@@ -220,7 +220,7 @@ class Membership:
         self._remote = remote
         self._topology = topology
         self._heartbeat_ns = heartbeat_ms * 1_000_000
-        self._rest_ns = max(heartbeat_ms, rest_ms) * 1_000_000
+        self._rest_ns = max(self._heartbeat_ns, rest_ms * 1_000_000)
         self._beat_ns = 0
         self._beat_facts: Mapping[str, Any] = {}
         """The last beat, without what changes although nothing happens."""
@@ -255,9 +255,10 @@ class Membership:
             return self._beat(now_ns)
         return self._beat(now_ns) if now_ns >= self.beat_due_ns else []
 
-    def stir(self) -> None:
-        """Note that the process does something: its next beat is not one of those that have nothing new."""
-        self.beat_due_ns = min(self.beat_due_ns, self._beat_ns + self._heartbeat_ns)
+    def stir(self, now_ns: int) -> None:
+        """Note that the process does something, unless it has only woken to beat: the next beat may have news."""
+        if now_ns < self.beat_due_ns:
+            self.beat_due_ns = min(self.beat_due_ns, self._beat_ns + self._heartbeat_ns)
 
     # -- out -----------------------------------------------------------------------------------------
 

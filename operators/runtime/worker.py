@@ -253,11 +253,11 @@ class Worker:
             if doing is not None and call_ns and doing.kind == "work":
                 doing = Activity("store", call_ns, at=doing.at)
         if stuck is not None:
-            return self._last_word("RetriesExhausted", stuck)
+            return self._failed("RetriesExhausted", stuck)
         if doing is not None and doing.kind == "event" and driver is not None:
             lasted_s, limit_s = seconds_of(monotonic_ns() - doing.since_ns), self.config.event_timeout_s
             if 0 < limit_s <= lasted_s:
-                return self._last_word("EventTimeout", timed_out(doing, lasted_s, limit_s))
+                return self._failed("EventTimeout", timed_out(doing, lasted_s, limit_s))
         if member is not None and monotonic_ns() < member.beat_due_ns + self.config.heartbeat_ms * 1_000_000:
             return None
         facts: dict[str, Any] = {"pid": os.getpid()}
@@ -273,12 +273,12 @@ class Worker:
             facts["waiting"] = list(driver.waiting)
         return "pulse", facts
 
-    def _last_word(self, error: str, message: str) -> Message:
-        """The report that ends the process: the loop's thread cannot be stopped in any other way."""
+    def _failed(self, error: str, message: str, definite: bool = True) -> Message:
+        """Log that the task cannot continue; returns the report of it, which ends the process if the pulse sends it."""
         task = self.member.name
-        say(f"{task}: {error}: {message}")
+        say(f"{task or 'standby'}: {error}: {message}")
         facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
-        return "failed", {**facts, "message": message, "definite": True}
+        return "failed", {**facts, "message": message, "definite": definite}
 
     def report(self, kind: str, facts: dict[str, Any]) -> None:
         """Take a report of the driver."""
@@ -292,10 +292,7 @@ class Worker:
 
     def fail(self, error: str, message: str, definite: bool) -> None:
         """Report that the task cannot continue."""
-        task = self.member.name
-        say(f"{task or 'standby'}: {error}: {message}")
-        facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
-        self.send_report(SendReport("failed", {**facts, "message": message, "definite": definite}))
+        self.send_report(SendReport(*self._failed(error, message, definite)))
 
     def explained(self, problem: CausalError) -> str:
         """The line of an error; of a divergence also what user code has kept outside of its state since the start."""
@@ -492,8 +489,7 @@ class Worker:
             if not ready and self.driver is not None:
                 self.driver.await_read()
             work.turn(monotonic_ns())
-            if work.began_ns < member.beat_due_ns:
-                member.stir()
+            member.stir(work.began_ns)
             if self.control in ready:
                 self.obey()
             if self.loading is not None:

@@ -167,8 +167,7 @@ class Process:
                 self._pulse()
                 return
             self._busy_until_ns = 0
-        if self.world.clock.now_ns < self.membership.beat_due_ns:
-            self.membership.stir()
+        self.membership.stir(self.world.clock.now_ns)
         try:
             if self.shell is not None:
                 self.shell.perform(self._taken_over())

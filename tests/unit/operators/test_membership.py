@@ -43,7 +43,7 @@ class Beating:
         """Let time pass; `works`: the loop does something at each millisecond."""
         for now_ms in range(start_ms, end_ms):
             if works:
-                self.member.stir()
+                self.member.stir(now_ms * MS)
             if self.member.handle(Tick(), now_ms * MS):
                 self.beats_ms.append(now_ms)
 
