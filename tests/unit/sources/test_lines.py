@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, PipelineError
 from operators.sources import HttpSource, StdinSource
+from operators.sources.files.cutting_rows import json_of
 from operators.sources.lines import http_source
 from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
 from operators.sources.lines.stdin_source import Lines
 from operators.sources.source import SourceContext
 from operators.sources.unreadable import Unreadable
-from tests.properties.test_files import MAX, plain, read_from, rows_of_text, text_bytes
+from tests.properties.test_files import BAD, JSON_LINES, MAX, plain, read_from, rows_of_text, text_bytes
 
 
 @given(text_bytes, st.integers(1, 9), st.integers(1, 30), st.lists(st.integers(0, 50), max_size=5))
@@ -46,6 +47,21 @@ def test_lines_come_out_as_those_of_the_whole_input(
         position %= len(rows) + 1
         reader = source.open(0, context)
         assert read_from(reader, position) == rows[position:]
+
+
+@given(st.lists(st.sampled_from(sorted(JSON_LINES)), max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
+def test_a_body_is_refused_for_its_first_bad_line_or_taken_whole(lines: list[bytes], end: bytes, marked: bool) -> None:
+    body = b"\xef\xbb\xbf" * marked + end.join(lines)
+    values = [[int(line)] if len(line) > MAX else JSON_LINES[line] for line in lines]  # the bound is another one here
+    source = HttpSource("127.0.0.1:1", body_bytes_max=1 << 20)
+    bad = [number for number, each in enumerate(values, 1) if each == [BAD]]
+    if bad:
+        with pytest.raises(ValueError, match=rf"^line:{bad[0]}: "):
+            source.lines_of(body)
+    else:
+        assert [json_of(line.decode()) for line in source.lines_of(body)] == [
+            value for each in values for value in each
+        ]
 
 
 def test_a_bad_line_says_which_it_is(tmp_path: Path) -> None:
