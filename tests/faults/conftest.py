@@ -31,13 +31,18 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class HeldChain:
-    """A run of the fraud chain that the test lets end, and the proof that it was exactly-once."""
+    """A run of the fraud chain that the test lets end, and the proof that it was exactly-once.
+
+    Args:
+        count: the elements of each source; from then on it is held.
+    """
 
     COUNT, RATE = 2500, 100
 
-    def __init__(self, start: Start, directory: Path, *arguments: str, **config: Any) -> None:
+    def __init__(self, start: Start, directory: Path, *arguments: str, count: int = COUNT, **config: Any) -> None:
+        self._count = count
         self._rows, self._gate = directory / "held.db", directory / "gate"
-        pairs = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={self.COUNT}"]
+        pairs = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={count}"]
         settings = [part for setting in pairs for part in ("--set", setting)]
         self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config)
 
@@ -62,8 +67,8 @@ class HeldChain:
         return report
 
     def assert_exact(self) -> None:
-        result = check(str(self._rows), 2 * self.COUNT)
-        assert result["rows"] > 2 * self.COUNT
+        result = check(str(self._rows), 2 * self._count)
+        assert result["rows"] > 2 * self._count
         assert (result["lost"], result["doubled"], result["broken"]) == (0, 0, 0), result
 
 

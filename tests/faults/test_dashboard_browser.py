@@ -5,7 +5,6 @@ With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written ther
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,80 +13,21 @@ import pytest
 
 from benchmarks.harness.browser import MISSING, browsing, present
 from benchmarks.harness.processes import AGENT, SUPERVISOR, server
-from tests.faults.conftest import HeldChain
+from tests.faults.conftest import HeldChain, Start
 from tests.faults.dashboard import Dashboard
-from tests.faults.job import wait_for
+from tests.faults.job import PIPELINES, wait_for
 
 pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selenium (extra `dev`)")
-from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-PICTURES = os.environ.get("CAUSAL_SCREENSHOTS", "")
+from tests.faults.browser_page import Page
+
 pytestmark = pytest.mark.skipif(not present(), reason=MISSING)
 
-SHOWN_S = 60.0
-"""The time for what the page shows within moments, also on a machine that is ten times too busy."""
-
 StartChain = Callable[..., HeldChain]
-
-
-class Page:
-    """A tab with the dashboard in it."""
-
-    def __init__(self, browser: Any, url: str) -> None:
-        self.browser = browser
-        browser.get(url)
-
-    def text(self, selector: str = "main") -> str:
-        """The text that a user reads there; empty where there is no such element."""
-        try:
-            return "\n".join(each.text for each in self.browser.find_elements(By.CSS_SELECTOR, selector))
-        except StaleElementReferenceException:
-            return ""
-
-    def until(self, text: str, selector: str = "main") -> None:
-        """Waits until the text is there."""
-        try:
-            wait_for(f"the page shows {text!r}", lambda: text in self.text(selector), SHOWN_S)
-        except AssertionError as problem:
-            raise AssertionError(f"{problem}\n{self.text('body')}") from None
-
-    def open(self, view: str) -> None:
-        """Follows the link to a view."""
-        self.browser.find_element(By.LINK_TEXT, view).click()
-        wait_for(f"{view} is open", lambda: self.text("nav a[aria-current]") == view)
-
-    def press(self, button: str) -> None:
-        """Presses a button as soon as it is there; the page may replace it at any moment."""
-
-        def pressed() -> bool:
-            for each in self.browser.find_elements(By.CSS_SELECTOR, "button"):
-                try:
-                    if each.text.startswith(button):
-                        each.click()
-                        return True
-                except StaleElementReferenceException:
-                    return False
-            return False
-
-        wait_for(f"{button!r} is pressed", pressed)
-
-    def problems(self) -> list[Any]:
-        """The lines of the browser's console."""
-        return [entry["message"] for entry in self.browser.get_log("browser")]
-
-    def wide(self) -> bool:
-        """Whether the page as a whole must be scrolled sideways."""
-        return bool(
-            self.browser.execute_script("return document.documentElement.scrollWidth > document.body.clientWidth + 1")
-        )
-
-    def picture(self, name: str) -> None:
-        """Keeps a picture for the docs, if they are wanted."""
-        if PICTURES:
-            wait_for("messages are gone", lambda: not self.text("#done"))
-            self.browser.save_screenshot(str(Path(PICTURES) / f"dashboard-{name}.png"))
+COUNT = 20_000
+"""The elements of each source: they come until the pictures are taken."""
 
 
 def colour(page: Page) -> str:
@@ -95,7 +35,7 @@ def colour(page: Page) -> str:
 
 
 def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: Path) -> None:
-    chain = start_chain()
+    chain = start_chain(count=COUNT)
     chain.job.until_warm()
     with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
         page = Page(browser, dashboard.url)
@@ -147,12 +87,16 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: P
         ):
             page.open(view)
             page.until(text)
+            if view in ("Checkpoints", "Settings"):
+                page.picture(view.lower())
 
         page.open("State")
         browser.find_element(By.NAME, "operator").send_keys("score")
         browser.find_element(By.NAME, "key").send_keys("7", Keys.ENTER)
         page.until("as of checkpoint")
         page.until('"hash"')
+        browser.switch_to.active_element.send_keys(Keys.TAB, Keys.TAB)
+        page.picture("state")
         assert browser.find_element(By.NAME, "key").get_attribute("value") == "7"
 
         assert chain.finish_exactly()["recoveries"]
@@ -173,7 +117,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: P
 def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
     start_chain: StartChain, tmp_path: Path
 ) -> None:
-    chain = start_chain()
+    chain = start_chain(count=COUNT)
     chain.job.until_warm()
     with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
         page = Page(browser, dashboard.url)
@@ -212,3 +156,20 @@ def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
             assert not page.wide(), view
         page.picture("narrow")
     assert chain.finish_exactly()["recoveries"] == [], "watching a job does nothing to it"
+
+
+def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, tmp_path: Path) -> None:
+    slow = ",".join(str(i) for i in range(3, 500, 7))  # the records of key 3
+    settings = ["slow=process", f"at={slow}", "sleep_s=0.3", "count=4000", f"out={tmp_path / 'out.db'}"]
+    job = start(PIPELINES / "long_events.py", *(part for each in settings for part in ("--set", each)))
+    job.until_warm()
+    with Dashboard(job.state) as dashboard, browsing(tmp_path) as browser:
+        page = Page(browser, dashboard.url)
+        page.until("count/0")
+        browser.find_element(By.LINK_TEXT, "count/0").click()
+        page.until("Keys by share of the task's time, sampled")
+        wait_for("key 3 is the first", lambda: page.text("[aria-label='Hottest keys'] td").startswith("3\n"))
+        page.picture("task")
+        assert page.problems() == []
+    job.interrupt()
+    assert job.finish()[0] == 130

@@ -1,0 +1,95 @@
+"""The dashboard in a tab of a browser, as a user reads and presses it.
+
+With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written there.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.job import wait_for
+
+pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selenium (extra `dev`)")
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.by import By
+
+PICTURES = os.environ.get("CAUSAL_SCREENSHOTS", "")
+
+SHOWN_S = 60.0
+"""The time for what the page shows within moments, also on a machine that is ten times too busy."""
+
+
+class Page:
+    """A tab with the dashboard in it."""
+
+    def __init__(self, browser: Any, url: str) -> None:
+        self.browser = browser
+        browser.get(url)
+
+    def text(self, selector: str = "main") -> str:
+        """The text that a user reads there; empty where there is no such element."""
+        try:
+            return "\n".join(each.text for each in self.browser.find_elements(By.CSS_SELECTOR, selector))
+        except StaleElementReferenceException:
+            return ""
+
+    def until(self, text: str, selector: str = "main") -> None:
+        """Waits until the text is there."""
+        self._wait(f"the page shows {text!r}", lambda: text in self.text(selector))
+
+    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
+        """Waits for what takes moments; the text of the page is in the failure."""
+        try:
+            wait_for(what, holds, SHOWN_S)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}\n{self.text('body')}") from None
+
+    def open(self, view: str) -> None:
+        """Follows the link to a view."""
+        self.browser.find_element(By.LINK_TEXT, view).click()
+        wait_for(f"{view} is open", lambda: self.text("nav a[aria-current]") == view)
+
+    def press(self, button: str) -> None:
+        """Presses a button as soon as it is there; the page may replace it at any moment."""
+
+        def pressed() -> bool:
+            for each in self.browser.find_elements(By.CSS_SELECTOR, "button"):
+                try:
+                    if each.text.startswith(button):
+                        each.click()
+                        return True
+                except StaleElementReferenceException:
+                    return False
+            return False
+
+        self._wait(f"{button!r} is pressed", pressed)
+
+    def problems(self) -> list[Any]:
+        """The lines of the browser's console."""
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+    def wide(self) -> bool:
+        """Whether the page as a whole must be scrolled sideways."""
+        return bool(
+            self.browser.execute_script("return document.documentElement.scrollWidth > document.body.clientWidth + 1")
+        )
+
+    def picture(self, name: str) -> None:
+        """Keeps a picture for the docs, if they are wanted."""
+        if not PICTURES:
+            return
+        wait_for("messages are gone", lambda: not self.text("#done"))
+        # A bar that is there stays until the page is laid out again.
+        self.browser.execute_script("document.documentElement.style.scrollbarWidth = 'none'")
+        width, height = self.browser.execute_script(
+            "return [innerWidth, Math.min(innerHeight, document.querySelector('main').getBoundingClientRect().bottom)]"
+        )
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        taken = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
+        (Path(PICTURES) / f"dashboard-{name}.png").write_bytes(b64decode(taken["data"]))
