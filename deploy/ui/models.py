@@ -98,7 +98,7 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
         "recoveries_earlier": len(view["recoveries"]) - sum(len(failure["tasks"]) for failure in failures),
         "checkpoints": checkpoints(facts),
         "counts": counts(view),
-        "hosts": list(view["hosts"]),
+        "hosts": sorted(view["hosts"], key=lambda host: host["host"]),
         "host_losses": list(view["host_losses"]),
         "problems": _problems(view) if present else [],
     }
