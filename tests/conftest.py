@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,10 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
+WRITES_NO_BYTECODE = sys.dont_write_bytecode
+sys.dont_write_bytecode = False
+"""Until all tests are collected: compiling them takes most of that time, in each of the processes of a run."""
+
 # Processes that tests start find the checkout as this one does, from whatever directory they start.
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 
@@ -25,20 +30,32 @@ _PR_SET_CHILD_SUBREAPER = 36
 """A test that has this process adopt orphans would otherwise make those of later tests its children."""
 
 LONG_FIRST = (
+    "tests/hosts/test_spark.py",
+    "tests/hosts/test_succession.py",
+    "tests/docs/test_cookbook.py",
     "tests/spark",
+    "tests/faults/test_dashboard_browser.py",
+    "tests/faults/test_forks.py",
+    "tests/faults/test_guarantees.py",
+    "tests/faults/test_kills.py",
     "tests/hosts",
     "tests/guarantees",
     "tests/docs",
     "tests/simulation",
     "tests/unit/benchmarks",
 )
-"""The folders whose files begin, so that no process waits for one of them at the end of a run."""
+"""The files and folders that begin, so that no process waits for one of them at the end of a run."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sorts the tests; within a file, and among the other folders, they stay in their order."""
     first = {folder: place for place, folder in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: min((first[f] for f in first if item.nodeid.startswith(f)), default=len(first)))
+
+
+def pytest_collection_finish() -> None:
+    """Has the tests themselves write bytecode where this process was to write it."""
+    sys.dont_write_bytecode = WRITES_NO_BYTECODE
 
 
 def _children() -> set[int]:

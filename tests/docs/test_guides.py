@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
 from docs import snippets
+from tests.faults.forked import forked_call
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 PAGES = [*GUIDES, ROOT / "docs" / "operators.md"]
+WITHIN_S = 240
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def run(path: Path) -> int:
+    """Does what `python PATH` does."""
+    sys.path[0:0] = [str(path.parent)]
+    sys.argv[:] = [str(path)]
+    runpy.run_path(str(path), run_name="__main__")
+    return 0
+
+
+def run_tests(path: Path) -> int:
+    """Does what `pytest PATH` does."""
+    return int(pytest.main(["-q", "-p", "no:cacheprovider", str(path)]))
 
 
 @pytest.mark.parametrize("program", snippets.PROGRAMS, ids=lambda program: program.stem)
@@ -24,9 +39,8 @@ def test_a_program_runs(program: Path, tmp_path: Path) -> None:
     path = tmp_path / f"test_{program.name}"
     path.write_text(source)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    module = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if "\ndef test_" in source else []
-    argv = [sys.executable, *module, str(path)]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    act = run_tests if "\ndef test_" in source else run
+    done = forked_call(lambda: act(path), tmp_path, (str(path),), environment, WITHIN_S)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     checked = any(part in source for part in ("assert ", "deploy", "conformance.CHECKS"))
     assert checked, "a program says what comes out"

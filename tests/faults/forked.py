@@ -1,4 +1,4 @@
-"""`causal` commands that look at a job, each in a process forked from the test, which has loaded `causal` already.
+"""Commands that look at a job, and programs: each in a process forked from the test, which has loaded `causal` already.
 
 A new interpreter would spend half a second of a processor on that for each.  What is run with `causal run` starts as
 its user starts it (`tests.faults.job`).
@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NoReturn
@@ -27,10 +28,21 @@ CRASHED = 70
 def forked(directory: Path, arguments: tuple[str, ...], environment: Mapping[str, str], within_s: float) -> Ended:
     """Runs one command in that directory to its end; as `subprocess.run` with text and without input."""
     assert arguments[0] in LOOKING
+    return forked_call(lambda: cli.main(arguments), directory, arguments, environment, within_s)
+
+
+def forked_call(
+    act: Callable[[], object],
+    directory: Path,
+    arguments: tuple[str, ...],
+    environment: Mapping[str, str],
+    within_s: float,
+) -> Ended:
+    """Calls it in that directory, in a process of its own, whose status is the result; `arguments` name it."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         pid = os.fork()
         if pid == 0:
-            _be(directory, arguments, environment, out.fileno(), err.fileno())
+            _be(act, directory, environment, out.fileno(), err.fileno())
         status = _status(pid, time.monotonic() + within_s)
         if status is None:
             raise subprocess.TimeoutExpired(list(arguments), within_s)
@@ -54,7 +66,7 @@ def _status(pid: int, deadline_s: float) -> int | None:
     return None
 
 
-def _be(directory: Path, arguments: tuple[str, ...], environment: Mapping[str, str], out: int, err: int) -> NoReturn:
+def _be(act: Callable[[], object], directory: Path, environment: Mapping[str, str], out: int, err: int) -> NoReturn:
     status: object = CRASHED
     try:
         os.chdir(directory)
@@ -65,9 +77,11 @@ def _be(directory: Path, arguments: tuple[str, ...], environment: Mapping[str, s
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
         logging.root.handlers.clear()
         try:
-            status = cli.main(arguments)
+            status = act()
         except SystemExit as end:
-            status = end.code
+            status = 0 if end.code is None else end.code
+        except Exception:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
