@@ -62,10 +62,10 @@ KEYED = {
 """Workload → the task whose operators are counted."""
 
 
-def counted(counter: Counter) -> dict[str, dict[str, int]]:
+def counted(counter: Counter, sizes: Sequence[int] = SIZES) -> dict[str, dict[str, int]]:
     """Path and size → counts of one batch, the lower median of several."""
     counts: dict[str, dict[str, int]] = {}
-    for size in SIZES:
+    for size in sizes:
         for name, act in functions(size).items():
             counts[f"{name}, {size}"] = _typical([_counts(counter, act) for _ in range(SAMPLES_MIN)])
         for name, samples in (steps(counter, size) | chains(counter, size)).items():
