@@ -70,6 +70,7 @@ def test_links_that_fail_for_less_than_the_time_out_lose_no_host(site: MakeSite)
     assert (here.view() or {})["host_losses"] == []
 
 
+@pytest.mark.campaign
 def test_a_link_that_fails_for_longer_than_the_time_out_again_and_again_costs_a_host_each_time(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here, FLAP_MS, FLAPPED)

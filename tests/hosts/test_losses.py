@@ -86,6 +86,7 @@ def test_rows_that_wait_for_their_checkpoint_outlive_the_only_host_of_their_data
     ended(here)
 
 
+@pytest.mark.campaign
 def test_a_host_that_cannot_reach_the_supervisor_but_is_reached_is_lost_and_returns(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here, SILENCE_MS)

@@ -94,6 +94,7 @@ def test_a_supervisor_that_was_cut_off_ends_when_it_learns_of_its_successor(site
         assert here.report()["records_out"] == 2 * OUTLASTING
 
 
+@pytest.mark.campaign
 def test_two_candidates_are_no_two_leaders(site: MakeSite) -> None:
     here = site(["a", "b"], SECOND, THIRD)
     began(here)
