@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,9 +19,6 @@ from operators.sinks.contract.blocks import records_in
 from operators.sinks.journaled.ledger import Ledger
 from operators.sinks.parquet.exact_types import Misfit
 from operators.sinks.parquet.fitting import columns_of, inferred, misfits, without
-
-if TYPE_CHECKING:
-    from operators.sinks.parquet.parquet_sink import ParquetSink
 
 
 def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -70,11 +67,11 @@ def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[s
 class FittedColumns(ABC):
     """The part of a store that makes columns of bundles before they are taken.
 
-    State: `_schema` is that of all files, as far as it is known here.
+    State: `_schema` is that of all files, as far as it is known here; `_names` are those for the parts of tuples.
     """
 
     _task: str
-    _sink: ParquetSink
+    _names: Sequence[str] | None
     _schema: pa.Schema | None = None
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
@@ -87,7 +84,7 @@ class FittedColumns(ABC):
         if bundle.first != ledger.account.next or not bundle.rows or bundle.count == len(refused):
             return None
         if self._schema is None:
-            self._schema = self._agreed(schema_of(bundle.rows, bundle.first, refused, self._sink.columns))
+            self._schema = self._agreed(schema_of(bundle.rows, bundle.first, refused, self._names))
         batches = batches_of(bundle.rows, bundle.first, refused, self._schema)
         rows = len(refused) + sum(batch.num_rows for batch in batches)
         invariant(rows == bundle.count, "rows and their count agree", task=self._task, first=bundle.first, rows=rows)

@@ -25,7 +25,7 @@ class ObjectParquet(FittedColumns, ObjectRows):
     """The outside world of one sink task, in Parquet objects."""
 
     def __init__(self, sink: ParquetSink, task: str) -> None:
-        self._sink = sink
+        self._sink, self._names = sink, sink.columns
         super().__init__(task, Cutting(sink.url, SUFFIX, sink.existing, sink.file_bytes, sink.publish_s, "ParquetSink"))
 
     @contextmanager

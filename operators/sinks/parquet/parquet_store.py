@@ -31,7 +31,7 @@ class ParquetStore(FittedColumns, RollingStore):
     _journal: LockedJournal
 
     def __init__(self, sink: ParquetSink, task: str) -> None:
-        self._sink = sink
+        self._sink, self._names = sink, sink.columns
         self._directory = sink.directory
         self._rolling = Rolling(sink, task, "", -1)
         path, sync = journal_path(sink.directory, task), sink.durability == "os"
