@@ -258,9 +258,9 @@ def test_settings_that_look_like_secrets_are_hidden() -> None:
     assert entries["heartbeat_ms"]["changed"] and not entries["state"]["changed"]
 
 
-@pytest.mark.parametrize(("given", "shown", "changed"), [(FULL_DEPTH, "full", False), (2, 2, True)])
-def test_a_sharing_depth_is_shown_as_users_give_it(given: int, shown: int | str, changed: bool) -> None:
-    entries = {entry["name"]: entry for entry in models.settings(JobConfig("r", "j", "j.py", sharing_depth=given))}
+@pytest.mark.parametrize(("depth", "shown", "changed"), [(FULL_DEPTH, "full", False), (2, 2, True)])
+def test_a_sharing_depth_is_shown_as_users_give_it(depth: int, shown: int | str, changed: bool) -> None:
+    entries = {entry["name"]: entry for entry in models.settings(JobConfig("r", "j", "j.py", sharing_depth=depth))}
     assert (entries["sharing_depth"]["value"], entries["sharing_depth"]["changed"]) == (shown, changed)
 
 
