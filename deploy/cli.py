@@ -317,8 +317,7 @@ def _start(
             if arguments.resume:
                 planned.check(directory.path)
                 version.archive.save(directory.path, config.durability == "os")
-                goes_on = written is None and brought is Brought.INTERRUPTED
-                if not (goes_on and succession.takes_over(before, config, directory.path, blueprint)):
+                if written is not None or not succession.takes_over(brought, before, config, directory.path, blueprint):
                     if not _resume(arguments, directory, config, planned, blueprint, version, written):
                         versions.replace_code(directory.path, before.code, config.code)
                     directory.note_resumption()

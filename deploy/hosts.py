@@ -191,7 +191,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 
 def shown(view: Mapping[str, Any], present: bool = True) -> Iterator[str]:
-    """The lines for a user; those of a job that nobody leads any more say what was."""
+    """The lines for a user; those of a job that is not led any more say what was."""
     width = max((len(host["host"]) for host in view["hosts"]), default=4)
     for host in view["hosts"]:
         silent_ms = host["last_heard_ms"] if present else None

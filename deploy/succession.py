@@ -225,7 +225,7 @@ def _closing(depot: Depot, seen: Sighting) -> str:
 
 
 class Brought(Enum):
-    """What the store says of a job that is to be resumed here."""
+    """The state of a job that is to be resumed here, as the store shows it."""
 
     LED = "led"  # another supervisor leads it: it lives, and is followed instead
     INTERRUPTED = "interrupted"  # its supervisors were lost: its tasks may work on
@@ -261,8 +261,8 @@ def _brought(directory: JobDirectory) -> Brought:
     return Brought.INTERRUPTED if interrupted else Brought.STILL
 
 
-def takes_over(before: JobConfig, config: JobConfig, job: Path, blueprint: Blueprint) -> bool:
-    """Whether an interrupted job is resumed by taking its tasks over where they work, as a candidate would; says so.
+def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path, blueprint: Blueprint) -> bool:
+    """Whether a job that was interrupted is resumed by taking its tasks over where they work; says so.
 
     Tasks of other settings or another graph cannot be: all begin again from the last checkpoint.  Neither can agents
     that end with `causal run`.
@@ -271,7 +271,7 @@ def takes_over(before: JobConfig, config: JobConfig, job: Path, blueprint: Bluep
         before: its settings until now; `config` and `blueprint`: what it resumes with.
     """
     own = {name: getattr(config, name) for name in OF_THIS_MACHINE}
-    if config.on:
+    if brought is not Brought.INTERRUPTED or config.on:
         return False
     if replace(before, **own) != config or Blueprint.load(job) != blueprint:
         say(f"job {config.name}: its settings have changed, so its tasks begin again from their last checkpoint")

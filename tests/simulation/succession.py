@@ -51,7 +51,7 @@ class Seat:
         self._base: tuple[int, int] | None = None
         self._brought: list[Record] = []
         self._added: list[Record] = []
-        """What the resumption decides beside the decisions that it brings."""
+        """Decisions of the resumption beside those that it brings."""
 
     # -- its processes -------------------------------------------------------------------------------
 

@@ -227,7 +227,7 @@ class Fire:
         self._begin_supervisor(CANDIDATE)
 
     def _cut_supervisor(self, name: str) -> None:
-        """It lives and reaches nobody: a candidate deposes it, unless the store is a directory, which it reaches."""
+        """It lives and reaches no host: a candidate deposes it, unless the store is a directory, which it reaches."""
         other = self._await_candidate()
         before, incarnation = self.site.leader, self._incarnation(name)
         self.lost["supervisor"] += 1
@@ -256,7 +256,7 @@ class Fire:
     # -- the store ---------------------------------------------------------------------------------------
 
     def _cut_store(self, name: str) -> None:
-        """Nobody reaches the store for a while."""
+        """No host reaches the store for a while."""
         self.lost["store"] += 1
         self.site.network.cut(STORE)
         time.sleep(self.rng.uniform(0.0, 4.0))

@@ -51,7 +51,7 @@ class Outcome:
     losses: int = 0
     """Hosts that the job has noticed to be lost, and supervisors and stores that were."""
     lost: dict[str, int] = field(default_factory=dict)
-    """What was lost → how often."""
+    """Kind of what was lost → how often."""
     zombies: int = 0
     """Processes that worked on when their agent was dead and their tasks were replaced."""
     recoveries: int = 0
@@ -216,7 +216,7 @@ def _survived(
 
 
 def _end_of(site: Site) -> int:
-    """Waits for the end of the job; returns the exit status of `causal run`, which follows whoever leads."""
+    """Waits for the end of the job; returns the exit status of `causal run`, which follows the leader."""
     site.await_end(END_WITHIN_S)
     return site.end_of(SUPERVISOR)
 

@@ -1,4 +1,4 @@
-"""What `causal hosts` shows of a job that is led, and of one that is not any more."""
+"""`causal hosts` of a job that is led, and of one that is not any more."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ def test_a_job_that_is_not_led_any_more_shows_nothing_as_present(
     text = capsys.readouterr().out
     assert text.startswith("shop: ended with status 0: finished (as of ")
     assert "was joined (incarnation 2, version 0.2.0" in text and "lost a: it was silent" in text
-    assert not [word for word in ("heard", "led by", "candidate", "without") if word in text]
+    assert not [part for part in ("heard", "led by", "candidate", "without") if part in text]
