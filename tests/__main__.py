@@ -128,5 +128,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell without jobs has SIGINT ignored, for the groups
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -20,7 +20,7 @@ settings.load_profile("repeatable")
 
 WRITES_NO_BYTECODE = sys.dont_write_bytecode
 sys.dont_write_bytecode = False
-"""Until all tests are collected: compiling them takes most of that time, in each of the processes of a run."""
+"""It is written until all tests are collected: compiling them takes most of that time, in each process of a run."""
 
 # Processes that tests start find the checkout as this one does, from whatever directory they start.
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])

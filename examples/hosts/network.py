@@ -71,7 +71,7 @@ class Network:
         return [*enter, "--", *argv]
 
     def clock_s(self, name: str) -> int:
-        """How far the monotonic clock of a host is ahead of that of this process."""
+        """Returns the lead of the monotonic clock of a host over that of this process."""
         return CLOCK_STEP_S * (self._names.index(name) + 1)
 
     def clock_ns(self, name: str, at_ns: int) -> int:

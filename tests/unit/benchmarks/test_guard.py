@@ -29,7 +29,7 @@ VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @pytest.fixture(scope="module")
 def before() -> dict[str, dict[str, int]]:
-    """What each path does, in batches of all sizes."""
+    """The counts of each path, in batches of all sizes."""
     return counted(Counter())
 
 
