@@ -55,7 +55,7 @@ def test_each_fault_of_rows_is_counted() -> None:
 def test_losses_of_an_earlier_run_count_and_another_result_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "losses.json"
     outcome = host_losses.Outcome(4, "redis", losses=7, rows=100, wrong=dict.fromkeys(host_losses.WRONG, 0))
-    options = Namespace(losses=7, per_job=3, seed=4, json=path, keep=None)
+    options = Namespace(losses=7, per_job=3, seed=4, kinds=(), json=path, keep=None)
     path.write_text(json.dumps(host_losses._result(options, "command", [outcome])))
     assert host_losses._earlier(path) == [outcome]
     path.write_text(json.dumps({"benchmark": "recovery"}))
@@ -64,7 +64,7 @@ def test_losses_of_an_earlier_run_count_and_another_result_is_refused(tmp_path: 
 
 
 def test_a_job_that_failed_fails_the_campaign_and_wrong_rows_miss_the_goal() -> None:
-    options = Namespace(losses=7, per_job=3, seed=4)
+    options = Namespace(losses=7, per_job=3, seed=4, kinds=())
     outcome = host_losses.Outcome(4, "redis", losses=7, wrong={"lost": 2, "visible_contradicted": 1}, problem="it hung")
     result = host_losses._result(options, "command", [outcome])
     assert result["failed"] and "job 4: it hung" in result["summary"]
