@@ -158,7 +158,7 @@ class JobConfig:
     """The bytes that may be outstanding on one channel before its sender waits."""
     batch_elements_max: int = 16384
     """The most elements per read of a source's partition."""
-    latency_target_ms: int = 2
+    latency_target_ms: int = 4
     """The longest time for which elements wait at a source for others, where they come a few at a time; 0: none."""
     record_bytes_max: int = 16 << 20
     """The most bytes of one record, encoded, up to 33554432; a longer one is an error of the operator that made it."""

@@ -5,7 +5,6 @@ Everything that touches the world for a running task is called from here, in the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,7 +21,6 @@ from causal.task.task import TaskProtocol
 
 TURNS_PER_POLL = 8
 WAIT_MS_MAX = 1000
-MS_NS = 1_000_000
 REST_NS_MIN = 20_000
 """A shorter rest counts as work: it costs about as much to find out what it waited for."""
 
@@ -123,22 +121,9 @@ class TaskDriver:
         if not self.task.idle:
             return 0
         now_ns = monotonic_ns()
-        due = [at for at in (self.task.next_deadline_ns(now_ns), self._asking.next_ns()) if at is not None]
-        wait_ms = _ms_until(min(due), now_ns) if due else WAIT_MS_MAX
-        read_ns = self._next_read_ns()
-        return wait_ms if read_ns is None else min(wait_ms, max(0, (read_ns - now_ns) // MS_NS))
-
-    def await_read(self) -> None:
-        """Sleeps until a read is due, if that is in less than the millisecond in which sockets count time.
-
-        The reads of all sources of a host are due at the same moments (`causal.task.gathering`).
-        """
-        read_ns = self._next_read_ns()
-        if read_ns is not None and 0 < (rest_ns := read_ns - monotonic_ns()) < MS_NS:
-            time.sleep(rest_ns / 1e9)
-
-    def _next_read_ns(self) -> int | None:
-        return min((pending.again_at_ns for pending in self._performer.pending.values()), default=None)
+        due = [pending.again_at_ns for pending in self._performer.pending.values()]
+        due += [at for at in (self.task.next_deadline_ns(now_ns), self._asking.next_ns()) if at is not None]
+        return _ms_until(min(due), now_ns) if due else WAIT_MS_MAX
 
     def _report_abandoned(self) -> None:
         """Logs once that the calls that may run are all abandoned, and once that they are not any more."""

@@ -486,8 +486,6 @@ class Worker:
             until_beat_ms = max(0, (member.beat_due_ns - monotonic_ns()) // 1_000_000)
             rest_ns = work.rest()
             ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
-            if not ready and self.driver is not None:
-                self.driver.await_read()
             work.turn(monotonic_ns())
             member.stir(work.began_ns)
             if self.control in ready:
