@@ -45,7 +45,7 @@ PARTS: Mapping[str, Part] = {
     "recovery": Part("recovery --kills 40", "recovery --kills 4"),
     "recovery_hot": Part("recovery --kills 40 --standbys hot", "recovery --kills 4 --standbys hot"),
     "recovery_bounded": Part(
-        "recovery --kills 12 --rate 0 --records 16000000 --replay-target 200",
+        "recovery --kills 8 --rate 0 --records 24000000 --checkpoint-interval 5 --replay-target 200",
         "recovery --kills 2 --rate 0 --records 2000000 --replay-target 200",
     ),
     "state": Part("state --rounds 5 --seconds 10 --kills 8", "state --keys 100000 --rounds 1 --seconds 8 --kills 1"),
