@@ -10,7 +10,6 @@ proved to be its own by start time or by the marks in its environment.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import math
 import os
@@ -28,7 +27,7 @@ from causal.errors import CausalError, PipelineError, Unavailable
 from causal.shell import processlog
 from causal.shell.clock import read_offset, save_offset
 from causal.shell.forks import close as close_lock
-from causal.shell.forks import keep_from_children
+from causal.shell.forks import keep_from_children, lock
 from causal.shell.host_file import (
     HostFile,
     keys_of,
@@ -496,17 +495,11 @@ def _locked(job: Path) -> int:
     Raises:
         PipelineError: another agent holds it for longer than `LOCK_S`.
     """
-    lock = keep_from_children(os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    deadline = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                close_lock(lock)
-                raise PipelineError(f"another agent serves {job}; `causal status` shows its job") from None
-        time.sleep(0.02)
+    descriptor = keep_from_children(os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    if not lock(descriptor, LOCK_S):
+        close_lock(descriptor)
+        raise PipelineError(f"another agent serves {job}; `causal status` shows its job")
+    return descriptor
 
 
 def main(argv: list[str]) -> int:

@@ -4,8 +4,8 @@ A batch costs each task of the pipeline the same, of one element or of hundreds.
 elements at a time, more often than `FEW_PER_S`, is asked again only at the next multiple of `latency_target_ms`.  One
 that gives as many as it is asked for, or seldom anything, is asked at once.
 
-Multiples of the monotonic clock, which the tasks of a host share: what its sources give arrives at the same time, so
-the tasks behind them wake once for all of it.
+Multiples of the monotonic clock, which the tasks of a host share: what its sources give arrives within the millisecond
+in which they wake, so the tasks behind them often take all of it at once.
 """
 
 from __future__ import annotations
