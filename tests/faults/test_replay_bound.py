@@ -8,7 +8,7 @@ from benchmarks.harness.runs import KEYED_LEDGER
 from benchmarks.jobs import keyed_ledger
 from tests.faults.conftest import Start
 
-RECORDS = 600_000
+RECORDS = 1_500_000
 RARE_S = "600"
 """No checkpoint begins because of the time."""
 

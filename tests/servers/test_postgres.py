@@ -331,7 +331,7 @@ def test_a_lock_of_another_session_is_waited_for_no_longer_than_configured(share
     import psycopg
 
     table = own_table(shared_postgres, "n int")
-    sink = PostgresSink(shared_postgres.dsn, table=table, columns=["n"], timeout_ms=1000)
+    sink = PostgresSink(shared_postgres.dsn, table=table, columns=["n"], timeout_ms=2500)
     with opened(sink) as store:
         with psycopg.connect(shared_postgres.dsn) as other:
             other.execute(f"LOCK TABLE {table}")
