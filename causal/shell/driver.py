@@ -117,13 +117,13 @@ class TaskDriver:
     def wait_ms(self) -> int:
         """Returns how long the loop may sleep."""
         if self._performer.waiting:
-            return _ms_until(self._store_calls.again_ns, monotonic_ns())
+            return ms_until(self._store_calls.again_ns, monotonic_ns())
         if not self.task.idle:
             return 0
         now_ns = monotonic_ns()
         due = [pending.again_at_ns for pending in self._performer.pending.values()]
         due += [at for at in (self.task.next_deadline_ns(now_ns), self._asking.next_ns()) if at is not None]
-        return _ms_until(min(due), now_ns) if due else WAIT_MS_MAX
+        return ms_until(min(due), now_ns) if due else WAIT_MS_MAX
 
     def _report_abandoned(self) -> None:
         """Logs once that the calls that may run are all abandoned, and once that they are not any more."""
@@ -234,6 +234,6 @@ class TaskDriver:
         return monotonic_ns() >= self._store_calls.again_ns and self._performer.retry()
 
 
-def _ms_until(at_ns: int, now_ns: int) -> int:
-    """Returns whole milliseconds, rounded up, because after an early wake-up nothing is due."""
+def ms_until(at_ns: int, now_ns: int) -> int:
+    """Returns how long to sleep, in whole milliseconds rounded up: after an early wake-up nothing is due."""
     return max(0, min(WAIT_MS_MAX, -((now_ns - at_ns) // 1_000_000)))

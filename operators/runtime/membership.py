@@ -57,6 +57,11 @@ def rest_ms(heartbeat_ms: int, heartbeat_timeout_ms: int) -> int:
     return max(heartbeat_ms, min(REST_BEATS * heartbeat_ms, heartbeat_timeout_ms // REST_BEATS))
 
 
+def _lasting(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a beat without what changes although nothing happens."""
+    return {**facts, "counters": {name: value for name, value in facts["counters"].items() if name not in SPENT}}
+
+
 @dataclass(frozen=True, slots=True)
 class Commanded:
     """A command of the supervisor."""
@@ -221,7 +226,8 @@ class Membership:
         self._topology = topology
         self._heartbeat_ns = heartbeat_ms * 1_000_000
         self._rest_ns = max(self._heartbeat_ns, rest_ms * 1_000_000)
-        self._beat_ns = 0
+        self._beat_ns = self._compared_ns = 0
+        """The times of the last beat, and of the last look at whether there is news."""
         self._beat_facts: Mapping[str, Any] = {}
         """The last beat, without what changes although nothing happens."""
         self._vitals = vitals
@@ -253,17 +259,28 @@ class Membership:
         if isinstance(event, Loaded):
             self._followed = event.epoch
             return self._beat(now_ns)
-        return self._beat(now_ns) if now_ns >= self.beat_due_ns else []
+        return self._beat_if_due(now_ns)
 
     def stir(self, now_ns: int) -> None:
-        """Note that the process does something, unless it has only woken to beat: the next beat may have news."""
+        """Note that the process does something, unless it has only woken to beat: there may be news."""
         if now_ns < self.beat_due_ns:
-            self.beat_due_ns = min(self.beat_due_ns, self._beat_ns + self._heartbeat_ns)
+            self.beat_due_ns = min(self.beat_due_ns, self._compared_ns + self._heartbeat_ns)
 
     # -- out -----------------------------------------------------------------------------------------
 
-    def _beat(self, now_ns: int) -> list[Act]:
-        """A beat with all that a supervisor needs that has just started."""
+    def _beat_if_due(self, now_ns: int) -> list[Act]:
+        """A beat that is due; one that would say the same as the last waits for its time."""
+        if now_ns < self.beat_due_ns:
+            return []
+        facts = self._facts()
+        rested_ns = self._beat_ns + self._rest_ns
+        if self.beat_due_ns and now_ns < rested_ns and _lasting(facts) == self._beat_facts:
+            self._compared_ns, self.beat_due_ns = now_ns, rested_ns
+            return []
+        return self._beat(now_ns, facts)
+
+    def _facts(self) -> dict[str, Any]:
+        """What a beat says, but for the peers of the task: all that a supervisor needs that has just started."""
         vitals = self._vitals()
         facts: dict[str, Any] = {
             "pid": self._pid,
@@ -298,18 +315,17 @@ class Membership:
             facts["shadow"] = dict(vitals.shadow)
         if vitals.wanted_epoch:
             facts["wanted_epoch"] = vitals.wanted_epoch
-        self._note_beat(facts, now_ns)
+        return facts
+
+    def _beat(self, now_ns: int, facts: dict[str, Any] | None = None) -> list[Act]:
+        """A beat; the next one is due when it would repeat this one, or sooner if the process does something."""
+        facts = self._facts() if facts is None else facts
+        self._beat_ns = self._compared_ns = now_ns
+        self._beat_facts, self.beat_due_ns = _lasting(facts), now_ns + self._rest_ns
         if now_ns >= self._peers_due_ns:
             self._peers_due_ns = now_ns + PEERS_AGAIN_NS
             facts["peers"] = {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()}
         return [SendReport("beat", facts)]
-
-    def _note_beat(self, facts: Mapping[str, Any], now_ns: int) -> None:
-        """Note the facts of a beat, and when the next one is due: later where they are the same as before."""
-        lasting = {name: value for name, value in facts["counters"].items() if name not in SPENT}
-        compared = {**facts, "counters": lasting}
-        self.beat_due_ns = now_ns + (self._rest_ns if compared == self._beat_facts else self._heartbeat_ns)
-        self._beat_ns, self._beat_facts = now_ns, compared
 
     def _reported(self, event: Reported) -> list[Act]:
         invariant(self.serving, "only a task reports", slot=self.slot, kind=event.kind)

@@ -44,7 +44,7 @@ from causal.shell import processlog
 from causal.shell.clock import SystemEnvironment, monotonic_ns, of_host, take_offset
 from causal.shell.depot import Depot
 from causal.shell.disk import Disk
-from causal.shell.driver import TaskDriver
+from causal.shell.driver import TaskDriver, ms_until
 from causal.shell.lifeline import hold
 from causal.shell.memory import give_large_blocks_back
 from causal.shell.pulse import Message, Pulse, look_ns
@@ -483,7 +483,7 @@ class Worker:
             self.handle(Tick())
             busy = self.hot is not None and not self.hot.idle
             wait_ms = self.driver.wait_ms() if self.driver is not None else 0 if busy else 1000
-            until_beat_ms = max(0, (member.beat_due_ns - monotonic_ns()) // 1_000_000)
+            until_beat_ms = ms_until(member.beat_due_ns, monotonic_ns())
             rest_ns = work.rest()
             ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
             work.turn(monotonic_ns())

@@ -51,7 +51,7 @@ class Beating:
 def test_beats_that_say_the_same_are_rarer() -> None:
     process = Beating()
     process.until(0, 2000)
-    assert process.beats_ms == [0, 100, 600, 1100, 1600]
+    assert process.beats_ms == [0, 500, 1000, 1500]
 
 
 def test_time_that_passes_is_nothing_new() -> None:
@@ -59,7 +59,7 @@ def test_time_that_passes_is_nothing_new() -> None:
     for start_ms in range(0, 2000, 50):
         process.vitals = Vitals("running", counters={"idle_s": start_ms / 1000, "records_in": 7})
         process.until(start_ms, start_ms + 50)
-    assert process.beats_ms == [0, 100, 600, 1100, 1600]
+    assert process.beats_ms == [0, 500, 1000, 1500]
 
 
 def test_what_is_new_comes_with_the_next_heartbeat() -> None:
@@ -68,13 +68,29 @@ def test_what_is_new_comes_with_the_next_heartbeat() -> None:
     process.vitals = Vitals("running", counters={"records_in": 7})
     process.until(650, 651, works=True)
     process.until(651, 2000)
-    assert process.beats_ms == [0, 100, 600, 700, 800, 1300, 1800]
+    assert process.beats_ms == [0, 500, 650, 1150, 1650]
 
 
-def test_a_process_that_works_never_rests() -> None:
+def test_a_task_that_gets_on_beats_at_every_heartbeat() -> None:
     process = Beating()
-    process.until(0, 1000, works=True)
+    for start_ms in range(0, 1000, 10):
+        process.vitals = Vitals("running", counters={"records_in": start_ms})
+        process.until(start_ms, start_ms + 10, works=True)
     assert process.beats_ms == list(range(0, 1000, 100))
+
+
+def test_messages_that_change_nothing_bring_no_beat() -> None:
+    process = Beating()
+    process.until(0, 2000, works=True)
+    assert process.beats_ms == [0, 500, 1000, 1500]
+
+
+def test_a_beat_that_is_asked_for_comes_although_it_says_nothing_new() -> None:
+    process = Beating()
+    process.until(0, 50)
+    process.member.beat_due_ns = 0
+    process.until(50, 600)
+    assert process.beats_ms == [0, 50, 550]
 
 
 @given(st.integers(1, 1000), st.integers(3, 10**6))
