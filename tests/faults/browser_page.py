@@ -6,6 +6,7 @@ With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written ther
 from __future__ import annotations
 
 import os
+import time
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,18 @@ from selenium.webdriver.common.by import By
 
 PICTURES = os.environ.get("CAUSAL_SCREENSHOTS", "")
 
+_TEXT = """
+    return [...document.querySelectorAll(arguments[0])].filter(each => each.checkVisibility())
+        .map(each => each.innerText ?? each.textContent).join("\\n")
+"""
+_BUTTON = (
+    "return [...document.querySelectorAll('button')].find(each => each.innerText.startsWith(arguments[0])) ?? null"
+)
+"""Scripts, because Selenium's own look at the text of an element takes the processor for longer than the job does."""
+
+LOOK_S = 0.1
+"""The time between two looks at the page, each of which has the browser lay it out."""
+
 SHOWN_S = 60.0
 """The time for what the page shows within moments, also on a machine that is ten times too busy."""
 
@@ -34,10 +47,7 @@ class Page:
 
     def text(self, selector: str = "main") -> str:
         """The text that a user reads there; empty where there is no such element."""
-        try:
-            return "\n".join(each.text for each in self.browser.find_elements(By.CSS_SELECTOR, selector))
-        except StaleElementReferenceException:
-            return ""
+        return str(self.browser.execute_script(_TEXT, selector))
 
     def until(self, text: str, selector: str = "main") -> None:
         """Waits until the text is there."""
@@ -45,28 +55,34 @@ class Page:
 
     def _wait(self, what: str, holds: Callable[[], bool]) -> None:
         """Waits for what takes moments; the text of the page is in the failure."""
+
+        def look() -> bool:
+            shown = holds()
+            if not shown:
+                time.sleep(LOOK_S)
+            return shown
+
         try:
-            wait_for(what, holds, SHOWN_S)
+            wait_for(what, look, SHOWN_S)
         except AssertionError as problem:
             raise AssertionError(f"{problem}\n{self.text('body')}") from None
 
     def open(self, view: str) -> None:
         """Follows the link to a view."""
         self.browser.find_element(By.LINK_TEXT, view).click()
-        wait_for(f"{view} is open", lambda: self.text("nav a[aria-current]") == view)
+        self._wait(f"{view} is open", lambda: self.text("nav a[aria-current]") == view)
 
     def press(self, button: str) -> None:
         """Presses a button as soon as it is there; the page may replace it at any moment."""
 
         def pressed() -> bool:
-            for each in self.browser.find_elements(By.CSS_SELECTOR, "button"):
-                try:
-                    if each.text.startswith(button):
-                        each.click()
-                        return True
-                except StaleElementReferenceException:
-                    return False
-            return False
+            found = self.browser.execute_script(_BUTTON, button)
+            try:
+                if found is not None:
+                    found.click()
+                return found is not None
+            except StaleElementReferenceException:
+                return False
 
         self._wait(f"{button!r} is pressed", pressed)
 
