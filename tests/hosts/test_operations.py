@@ -25,25 +25,17 @@ def test_a_host_that_gets_sigterm_ends_when_its_tasks_have_moved_and_is_not_lost
     assert next(host for host in hosts if host["host"] == leaving)["tasks"] == []
 
 
-def test_the_report_says_when_a_host_was_lost_and_when_its_tasks_were_live(site: MakeSite) -> None:
+def test_a_host_that_died_is_in_the_report_and_its_lines_can_be_read(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)
     lost, moved = other_host(here)
+    wanted = f"agent@{lost} INFO standby.agent: joined as incarnation 1"
+    wait_for("its lines have come", lambda: wanted in here.command("logs", "--host", lost).stdout)
     here.kill_host(lost)
     ended(here)
     (loss,) = (host for host in here.report()["hosts"] if host["lost_ms"] is not None)
     assert (loss["host"], sorted(loss["tasks"])) == (lost, sorted(moved))
     assert 0 <= loss["lost_ms"] <= loss["recovered_ms"]
-
-
-def test_the_lines_of_a_host_can_be_read_after_its_death(site: MakeSite) -> None:
-    here = site(["a", "b", "c"])
-    began(here)
-    lost, moved = other_host(here)
-    wanted = f"agent@{lost} INFO standby.agent: joined as incarnation 1"
-    wait_for("they have come", lambda: wanted in here.command("logs", "--host", lost).stdout)
-    here.kill_host(lost)
-    ended(here)
     lines = here.command("logs", "--host", lost).stdout
     assert wanted in lines and f"@{next(name for name in here.names if name != lost)} " not in lines
     ends = [f"agent@{name} INFO standby.agent: the job has ended" for name in here.names if name != lost]
