@@ -11,7 +11,7 @@ from tests.simulation.test_simulation import failing
 from tests.simulation.trial import run
 
 GROUP = 20
-GROUPS = sample(range(0, 400, GROUP), 2)
+GROUPS = sample(range(0, 400, GROUP), 1)
 
 
 @pytest.mark.parametrize("first", GROUPS)

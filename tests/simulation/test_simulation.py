@@ -25,7 +25,7 @@ from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
 
 SEEDS = 300
-GROUP = 20
+GROUP = 10
 SAMPLED = 3
 """Groups of seeds that every run takes; they have each fault at least once."""
 PROGRAMMING_ERRORS = ("TypeError", "AttributeError", "NameError")
