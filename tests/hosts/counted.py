@@ -14,7 +14,7 @@ MakeSite = Callable[..., Site]
 """Makes a site: its hosts, and what else is in its network."""
 
 
-COUNT, RATE = 5000, 1000
+COUNT, RATE = 1250, 250
 """The elements of each partition, and all of them per second as long as the test holds the sources."""
 
 SILENCE_MS = 3000
@@ -41,7 +41,7 @@ def began(site: Site, host_timeout_ms: int = 15_000, count: int = COUNT, **confi
     site.run(PIPELINE, *arguments_of(site, count, host_timeout_ms=host_timeout_ms, **config))
     for name in site.names:
         site.join(name)
-    site.await_running(500)
+    site.await_running(100)
 
 
 def ended(site: Site, count: int = COUNT) -> None:

@@ -78,7 +78,7 @@ def test_rows_that_wait_for_their_checkpoint_outlive_the_only_host_of_their_data
         figures = {task["task"]: task["figures"] for task in (here.view() or {}).get("tasks", ())}
         return bool(figures.get("out/0", {}).get("staged_rows"))
 
-    here.await_running(500)
+    here.await_running(100)
     wait_for("rows wait", waiting)
     here.kill_host("a")
     wait_for("the host is lost", lambda: here.host("a").get("state") == "lost")
@@ -104,7 +104,7 @@ def test_tasks_work_on_while_the_supervisor_is_cut_off(site: MakeSite) -> None:
     before = incarnations(here)
     rows = rows_out(here)
     here.network.cut("supervisor")
-    wait_for("rows come out meanwhile", lambda: rows_out(here) > rows + 1000)
+    wait_for("rows come out meanwhile", lambda: rows_out(here) > rows + 250)
     here.network.heal("supervisor")
     ended(here)
     assert incarnations(here) == before

@@ -21,7 +21,7 @@ from tests.hosts.counted import arguments_of, check_rows
 UP_S, WAIT_S = 600.0, 120.0
 AGENTS = ("spark-1", "spark-2")
 DRIVER = "deploy.spark.driver"
-COUNT = 40_000
+COUNT = 10_000
 """The elements of each partition: they flow all the time, and the test ends when it wants to."""
 
 

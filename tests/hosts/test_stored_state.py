@@ -29,7 +29,7 @@ def test_state_is_read_and_a_savepoint_resumed_after_a_host_with_it_was_lost(sit
     here.run(PIPELINE, *settings)
     for name in here.names:
         here.join(name)
-    here.await_running(500)
+    here.await_running(100)
     before = incarnations(here)
     assert list(here.shared.rglob("determinants/count/0/i1/00000000"))
     here.kill_host("b")
