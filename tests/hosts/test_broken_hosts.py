@@ -26,7 +26,7 @@ def began(site: Site) -> None:
     site.run(PIPELINE, *arguments_of(site, host_timeout_ms=15_000))
     for name in site.names:
         site.join(name, *(["--no-break"] if name == "c" else []))
-    site.await_running(500)
+    site.await_running(100)
 
 
 def agent_of(site: Site, name: str) -> int | None:
@@ -40,6 +40,7 @@ def until_replaced(site: Site, name: str, before: int | None) -> None:
     wait_for("it is heard", lambda: site.host(name)["last_heard_ms"] < HEARD_MS)
 
 
+@pytest.mark.campaign
 def test_the_agent_of_another_host_is_killed_and_its_tasks_work_on(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)

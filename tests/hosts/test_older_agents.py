@@ -45,7 +45,7 @@ def rejoined(site: Site, name: str) -> None:
     """Starts `causal agent` with the protocol of today on a host that has ended, and waits until all runs again."""
     site.join(name)
     wait_for(f"{name} has joined again", lambda: site.host(name).get("incarnation") == 2)
-    site.await_running(500)
+    site.await_running(100)
 
 
 def test_hosts_are_upgraded_one_by_one_while_the_job_runs(site: MakeSite) -> None:
@@ -53,7 +53,7 @@ def test_hosts_are_upgraded_one_by_one_while_the_job_runs(site: MakeSite) -> Non
     here.run(PIPELINE, *arguments_of(here, host_timeout_ms=15_000))
     for name in here.names:
         join_as(here, name, 1)
-    here.await_running(500)
+    here.await_running(100)
     with pytest.raises(PipelineError, match="of an older version"):
         broken(here.state(SUPERVISOR), "agent", "b")
     for name in ("b", "c"):
@@ -66,6 +66,7 @@ def test_hosts_are_upgraded_one_by_one_while_the_job_runs(site: MakeSite) -> Non
     ended(here)
 
 
+@pytest.mark.campaign
 def test_an_agent_of_an_earlier_version_is_refused_and_the_job_runs_without_it(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     here.run(PIPELINE, *arguments_of(here))
@@ -75,5 +76,5 @@ def test_an_agent_of_an_earlier_version_is_refused_and_the_job_runs_without_it(s
     assert spoken in here.log("c") and "upgrade causal-streams on this host" in here.log("c")
     for name in ("a", "b"):
         here.join(name)
-    here.await_running(500)
+    here.await_running(100)
     ended(here)

@@ -38,7 +38,7 @@ def test_the_hosts_of_a_sink_and_of_requests_are_killed_and_all_rows_are_exact(s
     check(here.store, here.directory, run)
 
 
-@pytest.mark.parametrize("sink", members(["lines", "parquet"], "lines"))
+@pytest.mark.parametrize("sink", members(["lines", "parquet"]))
 def test_the_hosts_of_rows_that_wait_for_their_checkpoint_are_killed(site: MakeSite, sink: str) -> None:
     here = site(["a", "b", "c"])
     (here.directory / "world").mkdir()
