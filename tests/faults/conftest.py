@@ -13,13 +13,22 @@ from tests.faults.job import PIPELINES, Job
 
 Start = Callable[..., Job]
 
+POOL = ("--standbys", "2")
+"""The standbys of a job whose test asks for none: one for each task would be half of its processes."""
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """`start(pipeline, *arguments, config=…)` begins a job; one per test, which may leave nothing behind."""
+    """`start(pipeline, *arguments, config=…)` begins a job; one per test, which may leave nothing behind.
+
+    With `own_standbys` each task has a standby of its own, as tasks have by default.
+    """
     jobs: list[Job] = []
 
-    def begin(pipeline: Path, *arguments: str, config: dict[str, Any] | None = None) -> Job:
+    def begin(pipeline: Path, *arguments: str, config: dict[str, Any] | None = None, own_standbys: bool = False) -> Job:
+        asked = own_standbys or "--verify-replay" in arguments or {"standbys", "verify_replay"} & {*(config or ())}
+        if not asked and "--standbys" not in arguments:
+            arguments = (*arguments, *POOL)
         jobs.append(Job(tmp_path, pipeline, *arguments, config=config))
         return jobs[-1].start()
 
@@ -37,14 +46,14 @@ class HeldChain:
         count: the elements of each source; from then on it is held.
     """
 
-    COUNT, RATE = 2500, 100
+    COUNT, RATE = 1250, 50
 
     def __init__(self, start: Start, directory: Path, *arguments: str, count: int = COUNT, **config: Any) -> None:
         self._count = count
         self._rows, self._gate = directory / "held.db", directory / "gate"
         pairs = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={count}"]
         settings = [part for setting in pairs for part in ("--set", setting)]
-        self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config)
+        self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config, own_standbys=True)
 
     def until_checkpoint(self, count: int) -> int:
         """Waits until more than `count` checkpoints are complete, and returns how many there are."""

@@ -58,7 +58,7 @@ class Gathering:
         self.database, self.gate = directory / "out.db", directory / "gate"
         values = {"out": self.database, "gate": self.gate, "first": FIRST, "count": COUNT, **settings}
         sets = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-        self.job: Job = start(PIPELINES / "guarantees.py", *sets, *arguments)
+        self.job: Job = start(PIPELINES / "guarantees.py", *sets, *arguments, own_standbys=True)
 
     def until_held(self) -> dict[str, Any]:
         """Wait until every key holds records, and all standbys are ready."""

@@ -66,7 +66,7 @@ def ready(view: dict[str, Any]) -> bool:
 def test_every_task_that_holds_rules_and_rows_may_die(start: Start, tmp_path: Path) -> None:
     settings = [f"count={COUNT}", "rate=200", f"out={tmp_path / 'out'}", f"gate={tmp_path / 'gate'}"]
     arguments = [part for setting in settings for part in ("--set", setting)]
-    job = start(PIPELINES / "ruled.py", *arguments, "--checkpoint-interval", "0.5")
+    job = start(PIPELINES / "ruled.py", *arguments, "--checkpoint-interval", "0.5", own_standbys=True)
     job.until("a checkpoint, all standbys ready", ready)
     groups = (("judge/0", "named/0"), ("events/0", "judge/1"), ("named/1", "out/0"))
     for tasks in groups:

@@ -101,5 +101,5 @@ def recording(
     assignments = [f"out={database}", f"gate={gate}", f"rate={rate}", f"count={count}"]
     settings = [part for setting in assignments for part in ("--set", setting)]
     with reading(database, directory / "seen.jsonl", whole=True) as reader:
-        job = start(PIPELINE, *settings, *arguments, config=config or None)
+        job = start(PIPELINE, *settings, *arguments, config=config or None, own_standbys=True)
         yield Recording(job, reader, database, gate, count)

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed: no cluster to test with")
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
 
+from tests.faults.conftest import POOL
 from tests.faults.job import HOME
 
 WAIT_S = 600.0
@@ -53,6 +54,7 @@ def run(directory: Path, frame: str) -> subprocess.CompletedProcess[str]:
             "state",
             "--store",
             f"file://{directory}/store",
+            *POOL,
         ],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(HOME)},
