@@ -15,6 +15,7 @@ from benchmarks.harness.processes import kill
 from examples.corpus import documents_of
 from examples.survive import compare, expected
 from operators.sources import spark_daemon
+from tests.faults.conftest import POOL
 from tests.faults.test_modes import readable_by_others
 
 pytestmark = pytest.mark.spark
@@ -25,8 +26,8 @@ PYTHON_WORKER = (spark_daemon.__name__, "pyspark.worker")
 
 
 def corpus_in(directory: Path) -> Path:
-    """200 small documents with words of their own and words that all share; some names begin with _."""
-    for number in range(200):
+    """40 small documents with words of their own and words that all share; some names begin with _."""
+    for number in range(40):
         place = (
             directory / ("_private" if number % 5 == 0 else "public") / f"{'_' if number % 3 == 0 else ''}d{number}.py"
         )
@@ -63,7 +64,7 @@ def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_kill
     corpus, job, database = corpus_in(tmp_path / "corpus"), tmp_path / "job", tmp_path / "index.db"
     argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "inverted_index.py")]
     argv += ["--set", f"out={database}", "--set", f"corpus={corpus}", "--set", "files_per_batch=8"]
-    argv += ["--state-dir", str(job), "--kill", "words/0@1"]
+    argv += ["--state-dir", str(job), "--kill", "words/0@1", *POOL]
     with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         try:
             manifests = job / "ingest" / "documents"
