@@ -23,7 +23,9 @@ from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, wait_for
 from tests.members import members
 
-COUNT, KEYS = 1500, 23
+COUNT, KEYS = 900, 23
+LOOK_S = 0.5
+"""The time between two looks of a reader, each of which reads all files: more of the processor than the job takes."""
 
 
 class Eyes:
@@ -58,7 +60,7 @@ def watched(directory: Path) -> Iterator[Eyes]:
     eyes, stop = Eyes(directory), threading.Event()
 
     def look() -> None:
-        while not stop.wait(0.1):
+        while not stop.wait(LOOK_S):
             eyes.look()
 
     thread = threading.Thread(target=look)

@@ -29,7 +29,7 @@ COUNT, EACH, RATE = 600, 5, 5.0
 """Elements, rows of each, and elements a second: there is something to write for minutes."""
 MORE = 30
 KILLED = (("sqlite/0", "lines/1"), ("parquet/0", "padded/0"), ("postgres/1", "redis/0", "lines/0"))
-PAUSE_S = 0.03
+PAUSE_S = 0.2
 
 
 class Reader:
