@@ -26,7 +26,7 @@ from tests.faults.browser_page import Page
 pytestmark = pytest.mark.skipif(not present(), reason=MISSING)
 
 StartChain = Callable[..., HeldChain]
-COUNT = 20_000
+COUNT = 5_000
 """The elements of each source: they come until the pictures are taken."""
 
 

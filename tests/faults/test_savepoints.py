@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
-from tests.faults.conftest import Start
+from tests.faults.conftest import POOL, Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
 from tests.members import campaign
@@ -38,7 +38,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 def further(directory: Path) -> int:
     """A number of records per partition that no life of the job has reached."""
-    return max(int(record["i"]) for record in rows(directory) if "i" in record) + 1000
+    return max(int(record["i"]) for record in rows(directory) if "i" in record) + 200
 
 
 def check(records: list[dict[str, Any]], count: int, partitions: int = 4) -> None:
@@ -168,7 +168,7 @@ def test_a_copy_begins_a_job_of_its_own(start: Start, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     settings = sets(out=other / "rows.db", parallelism=3, sources=1, count=done, rate=100_000)
-    arguments = [str(PIPELINES / "changing.py"), "--state-dir", str(other / "job"), *settings]
+    arguments = [str(PIPELINES / "changing.py"), "--state-dir", str(other / "job"), *POOL, *settings]
     status, said = causal(tmp_path, "run", *arguments, "--from", str(copied))
     assert status == 0, said
     records = [record for record in rows(other) if "n" in record]
