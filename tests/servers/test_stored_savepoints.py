@@ -15,9 +15,10 @@ from deploy import stored_savepoints
 from deploy.savepoint_store import FILE, Savepoint
 from deploy.stored_savepoints import as_directory, check_room, put
 from standby.manifests import newest_manifest, write_manifest
-from tests.faults.conftest import Start
+from tests.faults.conftest import POOL, Start
 from tests.faults.job import HOME, PIPELINES, WAIT_S
 from tests.faults.test_savepoints import changing, further, rows, sets
+from tests.members import members
 
 SNAPSHOT = "checkpoints/count/0/e00000003-i1.snap"
 FILES = {"count/0": ((SNAPSHOT, 4, "00"),)}
@@ -131,7 +132,11 @@ def test_a_place_that_is_no_directory_is_not_made_by_looking(tmp_path: Path) -> 
     assert stored_savepoints.is_url("file:///x") and not stored_savepoints.is_url("x/y")
 
 
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize(
+    ("url", "stops"),
+    members([(store, stops) for store in ("file", "s3") for stops in (False, True)], ("file", False), ("s3", True)),
+    indirect=["url"],
+)
 def test_a_job_begins_with_a_savepoint_of_the_store_as_other_tasks(
     start: Start, tmp_path: Path, url: str, stops: bool
 ) -> None:
@@ -152,7 +157,7 @@ def test_a_job_begins_with_a_savepoint_of_the_store_as_other_tasks(
     other = tmp_path / "other"
     other.mkdir()
     settings = sets(out=other / "rows.db", parallelism=3, sources=1, count=done, rate=100_000)
-    arguments = [str(PIPELINES / "changing.py"), "--state-dir", str(other / "job"), *settings]
+    arguments = [str(PIPELINES / "changing.py"), "--state-dir", str(other / "job"), *POOL, *settings]
     ended = command("run", *arguments, "--from", place)
     assert ended.returncode == 0, ended.stderr
     records = [record for record in rows(other) if "n" in record]
