@@ -345,6 +345,7 @@ def test_every_peer_is_pinned_and_has_a_program() -> None:
         assert all("==" in requirement for requirement in venvs.needed(peer)), name
 
 
+@pytest.mark.campaign
 def test_one_tiny_run_against_a_peer_that_is_installed(tmp_path: Path) -> None:
     place = venvs.default_place()
     if not venvs.present(venvs.PEERS["bytewax"], place):
