@@ -24,7 +24,9 @@ DETERMINANTS = ("tests/unit/causal/test_documented.py",)
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     for folder in (*PACKAGES, "docs", "examples", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "assets"))
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("assets")
+        )  # bytecode is half the work
     for name in ("setup.cfg", "mkdocs.yml"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
