@@ -111,8 +111,10 @@ def test_caches_loggers_and_clients_are_no_mistake(start: Start, tmp_path: Path)
 
 @pytest.mark.parametrize("how", members(["attribute", "global"], "global"))
 def test_the_first_recovery_names_it_too(start: Start, tmp_path: Path, how: str) -> None:
-    job = forgetful(start, tmp_path, how, ENDLESS, "--checkpoint-interval", "0.4")
-    job.until_warm(records=300, checkpoints=2)
+    job = forgetful(start, tmp_path, how, ENDLESS, "--checkpoint-interval", "2")
+    view = job.until_warm(records=300)
+    written = sum(task["figures"]["records_out"] for task in view["tasks"] if task["sink"])
+    job.until_written(written + 1000)  # there is something to perform again
     kill(job.pid_of("count/0"))
     status, said = job.finish()
     line = one_line(said)
