@@ -74,7 +74,7 @@ def killed_and_finished(start: Start, page: Page, directory: Path, *arguments: s
     return job
 
 
-@pytest.mark.parametrize("name", sample(INPUTS, 3))
+@pytest.mark.parametrize("name", sample(INPUTS, 2))
 def test_a_recipe_runs_as_its_page_shows_it(name: str, start: Start, tmp_path: Path) -> None:
     page = Page(name)
     job = killed_and_finished(start, page, tmp_path)
