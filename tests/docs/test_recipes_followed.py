@@ -26,7 +26,7 @@ def copied(tmp_path: Path) -> Path:
     for folder in (*PACKAGES, "docs", "examples", "tests"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("assets")
-        )  # bytecode is half the work
+        )  # with bytecode: a fifth of the work less
     for name in ("setup.cfg", "mkdocs.yml"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
