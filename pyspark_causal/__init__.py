@@ -1,4 +1,4 @@
-"""The format "causal" of Spark: reads what sinks wrote, and writes a streaming DataFrame to a job.
+"""The format "causal" of Spark: reads what sinks wrote.
 
 Spark finds packages with such a name by itself, so `spark.readStream.format("causal")` needs no registration.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.sql.datasource import DataSource
+
 from operators.outputs.spark import OutputReader, OutputStreamReader, Reading
-from operators.sources.spark_writer import CausalDataSource
 
 
-class DefaultSource(CausalDataSource):
-    """The data source: `operators.outputs.spark` has the readers, `operators.sources.SparkSource` uses the writer."""
+class DefaultSource(DataSource):  # type: ignore[misc]
+    """The data source, whose readers `operators.outputs.spark` has."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "causal"
 
     def schema(self) -> Any:
         """Returns the schema of the rows that are there, for a user who has given none."""

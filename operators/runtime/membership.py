@@ -280,7 +280,7 @@ class Membership:
         return self._beat(now_ns, facts)
 
     def _facts(self) -> dict[str, Any]:
-        """What a beat says, but for the peers of the task: all that a supervisor needs that has just started."""
+        """Returns what a beat says beside the peers of the task: all that a supervisor needs that has just started."""
         vitals = self._vitals()
         facts: dict[str, Any] = {
             "pid": self._pid,

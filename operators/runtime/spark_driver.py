@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from operators.sources.spark_writer import BatchPublisher
+
 PREDECESSOR_WAIT_S = 30.0
 LOOPBACK = "127.0.0.1"
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -150,8 +152,8 @@ def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | No
         place, token = _begun(place, log)
         spark = _session()
         try:
-            query = _start(_frame(source, spark, jvm), source, place, token, jvm, bytes_max)
-            _await(query)
+            publisher = _publisher(source, place, token, jvm, bytes_max)
+            _await(_start(_frame(source, spark, jvm), source, publisher, place, jvm), publisher)
         except UserCodeFailed as problem:
             raise _counted(source, log, Failures(directory), problem) from problem
         finally:
@@ -280,14 +282,10 @@ def _start_jvm(source: SparkSource, jvm: SparkJvm, address: str, place: IngestPl
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from pyspark_causal import DefaultSource
-
     try:
-        spark = SparkSession.builder.getOrCreate()
-        spark.dataSource.register(DefaultSource)
+        return SparkSession.builder.getOrCreate()
     except Exception as problem:  # Whatever the JVM objects to before it has seen the user's query.
         raise _Failed(f"Spark did not start: {_first_line(problem)}") from problem
-    return spark
 
 
 def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame:
@@ -323,19 +321,20 @@ def _pickle_by_value(read: Callable[..., object]) -> None:
             register_pickle_by_value(sys.modules[name])
 
 
-def _start(
-    frame: DataFrame, source: SparkSource, place: IngestPlace, token: int, jvm: SparkJvm, bytes_max: int
-) -> StreamingQuery:
-    from operators.sources.spark_writer import FORMAT_NAME
+def _publisher(source: SparkSource, place: IngestPlace, token: int, jvm: SparkJvm, bytes_max: int) -> BatchPublisher:
+    from operators.sources.spark_writer import BatchPublisher
 
+    checkpoint = place.directory / CHECKPOINT
+    return BatchPublisher(place, token, checkpoint, bytes_max, not source.local, lambda: jvm.running)
+
+
+def _start(
+    frame: DataFrame, source: SparkSource, publisher: BatchPublisher, place: IngestPlace, jvm: SparkJvm
+) -> StreamingQuery:
     writer = (
-        frame.writeStream.format(FORMAT_NAME)
+        frame.writeStream.foreachBatch(publisher.publish)
         .outputMode(source.output_mode)
         .option("checkpointLocation", str(place.directory / CHECKPOINT))
-        .options(**place.options())
-        .option("token", str(token))
-        .option("bytesMax", str(bytes_max))
-        .option("apart", str(not source.local))
     )
     paced = writer.trigger(availableNow=True) if source.available_now else writer.trigger(processingTime=source.trigger)
     try:
@@ -344,21 +343,25 @@ def _start(
         raise _mistake(jvm, "Spark refuses the query", problem) from problem
 
 
-def _await(query: StreamingQuery) -> None:
+def _await(query: StreamingQuery, publisher: BatchPublisher) -> None:
     try:
         query.awaitTermination()
     except Exception as problem:  # Spark's, or that of a JVM that is gone.
-        stated = _STATED.search(str(problem))
+        cause = publisher.problem or problem
+        if isinstance(cause, CausalError):
+            raise cause from problem
+        text = str(cause)
+        stated = _STATED.search(text)
         if stated:
             kind = PipelineError if stated[1] == "PipelineError" else CorruptData
             raise kind(stated[2].strip()) from problem
-        fenced = _FENCED.search(str(problem))
+        fenced = _FENCED.search(text)
         if fenced:
             raise Fenced(fenced[1].strip()) from problem
-        raised = user_error(str(problem))
+        raised = user_error(text)
         if raised is not None:
             raise UserCodeFailed(raised) from problem
-        raise _Failed(f"the query failed: {_first_line(problem)}") from problem
+        raise _Failed(f"the query failed: {_first_line(cause)}") from problem
 
 
 def _counted(source: SparkSource, log: IngestLog, failures: Failures, problem: UserCodeFailed) -> Exception:

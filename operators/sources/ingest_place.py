@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,26 +61,3 @@ class IngestPlace:
         if not self.store:
             return None
         return StoredCheckpoint(Depot(self.store, self.prefix), self.folder, self.directory)
-
-    def options(self) -> dict[str, str]:
-        """The place as options of a writer of Spark."""
-        return {
-            "job": str(self.job_directory),
-            "source": self.name,
-            "channels": str(self.channels),
-            "store": self.store,
-            "prefix": self.prefix,
-            "resumed": str(self.resumed),
-        }
-
-    @classmethod
-    def of_options(cls, options: Mapping[str, str]) -> IngestPlace:
-        """The place in the options of a writer."""
-        return cls(
-            Path(options["job"]),
-            options["source"],
-            int(options["channels"]),
-            options["store"],
-            options["prefix"],
-            int(options["resumed"]),
-        )

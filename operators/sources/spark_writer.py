@@ -1,131 +1,126 @@
-"""The Spark side of the ingest log: the data source `causal`, a sink for streaming DataFrames.
+"""The Spark side of the ingest log: the tasks of a micro-batch write its rows as segments, the driver publishes them.
 
-Tasks write segments (any attempt may, none of them counts), the commit of a batch publishes those that Spark names.
-Instances are pickled, made twice per batch and never in one process for long: all they know is in the options.
+Any attempt of a task may write segments, none of which counts; the driver publishes those of the attempts whose results
+Spark gives it.  Only one kind of Python worker runs, which Spark keeps between batches.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from causal.errors import InvariantViolation, PipelineError, Unavailable, invariant
+from causal.errors import PipelineError, invariant
 from causal.shell.clock import take_offset
 from operators.sources.ingest_bound import await_room, orphaned
 from operators.sources.ingest_contract import RESTORE, Segment, digest_of, segment_name
 from operators.sources.ingest_place import IngestPlace
 from operators.sources.ingest_retries import insisted
 
-FORMAT_NAME = "causal"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 SEGMENT_BYTES = 16 << 20
 """The bytes at which a segment is closed; a reader has one in memory."""
+WRITTEN = "file string, partition int, part int, rows long, digest string"
+"""The fields of `Segment`, which a task returns for each one that it wrote."""
 
 
-@dataclass
-class Written(WriterCommitMessage):  # type: ignore[misc]
-    """The segments that one task attempt wrote."""
+class BatchPublisher:
+    """Publishes the micro-batches of one query, in the process of its driver.
 
-    query: str
-    batch: int
-    partition: int
-    segments: list[Segment] = field(default_factory=list)
+    Args:
+        token: with which the log was taken over.
+        checkpoint: Spark's own, of the query.
+        bytes_max: what may be published and not read.
+        apart: executors on other hosts run the tasks.
+        wanted: whether anything still waits for a batch; called again and again while one cannot be published.
 
+    Attributes:
+        problem: why the last batch failed; Spark passes on its text alone.
+    """
 
-class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """A writer that publishes the batches of one query."""
+    def __init__(
+        self, place: IngestPlace, token: int, checkpoint: Path, bytes_max: int, apart: bool, wanted: Callable[[], bool]
+    ) -> None:
+        self.problem: Exception | None = None
+        self._place = place
+        self._token = token
+        self._checkpoint = checkpoint
+        self._bytes_max = bytes_max
+        self._apart = apart
+        self._wanted = wanted
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._place = IngestPlace.of_options(options)
-        self._token = int(options["token"])
-        self._checkpoint = options["checkpointlocation"]
-        self._bytes_max = int(options["bytesmax"])
-        self._apart = options["apart"] == "True"
+    def publish(self, frame: DataFrame, batch: int) -> None:
+        """Write and publish one batch, for `foreachBatch`; Spark repeats a batch after a crash, which changes nothing.
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write one partition of one batch as segments; runs in a Python worker of Spark."""
-        context = TaskContext.get()
-        invariant(context is not None, "write() runs in a Spark task")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        query = context.getLocalProperty("sql.streaming.queryId")
-        invariant(batch is not None and query is not None, "a streaming task knows its batch and its query")
-        written = Written(str(query), int(batch), context.partitionId())
-        log, wanted = self._place.open(), _wanted()
-        insisted(lambda: log.check_token(self._token), wanted)
-        for pieces in _gathered(iterator):
-            part = len(written.segments)
-            name = segment_name(written.batch, written.partition, self._token, context.taskAttemptId(), part)
-            digest = insisted(partial(log.write_segment, name, _as_stream(pieces)), wanted)
-            written.segments.append(Segment(name, written.partition, part, sum(map(len, pieces)), digest))
-        return written
+        Raises:
+            Exception: of Spark's tasks, of the user's code in them, or of the log.
+        """
+        self.problem = None
+        try:
+            self._publish(frame, batch)
+        except Exception as problem:
+            self.problem = problem
+            raise
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the batch; runs beside Spark's driver, again with the same batch after a crash."""
-        query = stored_query(Path(self._checkpoint))
-        segments: list[Segment] = []
-        partitions: set[int] = set()
-        for message in messages:
-            if not isinstance(message, Written):
-                raise InvariantViolation(f"batch {batchId} is committed although a task of it has sent {message!r}")
-            belongs = message.batch == batchId and message.query == query
-            invariant(belongs, "a message is of the batch that is committed", batch=batchId, query=query, sent=message)
-            invariant(message.partition not in partitions, "one attempt of each task is committed", sent=message)
-            partitions.add(message.partition)
-            segments += message.segments
+    def _publish(self, frame: DataFrame, batch: int) -> None:
+        write = partial(written, place=self._place, token=self._token, batch=batch)
+        segments = [Segment(*row) for row in frame.mapInArrow(write, WRITTEN).collect()]
+        segments.sort(key=lambda segment: (segment.partition, segment.part))
         take_offset(self._place.job_directory)
-        log, checkpoint, wanted = self._place.open(), self._place.checkpoint(), _wanted()
+        log, checkpoint = self._place.open(), self._place.checkpoint()
         if checkpoint is not None and self._apart and (checkpoint.directory / "state").exists():
             raise PipelineError(
                 "read() keeps state (it aggregates, joins or removes duplicates), which executors would keep on their "
                 "own disks; do that in operators of the pipeline"
             )
-        offsets = self._offsets(batchId)
-        kept = checkpoint.packed(batchId, self._token) if checkpoint is not None else None
+        query, offsets = stored_query(self._checkpoint), self._offsets(batch)
+        kept = checkpoint.packed(batch, self._token) if checkpoint is not None else None
 
         def publish() -> None:
-            await_room(log, batchId, self._token, segments, self._bytes_max, lambda: not wanted())
+            await_room(log, batch, self._token, segments, self._bytes_max, lambda: not self._wanted())
             if checkpoint is None or kept is None:
-                log.publish(query, batchId, self._token, segments, offsets)
+                log.publish(query, batch, self._token, segments, offsets)
                 return
             checkpoint.store(kept)
-            if log.publish(query, batchId, self._token, segments, offsets, kept.name):
+            if log.publish(query, batch, self._token, segments, offsets, kept.name):
                 checkpoint.note(kept)
 
-        insisted(publish, wanted)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what this failed batch wrote; not what is published, for Spark also aborts after a failed commit."""
-        written = [s for message in messages if isinstance(message, Written) for s in message.segments]
-        try:
-            self._place.open().discard(written)
-        except Unavailable as problem:  # what nothing names is removed by a later batch
-            print(f"source {self._place.name!r}: {problem}", file=sys.stderr, flush=True)
+        insisted(publish, self._wanted)
 
     def _offsets(self, batch: int) -> str:
         """The digest of the file in which Spark fixed what the batch consists of, before it ran it."""
-        return digest_of((Path(self._checkpoint) / "offsets" / str(batch)).read_bytes())
+        return digest_of((self._checkpoint / "offsets" / str(batch)).read_bytes())
 
 
-class CausalDataSource(DataSource):  # type: ignore[misc]
-    """The data source of `df.writeStream.format("causal")`; its options are for `IngestWriter`."""
+def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, batch: int) -> Iterator[pa.RecordBatch]:
+    """Write one partition of one batch as segments, in a Python worker of Spark; yields a row for each segment.
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT_NAME
+    Args:
+        batches: the rows of the partition.
+        batch: the number of the micro-batch.
+    """
+    context = TaskContext.get()
+    invariant(context is not None, "segments are written in a Spark task")
+    partition, attempt = context.partitionId(), context.taskAttemptId()
+    log, wanted = place.open(), _wanted()
+    insisted(lambda: log.check_token(token), wanted)
+    for part, pieces in enumerate(_gathered(batches)):
+        name = segment_name(batch, partition, token, attempt, part)
+        digest = insisted(partial(log.write_segment, name, _as_stream(pieces)), wanted)
+        segment = Segment(name, partition, part, sum(map(len, pieces)), digest)
+        fields = [pa.array([value], kind) for value, kind in zip(astuple(segment), _KINDS, strict=True)]
+        yield pa.RecordBatch.from_arrays(fields, [each.split()[0] for each in WRITTEN.split(", ")])
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> IngestWriter:
-        """Returns a writer; parameter names are Spark's, which passes them by keyword when it commits."""
-        if overwrite:
-            raise PipelineError("output mode complete rewrites earlier rows; a source takes appended or updated rows")
-        return IngestWriter(self.options)
+
+_KINDS = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.string())
 
 
 def stored_query(checkpoint: Path) -> str:

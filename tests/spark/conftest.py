@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.processes import children
+from operators.sources import spark_daemon
 
 ROOT = Path(__file__).parents[2]
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -75,7 +76,7 @@ class Driver:
 
     def python_workers(self) -> list[int]:
         """Processes in which Spark runs Python: the daemon's children, not the daemon."""
-        daemons = [pid for pid, command in self.members().items() if "pyspark.daemon" in command]
+        daemons = [pid for pid, command in self.members().items() if spark_daemon.__name__ in command]
         return [pid for daemon in daemons for pid in children(daemon) if pid in daemons]
 
     def ended(self) -> bool:
