@@ -76,11 +76,11 @@ class Page:
         """Presses a button as soon as it is there; the page may replace it at any moment."""
 
         def pressed() -> bool:
-            found = self.browser.execute_script(_BUTTON, button)
+            shown = self.browser.execute_script(_BUTTON, button)
             try:
-                if found is not None:
-                    found.click()
-                return found is not None
+                if shown is not None:
+                    shown.click()
+                return shown is not None
             except StaleElementReferenceException:
                 return False
 
