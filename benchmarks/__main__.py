@@ -28,6 +28,7 @@ BENCHMARKS = {
     "determinants": "benchmarks.throughput.determinants",
     "durability": "benchmarks.throughput.durability",
     "state": "benchmarks.recovery.state",
+    "state_sizes": "benchmarks.recovery.state_sizes",
     "overhead": "benchmarks.throughput.overhead",
     "peers": "benchmarks.peers.comparison",
     "ordinary": "benchmarks.peers.ordinary",
@@ -46,6 +47,7 @@ BENCHMARKS = {
     "hosts": "benchmarks.hosts.hosts",
     "ui": "benchmarks.costs.ui",
     "quiet": "benchmarks.costs.quiet",
+    "spark": "benchmarks.latency.spark",
     "host_losses": "tests.soak.host_losses",
 }
 """The module of each benchmark; those of `tests.soak` are endurance tests that have figures, too."""

@@ -145,6 +145,14 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("CPU time ÷ that of the job", "(watching_over_job)"),
         ),
     ),
+    "spark": (
+        "A line that Spark is sent is in the operator after {ours.p50_ms} ms (median), in Python with PySpark alone"
+        " after {bare.p50_ms} ms",
+        (
+            Rows("ms from sent to Python", "(ours|bare)\\.(p\\d+)_ms"),
+            Rows("s to the first line", "(ours|bare)\\.ready_s"),
+        ),
+    ),
     "quiet": (
         "An idle job takes {causal.0.cores} cores, one of 1,000 records/s {causal.1000.cores}; its rows are visible"
         " after {causal.1000.p50_ms} ms (median)",
@@ -183,6 +191,29 @@ def _total_failure(result: Result) -> Panels:
         Lines("number of the resume", "ms from the resume", times, joined=False),
         Lines("number of the resume", "elements", {"replayed": line("replayed_elements")}, joined=False),
     ]
+
+
+def _state_sizes(result: Result) -> Panels:
+    panels = {
+        "ms, kill -9 → first new output": ("first_output_ms",),
+        "ms, a checkpoint": ("checkpoint_ms",),
+        "bytes of a checkpoint": ("checkpoint_bytes",),
+        "records/s as it is filled": ("fill_rps",),
+        "MiB of memory": ("task_mib", "standby_mib"),
+    }
+    sized = {name: each for name, each in result["figures"].items() if "." in name}
+    places = dict.fromkeys(name.partition(".")[0] for name in sized)
+    return [
+        Lines(
+            "MB of state", unit,
+            {
+                f"{place}{', standby' if name == 'standby_mib' else ''}": series(sized, place, name)
+                for place in places
+                for name in names
+            },
+        )
+        for unit, names in panels.items()
+    ]  # fmt: skip
 
 
 def _peers(result: Result) -> Panels:
@@ -242,6 +273,11 @@ OF_RESULT: Mapping[str, tuple[str, Callable[[Result], Panels], int]] = {
         " after the resume",
         _total_failure,
         1,
+    ),
+    "state_sizes": (
+        "From a megabyte of state to ten gigabytes: the slowest failover takes {failover_spread} × the fastest",
+        _state_sizes,
+        3,
     ),
     "peers": ("Ours and each peer on the same work", _peers, 3),
     "scale-control": (

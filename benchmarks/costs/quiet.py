@@ -4,7 +4,8 @@ The job is a keyed count whose rows go into SQLite, in two tasks per stage and a
 checkpoint per second; its counterpart in Bytewax writes them into a file, in one process without recovery.  *cores*:
 CPU seconds of all processes of the job per second, once every standby is ready.  *p50_ms*, *p99_ms*: from the moment at
 which an element was due to the transaction that makes its row visible.  *first_row_s*: from the command to the first
-such transaction.  A round runs all of them, every other round in the opposite order.
+such transaction.  *turn*: µs of one turn of a task, warm and after a rest of the processor.  A round runs all of them,
+every other round in the opposite order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.costs.rested_turns import turns_us
 from benchmarks.costs.ui import cpu_s
 from benchmarks.harness import children
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option, some_of
@@ -39,6 +41,8 @@ NEVER = 1e-4
 """The rate of a source that gives its first elements and then nothing."""
 ENTRANTS: Mapping[str, Sequence[str]] = {"causal": (), "none": GUARANTEES["none"]}
 PEER = venvs.PEERS["bytewax"]
+RESTS_S = {"warm": 0.0, "rested": 0.004}
+"""The rest of the processor before a turn; 4 ms is the default of `latency_target_ms`."""
 READY_WITHIN_S, SETTLE_S = 60.0, 2.0
 LATENCY_FROM = 100
 """Records/s from which there are enough rows for percentiles."""
@@ -135,6 +139,8 @@ def _measure(run: Measurement) -> dict[str, Any]:
         run.more["problems"] = {PEER.name: str(problem)}
     cases = [(name, rate) for rate in options.rate for name in entrants]
     for number in run.rounds():
+        for name, rest_s in RESTS_S.items():
+            run.add_all("turn.", {f"{task}.{name}_us": took for task, took in turns_us(rest_s).items()})
         for name, rate in cases[:: 1 if number % 2 else -1]:
             figures = entrants[name](rate, options.seconds)
             run.add_all(f"{name}.{rate}.", figures)

@@ -59,14 +59,19 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return {"keys": options.keys, "rate": options.rate}
 
 
-def _filled(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
-    """The view when every key is in the state, a later checkpoint holds it all, and its standby has loaded that."""
+def filled(job: Watched, task: str, records: int, within_s: float = FILL_WITHIN_S) -> Mapping[str, Any]:
+    """The first view in which a task has that many records, which fill its state."""
 
     def whole(view: Mapping[str, Any]) -> bool:
-        count = next(task for task in view["tasks"] if task["task"] == TASK)
-        return bool(count["figures"].get("delivered_elements", 0) >= options.keys)
+        count = next(each for each in view["tasks"] if each["task"] == task)
+        return bool(count["figures"].get("delivered_elements", 0) >= records)
 
-    view = job.until("all keys were in", whole, FILL_WITHIN_S)
+    return job.until("all keys were in", whole, within_s)
+
+
+def _saved(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
+    """The view when every key is in the state, a later checkpoint holds it all, and its standby has loaded that."""
+    view = filled(job, TASK, options.keys)
     complete = view["checkpoint"]["complete"]
     return job.until(
         "a checkpoint held them all", lambda view: view["checkpoint"]["complete"] >= complete + 3, FILL_WITHIN_S
@@ -76,7 +81,7 @@ def _filled(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
 def _undisturbed(options: argparse.Namespace) -> tuple[list[float], dict[str, float]]:
     """Returns what checkpoints took in a job that was left alone, in ms, and its figures."""
     with watched(PIPELINE, _settings(options), ("--checkpoint-interval=1",)) as job:
-        before = _filled(job, options)
+        before = _saved(job, options)
         wanted = before["checkpoint"]["complete"] + max(3, int(options.seconds / 2))
         after = job.until("enough checkpoints", lambda v: v["checkpoint"]["complete"] >= wanted, FILL_WITHIN_S)
         serving, standby = processes(after, TASK)
@@ -84,10 +89,10 @@ def _undisturbed(options: argparse.Namespace) -> tuple[list[float], dict[str, fl
         mib = {name: None if pid is None else pss_mib(pid) for name, pid in memory.items()}
         if None in mib.values():
             raise runs.RunFailed("a task or its standby was gone when its memory was to be looked at")
-        _ended(job, options)
+        ended(job, options.rate)
     latencies = _difference(before, after)
     count = after["checkpoint"]["complete"] - before["checkpoint"]["complete"]
-    figures = {"snapshot_bytes_per_checkpoint": _grown(before, after, "snapshot_bytes") / count}
+    figures = {"snapshot_bytes_per_checkpoint": grown(before, after, "snapshot_bytes") / count}
     for name, share in SHARES.items():
         took_ms = percentile_ms(latencies, share)
         if took_ms is None:
@@ -97,11 +102,11 @@ def _undisturbed(options: argparse.Namespace) -> tuple[list[float], dict[str, fl
     return after["checkpoint"]["took_ms"][-count:], figures
 
 
-def _ended(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
+def ended(job: Watched, rate: float, fills: int = 1) -> Mapping[str, Any]:
     """Let the steady source end: the report, once all rows have been found."""
-    records = shut(large_ledger.gate_of(job.out), job.view(), options.rate)
+    records = shut(large_ledger.gate_of(job.out), job.view(), rate)
     report = job.report(END_WITHIN_S)
-    wrong = large_ledger.check(job.out, options.keys, records)
+    wrong = large_ledger.check(job.out, records, fills)
     if wrong["lost"] or wrong["doubled"] or wrong["contradicted"]:
         raise runs.RunFailed(f"the output is not exactly once: {wrong} ({report['records_out']} rows)")
     return report
@@ -113,7 +118,9 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Buckets:
     return {bound: count - early.get(bound, 0) for bound, count in late.items()}
 
 
-def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:
+def grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:
+    """Returns by how much a counter of all tasks has grown between two views."""
+
     def total(view: Mapping[str, Any]) -> float:
         return float(sum(task["figures"].get(name, 0) for task in view["tasks"]))
 
@@ -122,16 +129,21 @@ def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> fl
 
 def _killed(options: argparse.Namespace, report_line: Callable[[str], None]) -> list[Mapping[str, Any]]:
     with watched(PIPELINE, _settings(options), ("--checkpoint-interval=1",)) as job:
-        view = _filled(job, options)
+        view = _saved(job, options)
         for number in range(options.kills):
-            job.until("more checkpoints", _complete_beyond(view["checkpoint"]["complete"] + 2), FILL_WITHIN_S)
-            job.until("the standby was ready", lambda view: ready(view, TASK), FILL_WITHIN_S)
-            job.kill(TASK)
-            view = job.until("it was recovered", _recovered_beyond(number), FILL_WITHIN_S)
+            view = killed(job, TASK, number, view["checkpoint"]["complete"] + 2)
             report_line(f"kill {number + 1}")
-        report = _ended(job, options)
+        report = ended(job, options.rate)
     recoveries: list[Mapping[str, Any]] = report["recoveries"]
     return recoveries
+
+
+def killed(job: Watched, task: str, before: int, epoch: int, within_s: float = FILL_WITHIN_S) -> dict[str, Any]:
+    """Kill a task behind a checkpoint, with a standby that is ready; returns the view when it has recovered."""
+    job.until("more checkpoints", _complete_beyond(epoch), within_s)
+    job.until("the standby was ready", lambda view: ready(view, task), within_s)
+    job.kill(task)
+    return job.until("it was recovered", _recovered_beyond(before), within_s)
 
 
 def _complete_beyond(epoch: int) -> Callable[[Mapping[str, Any]], bool]:

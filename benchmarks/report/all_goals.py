@@ -52,6 +52,7 @@ PARTS: Mapping[str, Part] = {
     "memory": Part(
         "state --keys 10000 --rounds 5 --seconds 8 --kills 5", "state --keys 10000 --rounds 1 --seconds 8 --kills 1"
     ),
+    "state_sizes": Part("state_sizes", "state_sizes --memory 1,10 --disk 10 --checkpoints 3 --kills 2"),
     "latency_back": Part("latency_back", "latency_back --kills 3"),
     "isolation": Part("isolation", "isolation --kills 3"),
     "latency": Part("latency", "latency --quick"),
@@ -62,6 +63,7 @@ PARTS: Mapping[str, Part] = {
     ),
     "ui": Part("ui", "ui --rounds 1 --starts 3 --seconds 5"),
     "quiet": Part("quiet", "quiet --rounds 1 --seconds 3 --rate 0,1000"),
+    "spark": Part("spark", "spark --rounds 1 --seconds 3"),
     "host_losses": Part("host_losses --losses 60", "host_losses --losses 2 --per-job 3"),
     "peers": Part(
         "peers --peer bytewax --workload count,index --rounds 5 --records 4000000 --round-max 150",

@@ -183,6 +183,13 @@ GOALS: Sequence[Goal] = (
         at_most=1.10,
     ),
     Goal(
+        "spark", "a line that Spark is sent → the operator, at a trigger of 0, ms, median", "≤ 120", "spark",
+        ("ours.p50_ms",), at_most=120,
+    ),
+    Goal(
+        "spark", "command → first row, ÷ PySpark alone", "≤ 1.3", "spark", ("ready_over_bare",), at_most=1.3,
+    ),
+    Goal(
         "determinants", "determinant bytes per record at load, logged", "≤ 0.05", "determinants",
         ("keyed_count_load_full.logged",), at_most=0.05,
     ),
@@ -205,6 +212,10 @@ GOALS: Sequence[Goal] = (
     Goal(
         "checkpoint", "the same: latency p99.99 of rows meanwhile, ms (holds every pause of the task)", "≤ 20",
         "state", ("latency_p9999_ms",), at_most=20,
+    ),
+    Goal(
+        "checkpoint", "1 MB to 10 GB of state: kill -9 → first new output, the slowest size ÷ the fastest", "≤ 2",
+        "state_sizes", ("failover_spread",), at_most=2,
     ),
     Goal("memory", "memory of a task beyond state and budget, MiB", "≤ 60", "memory", ("task_mib",), at_most=60),
     Goal("memory", "memory of a standby, MiB", "≤ 60", "memory", ("standby_mib",), at_most=60),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks import page
 from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.costs.rested_turns import TASKS, turns_us
 from benchmarks.harness import runs
 from benchmarks.harness.measured import distribution, figure, percentile
 from benchmarks.jobs import bare, keyed_ledger
@@ -50,6 +52,27 @@ def test_recovery_has_all_phases_and_an_exact_output(tmp_path: Path) -> None:
     output = result["output"]
     assert output["rows"] > 0 and output["lost"] == output["doubled"] == output["contradicted"] == 0
     assert [recovery["task"] for recovery in result["recoveries"]] == ["count/0"]
+
+
+@pytest.mark.campaign
+def test_a_state_of_each_size_and_place_is_saved_and_taken_over(tmp_path: Path) -> None:
+    arguments = ("state_sizes", "--memory", "1,2", "--disk", "1", "--checkpoints", "2", "--kills", "1")
+    figures = measured(tmp_path / "outcome.json", *arguments)["figures"]
+    for each in ("memory.1", "memory.2", "disk.1"):
+        assert all(figures[f"{each}.{name}"]["median"] > 0 for name in ("fill_rps", "checkpoint_bytes", "task_mib"))
+        assert len(figures[f"{each}.first_output_ms"]["runs"]) == 1
+    assert figures["failover_spread"]["median"] >= 1
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="PySpark is not installed")
+def test_lines_reach_the_job_and_pyspark_alone(tmp_path: Path) -> None:
+    figures = measured(tmp_path / "outcome.json", "spark", "--rounds", "1", "--seconds", "1")["figures"]
+    assert all(figures[f"{name}.{what}"]["median"] > 0 for name in ("ours", "bare") for what in ("p50_ms", "ready_s"))
+
+
+def test_a_turn_is_timed_for_each_task() -> None:
+    assert set(turns_us(0.0)) == set(TASKS)
 
 
 @pytest.mark.campaign
