@@ -51,6 +51,10 @@ PREDECESSOR_WAIT_S = 30.0
 LOOPBACK = "127.0.0.1"
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """A manager that saves 70 ms of each micro-batch; it trusts that no other process writes, as the lock ensures."""
+_SOCKET_NAME = "/.00000000-0000-0000-0000-000000000000.sock"
+"""The longest name that Spark gives a socket."""
+SOCKET_BYTES_MAX = 107
+"""The longest path of a socket that Linux takes."""
 _STATED = re.compile(r"causal\.errors\.(PipelineError|CorruptData): (.*)")
 _FENCED = re.compile(r"causal\.errors\.Fenced: (.*)")
 FENCED_S = 10.0
@@ -103,6 +107,21 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
         "spark.hadoop.fs.permissions.umask-mode": f"{PRIVATE:03o}",
         **source.conf,
     }
+
+
+def sockets(source: SparkSource, job_directory: Path) -> dict[str, str]:
+    """Returns the entries by which Spark and its Python workers are connected by files, in the job's short directory.
+
+    By TCP each exchange waits 40 ms for an acknowledgement that the kernel delays.  Executors on other hosts, which do
+    not have that directory, keep TCP.
+    """
+    try:
+        directory = (job_directory / "runtime").read_text().strip()
+    except FileNotFoundError:
+        return {}
+    if not source.local or len(os.fsencode(directory + _SOCKET_NAME)) > SOCKET_BYTES_MAX:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
 
 
 def drive(
@@ -271,7 +290,7 @@ def _start_jvm(source: SparkSource, jvm: SparkJvm, address: str, place: IngestPl
 
     if address != LOOPBACK:
         os.environ.setdefault("SPARK_LOCAL_IP", address)
-    conf = configuration(source, jvm.work, address)
+    conf = sockets(source, place.job_directory) | configuration(source, jvm.work, address)
     if not source.local:
         variables = _code_environment(place, code).items()
         conf = {**{f"spark.executorEnv.{name}": value for name, value in variables if value}, **conf}

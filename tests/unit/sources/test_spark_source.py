@@ -13,6 +13,7 @@ from causal.errors import CorruptData, PipelineError
 from causal.shell.depot import Depot
 from causal.shell.interpreter import on_this_host
 from operators.frozen.archive import Archive, Module
+from operators.runtime.spark_driver import sockets
 from operators.sources import spark_daemon, spark_source
 from operators.sources.source import SourceContext
 from operators.sources.spark_source import SparkSource
@@ -57,6 +58,26 @@ def test_the_driver_is_a_companion_that_runs_with_the_python_and_in_the_job_of_i
 def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         SparkSource(read, **options)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "master", "used"),
+    [
+        ("/tmp/causal-1", "local[2,4]", True),
+        ("/tmp/causal-1", "spark://10.0.0.1:7077", False),
+        ("/tmp/" + "x" * 59, "local", True),
+        ("/tmp/" + "x" * 60, "local", False),
+        (None, "local", False),
+    ],
+)
+def test_spark_and_its_workers_have_sockets_in_files_where_their_paths_are_short_enough(
+    tmp_path: Path, runtime: str | None, master: str, used: bool
+) -> None:
+    if runtime is not None:
+        (tmp_path / "runtime").write_text(runtime)
+    entries = sockets(SparkSource(read, master=master), tmp_path)
+    assert entries.get("spark.python.unix.domain.socket.dir") == (runtime if used else None)
+    assert bool(entries) == used
 
 
 def test_something_else_than_a_function_is_refused() -> None:
