@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import filterfalse, islice
+from itertools import chain, filterfalse, islice
 from typing import Any
 
 from causal.records.values import NotCarried, decode, encode
@@ -135,7 +135,9 @@ class ColdValues(dict[Any, Any]):
             self._gone.clear()
 
     def _measure(self) -> None:
-        keys = islice(filter(super().__contains__, self._recent), _SAMPLE)
+        """Estimate the size of a value, from those that were touched or, while a snapshot is loaded, from others."""
+        recent = filter(super().__contains__, self._recent)
+        keys = islice(chain(recent, super().__iter__()), _SAMPLE)
         sample = [(key, dict.__getitem__(self, key)) for key in keys]
         if sample:
             size = sum(len(self._encoded(key, value)) for key, value in sample) // len(sample)

@@ -16,6 +16,7 @@ from causal.ports import Chain
 from causal.records.values import decode
 from operators.state.cold_store import ColdStore
 from operators.state.cold_values import ColdValues, cold_key
+from operators.state.keyed_tables import KeyedTable
 from operators.state.snapshot_parts import read_part
 from tests.properties.test_chain_machine import Keeper
 from tests.unit.operators.scene import Services, give, keyed, parts_of, records_in
@@ -89,6 +90,22 @@ def test_it_behaves_as_a_dict_wherever_its_values_are(steps: list[tuple[str, Any
         cold["absent"]
     cold.clear()
     assert list(cold) == []
+
+
+def test_what_a_standby_loads_stays_within_the_memory_of_its_table(tmp_path: Path) -> None:
+    values = {key: bytes([key % 256]) * 1000 for key in range(2000)}
+    job = KeyedTable("table", "operator", 4, dict(values)).snapshot(full=True)
+    while job.left:
+        job.step(100)
+    table = KeyedTable("table", "operator", 4)
+    cold = ColdValues(ColdStore(str(tmp_path)), SMALL, no_change, no_change)
+    table.keep(cold, cold)
+    for fragments in job.fragments.values():
+        for fragment in fragments:
+            table.load(fragment)
+            assert dict.__len__(cold) <= SMALL // 1000
+    assert dict(cold.items()) == values
+    table.values.clear()
 
 
 def chain(directory: Path, state: Literal["memory", "disk"]) -> Chain:
