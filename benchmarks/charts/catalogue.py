@@ -275,7 +275,7 @@ OF_RESULT: Mapping[str, tuple[str, Callable[[Result], Panels], int]] = {
         1,
     ),
     "state_sizes": (
-        "From a megabyte of state to ten gigabytes: the slowest failover takes {failover_spread} × the fastest",
+        "Over all sizes of state the slowest failover takes {failover_spread} × the fastest (medians)",
         _state_sizes,
         3,
     ),

@@ -118,6 +118,12 @@ def processes(view: Mapping[str, Any], task: str) -> tuple[int | None, int | Non
     return serving, standby
 
 
+def follows(view: Mapping[str, Any], task: str) -> bool:
+    """Whether the standby of a task has loaded the last checkpoint, or the one before."""
+    loaded = [p["follows"] for p in view["processes"] if p["standby_of"] == task and p["state"] == "idle"]
+    return any(epoch is not None and epoch >= view["checkpoint"]["complete"] - 1 for epoch in loaded)
+
+
 def ready(view: Mapping[str, Any], task: str = "") -> bool:
     """Whether one task, or every task, runs and has a standby that could take over."""
     tasks = [task] if task else [each["task"] for each in view["tasks"]]

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.harness import runs
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option
 from benchmarks.harness.measured import PHASES, distribution
-from benchmarks.harness.watched import Watched, processes, pss_mib, ready, watched
+from benchmarks.harness.watched import Watched, follows, processes, pss_mib, ready, watched
 from benchmarks.jobs import large_ledger
 from benchmarks.jobs.gated import shut
 from deploy.report import Buckets, merged_buckets, percentile_ms
@@ -141,7 +141,7 @@ def _killed(options: argparse.Namespace, report_line: Callable[[str], None]) -> 
 def killed(job: Watched, task: str, before: int, epoch: int, within_s: float = FILL_WITHIN_S) -> dict[str, Any]:
     """Kill a task behind a checkpoint, with a standby that is ready; returns the view when it has recovered."""
     job.until("more checkpoints", _complete_beyond(epoch), within_s)
-    job.until("the standby was ready", lambda view: ready(view, task), within_s)
+    job.until("the standby was ready", lambda view: ready(view, task) and follows(view, task), within_s)
     job.kill(task)
     return job.until("it was recovered", _recovered_beyond(before), within_s)
 

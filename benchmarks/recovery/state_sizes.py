@@ -1,4 +1,4 @@
-"""A task whose state grows from a megabyte to gigabytes: failover, checkpoints, memory and speed at each size.
+"""A task with a megabyte to gigabytes of state: failover, checkpoints, memory and speed at each size.
 
 One job per size and place of the state (`jobs/sized_ledger.py`): it is filled at full speed, then one key of a hundred
 gets all records at a steady rate while checkpoints are taken and the counting task is killed again and again.  The
@@ -37,7 +37,7 @@ def _megabytes(text: str) -> list[int]:
 
 OPTIONS = (
     Option("memory", "1,10,100,1000", "MB of state in memory", _megabytes, setting="memory_mb"),
-    Option("disk", "100,1000,10000", "MB of state on disk", _megabytes, setting="disk_mb"),
+    Option("disk", "100,1000", "MB of state on disk", _megabytes, setting="disk_mb"),
     Option("rate", 2000, "records per second once it is filled", setting="records_per_s"),
     Option("checkpoints", 6, "undisturbed ones of each size"),
     Option("kills", 5, "of each size"),

@@ -44,6 +44,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
                 "host": slot.host or None,
                 "task": slot.task or None,
                 "standby_of": slot.purpose or None,
+                "follows": slot.followed,
                 "doing": _doing(slot),
             }
             for slot in assignments.slots.values()
