@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import astuple
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from causal.errors import PipelineError, invariant
 from causal.shell.clock import take_offset
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 16 << 20
 """The bytes at which a segment is closed; a reader has one in memory."""
-WRITTEN = "file string, partition int, part int, rows long, digest string"
+WRITTEN = pa.schema(
+    [
+        ("file", pa.string()), ("partition", pa.int32()), ("part", pa.int32()), ("rows", pa.int64()),
+        ("digest", pa.string()),
+    ]
+)  # fmt: skip
 """The fields of `Segment`, which a task returns for each one that it wrote."""
 
 
@@ -72,8 +78,10 @@ class BatchPublisher:
 
     def _publish(self, frame: DataFrame, batch: int) -> None:
         write = partial(written, place=self._place, token=self._token, batch=batch)
-        segments = [Segment(*row) for row in frame.mapInArrow(write, WRITTEN).collect()]
+        segments = [Segment(**row.asDict()) for row in frame.mapInArrow(write, from_arrow_schema(WRITTEN)).collect()]
         segments.sort(key=lambda segment: (segment.partition, segment.part))
+        places = {(segment.partition, segment.part) for segment in segments}
+        invariant(len(places) == len(segments), "one attempt of each task counts", batch=batch, written=segments)
         take_offset(self._place.job_directory)
         log, checkpoint = self._place.open(), self._place.checkpoint()
         if checkpoint is not None and self._apart and (checkpoint.directory / "state").exists():
@@ -116,11 +124,7 @@ def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, b
         name = segment_name(batch, partition, token, attempt, part)
         digest = insisted(partial(log.write_segment, name, _as_stream(pieces)), wanted)
         segment = Segment(name, partition, part, sum(map(len, pieces)), digest)
-        fields = [pa.array([value], kind) for value, kind in zip(astuple(segment), _KINDS, strict=True)]
-        yield pa.RecordBatch.from_arrays(fields, [each.split()[0] for each in WRITTEN.split(", ")])
-
-
-_KINDS = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.string())
+        yield pa.RecordBatch.from_pylist([asdict(segment)], WRITTEN)
 
 
 def stored_query(checkpoint: Path) -> str:
