@@ -121,6 +121,14 @@ def test_the_same_task_may_fail_again_while_it_recovers() -> None:
     assert second["live_ms"] is not None
 
 
+def test_the_view_shows_which_checkpoint_a_standby_has_loaded() -> None:
+    scene = running()
+    for standby in (p for p in scene.supervision.view()["processes"] if p["standby_of"] == "out/0" and not p["task"]):
+        scene.beat(standby["slot"], followed=7)
+    loaded = {p["follows"] for p in scene.supervision.view()["processes"] if p["standby_of"] == "out/0"}
+    assert 7 in loaded
+
+
 def test_a_standby_that_dies_is_replaced_after_a_pause_and_nothing_else_happens() -> None:
     scene = running()
     [standby] = [
