@@ -25,9 +25,8 @@ def lines(spark: Any, port: int) -> Any:
     return spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
 
 
-if __name__ != "benchmarks.jobs.spark_lines":
-    pipeline = Pipeline("spark-lines")
-    port = int(pipeline.settings.get("port", "9999"))
-    out = Path(pipeline.settings.get("out", "out.db"))
-    source = SparkSource(lambda spark: lines(spark, port), partitions=1, trigger="0 seconds")
-    pipeline.source("lines", source).map("stamped", stamped).sink("out", SqliteSink(out))
+pipeline = Pipeline("spark-lines")
+port = int(pipeline.settings.get("port", "9999"))
+out = Path(pipeline.settings.get("out", "out.db"))
+source = SparkSource(lambda spark: lines(spark, port), partitions=1, trigger="0 seconds")
+pipeline.source("lines", source).map("stamped", stamped).sink("out", SqliteSink(out))
