@@ -15,18 +15,26 @@ SUPERVISOR, AGENT = "standby.daemon", "standby.agent"
 
 WAIT_S = 180.0
 """Longer than anything here takes on a machine that is ten times too busy; what it bounds is a hang."""
+PAUSE_S, PAUSE_S_MAX = 0.01, 0.5
+"""The least and the longest pause between two looks."""
 
 T = TypeVar("T")
 
 
-def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S) -> T:
-    """Returns the first answer of `holds` that is not None or False."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
+def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S, pauses: int = 0) -> T:
+    """Returns the first answer of `holds` that is not None or False.
+
+    Args:
+        pauses: how many times as long as a look the pause behind it is at least: expensive looks leave the processor to
+            what they wait for.
+    """
+    deadline_s = time.monotonic() + within_s
+    while (began_s := time.monotonic()) < deadline_s:
         answer = holds()
         if answer is not None and answer is not False:
             return answer
-        time.sleep(0.01)
+        took_s = time.monotonic() - began_s
+        time.sleep(min(max(PAUSE_S, pauses * took_s), PAUSE_S_MAX))
     raise AssertionError(f"waited {within_s:.0f} s: {what}")
 
 

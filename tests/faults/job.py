@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.harness import processes
 from benchmarks.harness.processes import SUPERVISOR, argv, children, kill, of_job
 from benchmarks.harness.processes import WAIT_S as WAIT_S  # tests import it from here
 from standby.host.processes import kill_marked
@@ -35,21 +36,13 @@ PROGRESS = re.compile(r"causal: \d+\.\d s  \w+: in ")
 
 T = TypeVar("T")
 
-LOOK_S, LOOK_S_MAX = 0.02, 0.5
 PAUSES = 3
-"""A wait pauses so many times as long as its look took: looks leave the processor to what they wait for."""
+"""A test pauses so many times as long as its last look took."""
 
 
 def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S) -> T:
     """Returns the first answer of `holds` that is not None or False."""
-    deadline_s = time.monotonic() + within_s
-    while (began_s := time.monotonic()) < deadline_s:
-        answer = holds()
-        if answer is not None and answer is not False:
-            return answer
-        took_s = time.monotonic() - began_s
-        time.sleep(min(max(LOOK_S, PAUSES * took_s), LOOK_S_MAX))
-    raise AssertionError(f"waited {within_s:.0f} s: {what}")
+    return processes.wait_for(what, holds, within_s, PAUSES)
 
 
 class Job:
