@@ -231,7 +231,7 @@ class TableJob:
     def step(self, keys_max: int) -> int:
         pending = self._pending
         keys = [pending.pop() for _ in range(min(keys_max, len(pending)))]
-        self._encode(keys)
+        self._encode(keys, self._packed(keys))
         self._table.shrink()
         if not pending:
             self._table.done()
@@ -242,10 +242,10 @@ class TableJob:
         touched = self._pending.intersection(keys)
         if touched:
             self._pending -= touched
-            self._encode(list(touched))
+            keys = list(touched)
+            self._encode(keys, self._packed(keys))
 
-    def _encode(self, keys: list[Any]) -> None:
-        values = self._packed(keys)
+    def _encode(self, keys: list[Any], values: list[Any]) -> None:
         lasting = _LASTING.issuperset(map(type, values))
         groups: dict[int, Entry] = self._waiting if lasting else {}
         for group, key, value in zip(self._groups_of(keys), keys, values):
@@ -278,6 +278,33 @@ class TableJob:
         """Encode and remove the entries that have `least` keys or more."""
         for group in [group for group, (kept, _, gone) in groups.items() if len(kept) + len(gone) >= least]:
             self._fragments.setdefault(group, []).append(_encoded(self._table, groups.pop(group)))
+
+
+class PairsJob(TableJob):
+    """A job that encodes values that never change, so that nothing has to be encoded before a change."""
+
+    __slots__ = ("_count", "_pairs", "_place")
+
+    def __init__(self, table: KeyedTable, count: int, pairs: Callable[[int, int], dict[Any, Any]], full: bool) -> None:
+        """
+        Args:
+            count: how many values or keys without one there are to encode.
+            pairs: (first, behind) -> key and value, or `ABSENT`, of those in that range of them.
+        """
+        super().__init__(table, set(), {}, full)
+        self._count = count
+        self._pairs = pairs
+        self._place = 0
+
+    @property
+    def left(self) -> int:
+        return self._count - self._place
+
+    def step(self, keys_max: int) -> int:
+        place, self._place = self._place, min(self._place + keys_max, self._count)
+        pairs = self._pairs(place, self._place)
+        self._encode(list(pairs), list(pairs.values()))
+        return self._place - place
 
 
 def _encoded(table: KeyedTable, entry: Entry) -> bytes:

@@ -7,39 +7,42 @@ from event times alone, whichever side was faster and however records were batch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from causal.errors import CausalError
 from operators.graph import LEFT, Node
 from operators.kinds.joins.join_stage import TimedJoinStage
 from operators.kinds.joins.sides import keeps_left
+from operators.kinds.joins.waiting import last_over
 from operators.records.ownership import copy_containers
 from operators.records.seconds import NS_PER_S
 from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS
+from operators.state.due_entries import DueEntries, Slot, in_key_order, slot_of
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
-_STEP_NS = 1000
-"""Times are whole microseconds."""
+Revision = tuple[Slot, Any]
+"""((from when, *order), row) of a version."""
+
 KEEPS_DELETED_NS = 24 * 3600 * NS_PER_S
 """A deleted row is remembered so long after the watermark, so that no older row that is late replaces it."""
 
-Order = tuple[int, int, int]
-"""(event time, input channel, position there) of a version, or of a record."""
 Derivation = tuple[str, Callable[[Any, Any], Any]]
 """Name of a `filter` or `map_values` of a table, and (key, value) -> another value, None for no row."""
 
-_FIRST: Order = (-(1 << 63), 0, 0)
+_ALWAYS_NS = -(1 << 63)
+"""A time below every other."""
 
 
 class AsOfStage(TimedJoinStage):
     """One task of a join of a stream (left) with versions of rows (right).
 
-    State: `<name>:held` has the records that wait by (key, order); `<name>:versions` the rows that are not yet valid
-    for every future record, by (key, (from when, *order)); `<name>:rows` by key the row that is valid, as
-    [*order, row], row None where it was deleted; `<name>:deleted` when a deletion is forgotten.
+    State: `<name>:held` has the records that wait by (key, order), an order being (event time, input channel, position
+    there); `<name>:versions` the rows that are not yet valid for every future record, by (key, (from when, *order));
+    `<name>:rows` by key the row that is valid, as [*order, row], row None where it was deleted; `<name>:deleted` when
+    a deletion is forgotten.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -49,8 +52,8 @@ class AsOfStage(TimedJoinStage):
         """Applied one after the other, they make a row from a record of the table's stream."""
         self._arrival = scope.arrival
         self._alone = keeps_left(node.options["how"])
-        self._waiting = Slots(f"{name}:held", name, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
-        self._versions = Slots(f"{name}:versions", name, key_groups, _first_of, by_key=True)
+        self._waiting = DueEntries(f"{name}:held", name, key_groups)
+        self._versions = DueEntries(f"{name}:versions", name, key_groups)
         self._deleted = Slots(f"{name}:deleted", name, key_groups, _first_of)
         self._rows = KeyedTable(f"{name}:rows", name, key_groups)
 
@@ -64,31 +67,31 @@ class AsOfStage(TimedJoinStage):
             self._revise(records, keys, places, times)
         return []
 
-    def _floor_ns(self) -> int | None:
+    def _floor_ns(self) -> int:
         """Returns the time below which a record is late: the watermark of its channel, after idleness of the task."""
         known = [mark_ns for mark_ns in (self._arrival.mark_ns, self._mark_ns) if mark_ns is not None]
-        return max(known, default=None)
+        return max(known, default=_ALWAYS_NS)
 
     def _hold(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
-        floor_ns, arrival, fresh = self._floor_ns(), self._arrival, dict[Any, Any]()
+        floor_ns, input, first = self._floor_ns(), self._arrival.input, self._arrival.first
+        kept, slots = list[int](), list[Slot]()
         for index, time_ns in zip(places, times, strict=True):
-            if floor_ns is not None and time_ns < floor_ns:
+            if time_ns < floor_ns:
                 self._late(records[index])
-                continue
-            pair = keys[index], (time_ns, arrival.input, arrival.first + index)
-            fresh[_unused(self._waiting, fresh, pair)] = records[index]
-        self._waiting.add(fresh)
+            else:
+                kept.append(index)
+                slots.append((time_ns, input, first + index))
+        self._waiting.add([keys[index] for index in kept], slots, [records[index] for index in kept])
 
     def _revise(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
-        floor_ns, arrival, late, fresh = self._floor_ns(), self._arrival, 0, dict[Any, Any]()
-        for index, time_ns in zip(places, times, strict=True):
-            from_ns = time_ns if floor_ns is None else max(time_ns, floor_ns)
-            late += from_ns > time_ns
-            row = self._derived(keys[index], records[index], index)
-            pair = keys[index], (from_ns, time_ns, arrival.input, arrival.first + index)
-            fresh[_unused(self._versions, fresh, pair)] = row
-        self.count("late_rows", late)
-        self._versions.add(fresh)
+        floor_ns, input, first = self._floor_ns(), self._arrival.input, self._arrival.first
+        slots = [
+            (max(time_ns, floor_ns), time_ns, input, first + index)
+            for index, time_ns in zip(places, times, strict=True)
+        ]
+        self.count("late_rows", sum(time_ns < floor_ns for time_ns in times))
+        rows = [self._derived(keys[index], records[index], index) for index in places]
+        self._versions.add([keys[index] for index in places], slots, rows)
 
     def _derived(self, key: Any, value: Any, index: int) -> Any:
         for name, derive in self._derivations:
@@ -107,32 +110,35 @@ class AsOfStage(TimedJoinStage):
 
     def advance(self, mark_ns: int) -> list[Any]:
         self._mark_ns = mark_ns
-        out = self._released(mark_ns)
-        self._settle(mark_ns)
+        revisions: dict[Any, list[Revision]] = {}
+        for _, _, key, slot, row in sorted(self._versions.take(mark_ns), key=slot_of):
+            revisions.setdefault(key, []).append((slot, row))
+        out = self._released(mark_ns, revisions)
+        self._settle(mark_ns, revisions)
         return out
 
-    def _released(self, mark_ns: int) -> list[Any]:
+    def _released(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> list[Any]:
         """Joins and removes the records that are older than the watermark, by time and key order."""
         out: list[Any] = []
         cursors: dict[Any, _Cursor] = {}
-        for (key, order), record in self._waiting.take(mark_ns):
+        rows, alone, pair = self._rows.values, self._alone, self._pairing.add
+        for time_ns, _, key, _, record in in_key_order(self._waiting.take(last_over(mark_ns))):
             cursor = cursors.get(key)
             if cursor is None:
-                cursor = cursors[key] = _Cursor(self._rows.values.get(key), self._versions, key)
-            row = cursor.row_at(order[0])
-            if row is not None or self._alone:
-                self._pairing.add(out, key, record, row)
+                cursor = cursors[key] = _Cursor(rows.get(key), revisions.get(key, ()))
+            row = cursor.row_at(time_ns) if cursor.next_ns <= time_ns else cursor.row
+            if row is not None or alone:
+                pair(out, key, record, row)
         return out
 
-    def _settle(self, mark_ns: int) -> None:
+    def _settle(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> None:
         """Replaces rows by those that are valid from the watermark on."""
-        due = self._versions.take(mark_ns)
         rows = self._rows.values
-        self._rows.touch([key for (key, _), _ in due])
+        self._rows.touch(revisions)
         gone: dict[Any, Any] = {}
-        for (key, (from_ns, *order)), row in due:
+        for key, (from_ns, *order), row in ((key, *each) for key, of_key in revisions.items() for each in of_key):
             known = rows.get(key)
-            if known is not None and tuple(order) < tuple(known[:3]):
+            if known is not None and order < known[:3]:
                 continue
             rows[key] = [*order, row]
             if row is None:
@@ -147,7 +153,7 @@ class AsOfStage(TimedJoinStage):
     # Snapshots.
 
     def tables(self) -> list[KeyedTable]:
-        return [self._rows, self._waiting.table, self._versions.table, self._deleted.table]
+        return [self._rows, self._waiting, self._versions, self._deleted.table]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Takes the least watermark of the tasks, so that nothing that one of them may still release is late."""
@@ -157,34 +163,32 @@ class AsOfStage(TimedJoinStage):
 
 
 class _Cursor:
-    """Iterates over the versions of one key in the order of time."""
+    """Iterates over the rows of one key in the order of time.
 
-    def __init__(self, known: Sequence[Any] | None, versions: Slots, key: Any) -> None:
-        self._key = key
-        self._values = versions.values
-        self._slots = versions.of(key)
+    Attributes:
+        row: the row that is valid before `next_ns`; None for none.
+    """
+
+    __slots__ = ("row", "next_ns", "_order", "_revisions", "_next")
+
+    def __init__(self, known: Sequence[Any] | None, revisions: Sequence[Revision]) -> None:
+        self._order: list[int] = [_ALWAYS_NS] if known is None else list(known[:3])
+        self.row: Any = None if known is None else known[3]
+        self._revisions = revisions
         self._next = 0
-        self._order: tuple[int, ...] = _FIRST if known is None else tuple(known[:3])
-        self._row = None if known is None else known[3]
+        self.next_ns = revisions[0][0][0] if revisions else END_NS
 
     def row_at(self, time_ns: int) -> Any:
-        """Returns the row that is valid at a time, not below the time of the last call; None for none."""
-        slots = self._slots
-        while self._next < len(slots) and slots[self._next][0] <= time_ns:
-            slot = slots[self._next]
+        """Returns the row that is valid at a time, not below that of the last call; None for none."""
+        revisions = self._revisions
+        while self._next < len(revisions) and revisions[self._next][0][0] <= time_ns:
+            (_, *order), row = revisions[self._next]
             self._next += 1
-            if slot[1:] > self._order:
-                self._order, self._row = slot[1:], self._values[self._key, slot]
-        return self._row
+            if order > self._order:
+                self._order, self.row = order, row
+        self.next_ns = revisions[self._next][0][0] if self._next < len(revisions) else END_NS
+        return self.row
 
 
-def _first_of(slot: tuple[int, ...]) -> int:
+def _first_of(slot: Slot) -> int:
     return slot[0]
-
-
-def _unused(slots: Slots, fresh: dict[Any, Any], pair: tuple[Any, tuple[int, ...]]) -> tuple[Any, tuple[int, ...]]:
-    """Returns the pair, or a later one where it is taken: a rescale renumbers channels and positions."""
-    while pair in slots.values or pair in fresh:
-        key, slot = pair
-        pair = key, (*slot[:-1], slot[-1] + (1 << 48))
-    return pair

@@ -63,13 +63,18 @@ class RowJoinStage(JoinStage):
         places: Sequence[int] = range(len(records))
         if self._time_of is not None:
             places, times = self._timed(self._time_of, records, keys)
-        now: list[int] = []
+        held, now = list[tuple[int, int]](), list[int]()
         for place, time_ns in zip(places, times, strict=True):
             if waiting.waits(time_ns):
-                waiting.add(keys[place], time_ns, records[place])
+                held.append((place, time_ns))
             else:
                 now.append(place)
-        self.count("held_back", len(places) - len(now))
+        waiting.add(
+            [keys[place] for place, _ in held],
+            [time_ns for _, time_ns in held],
+            [records[place] for place, _ in held],
+        )
+        self.count("held_back", len(held))
         return self._joined([keys[place] for place in now], [records[place] for place in now], now)
 
     # Event time, with `wait`.
@@ -92,7 +97,7 @@ class RowJoinStage(JoinStage):
     # Snapshots.
 
     def tables(self) -> list[KeyedTable]:
-        return [self._rows] if self._waiting is None else [self._rows, self._waiting.slots.table]
+        return [self._rows] if self._waiting is None else [self._rows, self._waiting.entries]
 
     def header(self) -> dict[str, Any]:
         header = super().header()

@@ -12,16 +12,15 @@ from operators.graph import RIGHT, Node
 from operators.kinds.joins.sides import inputs_of_side
 from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS
-from operators.state.slots import Slots
-
-_STEP_NS = 1000
+from operators.state.due_entries import DueEntries, in_key_order
+from operators.state.timelines import STEP_NS
 
 
 class Waiting:
     """The waiting records of one task, and whether records have to wait at all.
 
     Attributes:
-        slots: the waiting records.
+        entries: the waiting records.
         over: whether the other side has ended, so that no record waits any more.
     """
 
@@ -31,7 +30,7 @@ class Waiting:
             node: an operator whose left side waits for its right one.
         """
         name, key_groups = node.name, scope.config.key_groups
-        self.slots = Slots(f"{name}:held", name, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
+        self.entries = DueEntries(f"{name}:held", name, key_groups)
         self.over = False
         self.mark_ns: int | None = None
         self._inputs = inputs_of_side(node, RIGHT, scope.task, scope.inputs)
@@ -40,11 +39,11 @@ class Waiting:
 
     def waits(self, time_ns: int) -> bool:
         """Returns whether a record of that time, END_NS without one, has to wait."""
-        return not self.over and (self.mark_ns is None or min(time_ns + _STEP_NS, END_NS) > self.mark_ns)
+        return not self.over and (self.mark_ns is None or time_ns > last_over(self.mark_ns))
 
-    def add(self, key: Any, time_ns: int, record: Any) -> None:
-        """Adds a waiting record."""
-        self.slots.add({(key, (time_ns, self._numbers())): record})
+    def add(self, keys: Sequence[Any], times: Sequence[int], records: Sequence[Any]) -> None:
+        """Adds waiting records."""
+        self.entries.add(keys, [(time_ns, self._numbers()) for time_ns in times], records)
 
     def passed(self, mark_ns: int) -> tuple[list[Any], list[Any]]:
         """Advances event time; returns (keys, records) that it releases, by time, key order and arrival."""
@@ -60,8 +59,8 @@ class Waiting:
         return self._taken(END_NS)
 
     def _taken(self, until_ns: int) -> tuple[list[Any], list[Any]]:
-        taken = self.slots.take(until_ns)
-        return [key for (key, _), _ in taken], [record for _, record in taken]
+        taken = in_key_order(self.entries.take(last_over(until_ns)))
+        return [key for _, _, key, _, _ in taken], [record for *_, record in taken]
 
     def header(self) -> dict[str, Any]:
         """Returns the state except the waiting records, for a snapshot."""
@@ -78,3 +77,8 @@ class Waiting:
         marks = [header["mark"] for header in headers]
         mark = None if None in marks else min(marks, default=None)
         return {"over": all(header["over"] for header in headers), "awaited": None, "mark": mark}
+
+
+def last_over(mark_ns: int) -> int:
+    """Returns the last time that is over by a watermark; at the end of the input, all are."""
+    return mark_ns if mark_ns == END_NS else mark_ns - STEP_NS

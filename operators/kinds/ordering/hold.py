@@ -6,7 +6,7 @@ channel is late, whatever the other channels did; after idleness a record below 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, repeat
 from typing import Any
 
@@ -14,18 +14,17 @@ from operators.graph import Node
 from operators.stage.event_times import times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
+from operators.state.due_entries import DueEntries, Slot, slot_of
 from operators.state.keyed_tables import KeyedTable
-from operators.state.slots import Slots
 
 LATE = "late"
 HOLD = "hold"
-Slot = tuple[int, int, int]
-"""(event time in ns, input channel, position there)"""
-_RENUMBERED = 1 << 48
 
 
 class HoldStage(Stage):
     """Precedes an ordered operator in the same task; its name is `<operator>.hold`.
+
+    State: `<operator>:held` has [side, record] by (key, (event time in ns, input channel, position there)).
 
     Attributes:
         keys: keys of the records that were released last, where the operator works by key.
@@ -50,7 +49,7 @@ class HoldStage(Stage):
         """A record is held in the group of its key where the operator works by key."""
         self._arrival = scope.arrival
         self._aside = LATE in scope.tags
-        self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, due_ns)
+        self._waiting = DueEntries(f"{node.name}:held", node.name, scope.config.key_groups)
         self._released_ns: int | None = None
         self._ready: list[tuple[int, int, list[Any], list[Any] | None]] = []
 
@@ -84,19 +83,17 @@ class HoldStage(Stage):
         return [index for index, time_ns in enumerate(times) if time_ns < floor]
 
     def _hold(self, records: Sequence[Any], keys: Sequence[Any] | None, slots: Sequence[Slot]) -> None:
-        pairs = list(zip(repeat(None) if keys is None else keys, slots))
-        waiting, side = self._slots, self._sides[self._arrival.input]
-        if not waiting.values.keys().isdisjoint(pairs):
-            pairs = [(key, unused(waiting.values, key, slot)) for key, slot in pairs]
-        waiting.add(dict(zip(pairs, map(list, zip(repeat(side), records)))))
+        side = self._sides[self._arrival.input]
+        self._waiting.add(
+            [None] * len(records) if keys is None else keys, slots, [[side, record] for record in records]
+        )
 
     def advance(self, mark_ns: int) -> list[Any]:
         """Makes all older records ready, in order."""
         self._released_ns = mark_ns
-        taken = self._slots.take(mark_ns)
-        taken.sort(key=_slot_of)
-        released = [(*value, key) for (key, _), value in taken]
-        inputs = [self._origin(slot) for (_, slot), _ in taken]
+        taken = sorted(self._waiting.take(mark_ns - 1), key=slot_of)
+        released = [(*value, key) for _, _, key, _, value in taken]
+        inputs = [self._origin(slot) for _, _, _, slot, _ in taken]
         for (input, side), entries in groupby(zip(inputs, released), key=lambda pair: (pair[0], pair[1][0])):
             listed = [entry for _, entry in entries]
             keys = [key for _, _, key in listed] if self._keyed else None
@@ -115,7 +112,7 @@ class HoldStage(Stage):
             yield records, None
 
     def tables(self) -> list[KeyedTable]:
-        return [self._slots.table]
+        return [self._waiting]
 
     def header(self) -> dict[str, Any]:
         return {"released": self._released_ns}
@@ -123,19 +120,3 @@ class HoldStage(Stage):
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._released_ns = header["released"]
-
-
-def _slot_of(taken: tuple[tuple[Any, Slot], Any]) -> Slot:
-    return taken[0][1]
-
-
-def due_ns(slot: Slot) -> int:
-    """Returns the first watermark that releases a record: one above its time."""
-    return slot[0] + 1
-
-
-def unused(values: Collection[tuple[Any, Slot]], key: Any, slot: Slot) -> Slot:
-    """Returns the slot, or a later one where it is taken: a rescale renumbers channels and positions."""
-    while (key, slot) in values:
-        slot = (slot[0], slot[1], slot[2] + _RENUMBERED)
-    return slot

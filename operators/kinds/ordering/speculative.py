@@ -17,7 +17,7 @@ from causal.errors import CausalError, OperatorFailed, PipelineError, invariant
 from causal.ports import Services
 from causal.records.values import NotCarried, encode
 from operators.graph import Node
-from operators.kinds.ordering.hold import LATE, Slot, due_ns, unused
+from operators.kinds.ordering.hold import LATE
 from operators.records.ownership import SCALARS, all_scalar, copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.context import Context
@@ -27,6 +27,7 @@ from operators.stage.operator import Operator
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, check_records
 from operators.stage.state_binding import declared
+from operators.state.due_entries import Slot, unused
 from operators.state.keyed_tables import KeyedTable, States, StateTable
 from operators.state.slots import Slots
 from operators.state.snapshot_parts import REPORTED
@@ -78,7 +79,7 @@ class SpeculativeStage(Stage):
         self._number = int(scope.task.rpartition("/")[2])
         self._states = States()
         self._table = StateTable(name, name, groups, self._states)
-        self._since = Slots(f"{name}:since", name, groups, due_ns, by_key=True)
+        self._since = Slots(f"{name}:since", name, groups, lambda slot: slot[0] + 1, by_key=True)
         refusal = f'operator {name!r} is speculative: it can set no timers; use delivery="ordered"'
         timers = Timers(KeyedTable(f"{name}:timers", name, groups), scope.numbers, refusal)
         self._ctx = Context(name, scope.task, self._states, timers, timers, self)

@@ -151,8 +151,7 @@ class BroadcastStage(ProcessStage):
         waiting = self._waiting
         if waiting is None or waiting.over:
             return self._in_pieces(self.run(records, keys))
-        for key, record in zip(keys or [None] * len(records), records, strict=True):
-            waiting.add(key, END_NS, record)
+        waiting.add(keys or [None] * len(records), [END_NS] * len(records), records)
         self.count("held_back", len(records))
         return []
 
@@ -223,7 +222,7 @@ class BroadcastStage(ProcessStage):
     # Snapshots.
 
     def tables(self) -> list[KeyedTable]:
-        waiting = [] if self._waiting is None else [self._waiting.slots.table]
+        waiting = [] if self._waiting is None else [self._waiting.entries]
         return [*super().tables(), self._rules, *waiting]
 
     def header(self) -> dict[str, Any]:

@@ -1,0 +1,148 @@
+"""Values by (key, slot) that are never changed, and are taken out together when event time has passed them.
+
+An entry is one tuple in a list or on a heap.  Nothing is looked up by key, so a batch of entries is added without a
+loop, and what is taken before the next batch comes never was on the heap.  A snapshot needs no copy before a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Final
+
+from operators.records.keys import ordered
+from operators.state.due_index import Pair
+from operators.state.keyed_tables import ABSENT, PairsJob, TableJob
+from operators.state.slots import PairTable, inspected
+
+Slot = tuple[int, ...]
+"""The time of an entry in ns, and what distinguishes it from others of its key and time."""
+Entry = tuple[int, int, Any, Slot, Any]
+"""(time in ns, number, key, slot, value); by the number, no two entries have their keys or values compared."""
+
+_TIME: Final = 0
+_NUMBER: Final = 1
+_KEY: Final = 2
+_SLOT: Final = 3
+_VALUE: Final = 4
+_RENUMBERED = 1 << 48
+
+slot_of = itemgetter(_SLOT)
+
+
+class DueEntries(PairTable):
+    """The entries of all keys; in snapshots values by (key, slot)."""
+
+    __slots__ = ("_heap", "_recent", "_next", "_fresh", "_gone", "_loaded")
+
+    def __init__(self, name: str, operator: str, key_groups: int) -> None:
+        super().__init__(name, operator, key_groups)
+        self._heap: list[Entry] = []
+        self._recent: list[Entry] = []
+        """The entries that were added since some were last taken."""
+        self._next = 0
+        self._fresh: dict[int, Entry] = {}
+        """The entries that no snapshot has, by number."""
+        self._gone: list[Pair] = []
+        """The pairs that the last snapshot has, and that have been taken since."""
+        self._loaded: set[Pair] = set()
+        """The pairs that were loaded and have not been taken."""
+
+    def add(self, keys: Sequence[Any], slots: Sequence[Slot], values: Sequence[Any]) -> None:
+        """Add entries; a slot that a loaded entry of the key has becomes a later one (`unused`).
+
+        Args:
+            keys, slots, values: of each entry.
+        """
+        self._settle()
+        if self._loaded:
+            slots = [unused(self._loaded, key, slot) for key, slot in zip(keys, slots, strict=True)]
+        numbers = range(self._next, self._next + len(slots))
+        self._next += len(slots)
+        entries = list(zip(map(itemgetter(0), slots), numbers, keys, slots, values, strict=True))
+        self._recent += entries
+        self._fresh.update(zip(numbers, entries, strict=True))
+
+    def take(self, until_ns: int) -> list[Entry]:
+        """Remove and return the entries whose time is not above `until_ns`, in any order."""
+        self._settle()
+        heap, due = self._heap, list[Entry]()
+        for entry in self._recent:
+            if entry[_TIME] <= until_ns:
+                due.append(entry)
+            else:
+                heappush(heap, entry)
+        self._recent = []
+        while heap and heap[0][_TIME] <= until_ns:
+            due.append(heappop(heap))
+        fresh = list(map(self._fresh.pop, map(itemgetter(_NUMBER), due), repeat(None)))
+        if None in fresh:
+            known = [(entry[_KEY], entry[_SLOT]) for entry, was_fresh in zip(due, fresh) if was_fresh is None]
+            self._gone += known
+            self._loaded.difference_update(known)
+        return due
+
+    # Snapshots.
+
+    def snapshot(self, full: bool) -> TableJob:
+        """Freeze the entries now: all of them, or those that came since the last snapshot and the pairs that went."""
+        self._settle()
+        entries = [*self._heap, *self._recent] if full else list(self._fresh.values())
+        gone = [] if full else self._gone
+        self._fresh, self._gone = {}, []
+
+        def pairs(first: int, behind: int) -> dict[Pair, Any]:
+            came = entries[max(first - len(gone), 0) : max(behind - len(gone), 0)]
+            return dict.fromkeys(gone[first:behind], ABSENT) | {entry[_KEY:_VALUE]: entry[_VALUE] for entry in came}
+
+        return PairsJob(self, len(gone) + len(entries), pairs, full)
+
+    def load(self, fragment: bytes) -> None:
+        for entry in (*self._heap, *self._recent):
+            self.values[entry[_KEY:_VALUE]] = entry[_VALUE]
+        self._heap, self._recent = [], []
+        super().load(fragment)
+
+    def _settle(self) -> None:
+        """Put what was loaded on the heap."""
+        if not self.values:
+            return
+        self._loaded = set(self.values)
+        numbers = range(self._next, self._next + len(self.values))
+        self._next += len(self.values)
+        self._heap = [
+            (slot[0], number, key, slot, value)
+            for number, ((key, slot), value) in zip(numbers, self.values.items(), strict=True)
+        ]
+        heapify(self._heap)
+        self.values.clear()
+
+    def clear(self) -> None:
+        super().clear()
+        self._heap, self._recent, self._fresh, self._gone, self._loaded = [], [], {}, [], set()
+
+    def inspect(self, key: Any) -> Any:
+        """Return [slot, value] of each slot of the key, ascending."""
+        entries = {entry[_KEY:_VALUE]: entry[_VALUE] for entry in (*self._heap, *self._recent)}
+        return inspected(entries | self.values, key)
+
+
+def unused(pairs: Collection[Pair], key: Any, slot: Slot) -> Slot:
+    """Returns the slot, or a later one where it is taken: a rescale renumbers channels and positions."""
+    while (key, slot) in pairs:
+        slot = (*slot[:-1], slot[-1] + _RENUMBERED)
+    return slot
+
+
+def in_key_order(entries: Iterable[Entry]) -> list[Entry]:
+    """Returns the entries by time, key order and slot."""
+    listed = list(entries)
+    kinds = set(map(type, map(itemgetter(_KEY), listed)))
+    if kinds <= {str} or kinds <= {int}:  # their key order is that of their values
+        listed.sort(key=itemgetter(_TIME, _KEY, _SLOT))
+        return listed
+    rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(_KEY), listed))))}
+    listed.sort(key=lambda entry: (entry[_TIME], rank[entry[_KEY]], entry[_SLOT]))
+    return listed
