@@ -93,9 +93,11 @@ class DueEntries(PairTable):
         gone = [] if full else self._gone
         self._fresh, self._gone = {}, []
 
-        def pairs(first: int, behind: int) -> dict[Pair, Any]:
+        def pairs(first: int, behind: int) -> tuple[list[Pair], list[Any]]:
+            went = gone[first:behind]
             came = entries[max(first - len(gone), 0) : max(behind - len(gone), 0)]
-            return dict.fromkeys(gone[first:behind], ABSENT) | {entry[_KEY:_VALUE]: entry[_VALUE] for entry in came}
+            keys = [*went, *(entry[_KEY:_VALUE] for entry in came)]
+            return keys, [*repeat(ABSENT, len(went)), *map(itemgetter(_VALUE), came)]
 
         return PairsJob(self, len(gone) + len(entries), pairs, full)
 

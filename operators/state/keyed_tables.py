@@ -285,11 +285,13 @@ class PairsJob(TableJob):
 
     __slots__ = ("_count", "_pairs", "_place")
 
-    def __init__(self, table: KeyedTable, count: int, pairs: Callable[[int, int], dict[Any, Any]], full: bool) -> None:
+    def __init__(
+        self, table: KeyedTable, count: int, pairs: Callable[[int, int], tuple[list[Any], list[Any]]], full: bool
+    ) -> None:
         """
         Args:
             count: how many values or keys without one there are to encode.
-            pairs: (first, behind) -> key and value, or `ABSENT`, of those in that range of them.
+            pairs: (first, behind) -> the keys and the values, or `ABSENT`, of those in that range of them.
         """
         super().__init__(table, set(), {}, full)
         self._count = count
@@ -302,8 +304,7 @@ class PairsJob(TableJob):
 
     def step(self, keys_max: int) -> int:
         place, self._place = self._place, min(self._place + keys_max, self._count)
-        pairs = self._pairs(place, self._place)
-        self._encode(list(pairs), list(pairs.values()))
+        self._encode(*self._pairs(place, self._place))
         return self._place - place
 
 

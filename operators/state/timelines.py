@@ -159,10 +159,11 @@ class Timelines(KeyedTable):
             entries = list(chain.from_iterable(self.values.values()))
         floor_ns = _ALWAYS_NS if self._floor_ns is None else self._floor_ns
 
-        def pairs(first: int, behind: int) -> dict[Pair, Any]:
+        def pairs(first: int, behind: int) -> tuple[list[Pair], list[Any]]:
             """Of two entries with the same time and number, the later one counts: it has been matched."""
             of = zip(keys[first:behind], entries[first:behind], strict=True)
-            return {(key, entry[:2]): entry[2:] for key, entry in of if entry[0] >= floor_ns}
+            kept = [(key, entry) for key, entry in of if entry[0] >= floor_ns]
+            return [(key, entry[:2]) for key, entry in kept], [entry[2:] for _, entry in kept]
 
         return PairsJob(self, len(entries), pairs, full)
 
