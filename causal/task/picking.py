@@ -1,5 +1,8 @@
 """The choice of the next input: by arrival, in turn, or by content (`delivery="ordered"`, 0009.5).
 
+By arrival, an input that is behind in event time may come before its turn: what a faster one sent waits on its way,
+where credit bounds it, and not in the state of a join or in windows that cannot close.
+
 An *ordered* task delivers, of the inputs that are neither blocked nor idle, one chunk of the one whose last
 delivered watermark is lowest; those that have ended come last.  Chunks are regenerated as they were, so this is a
 function of what was delivered before: nothing has to be logged, and arrival has no influence.
@@ -17,6 +20,10 @@ Pick = tuple[InputQueue, int]
 """An input, and how many of its elements make the next event."""
 
 
+PASSES_MAX = 4
+"""So often, one after the other, inputs that are behind come before the one whose turn it is."""
+
+
 class ByArrival:
     """The choice by turns among the inputs that have elements: it has to be logged."""
 
@@ -25,21 +32,37 @@ class ByArrival:
         self._pace = pace
         self._bytes_max = bytes_max
         self._next = 0
+        self._passes = 0
+        """The inputs that came since one whose turn it is has been passed over."""
 
     def pick(self, full: bool) -> Pick | None:
-        """Returns the next input in turn that has something to deliver; None if none has.
+        """Returns the next input in turn that has something to deliver, or one that is behind it; None if none has.
 
         Args:
             full: whether only barriers, no records, are to be delivered now.
         """
         inputs = self._inputs
+        turn: InputQueue | None = None
+        picked: Pick | None = None
         for step in range(len(inputs)):
             channel = inputs[(self._next + step) % len(inputs)]
+            if picked is not None and not _is_behind(channel, picked[0]):
+                continue
             count = channel.head_count(self._pace.elements, self._bytes_max, self._pace.reduced)
-            if count and not (full and channel.head_kind != BARRIER):
-                self._next = (channel.ordinal + 1) % len(inputs)
-                return channel, count
-        return None
+            if not count or (full and channel.head_kind != BARRIER):
+                continue
+            turn, picked = turn or channel, (channel, count)
+            if self._passes >= PASSES_MAX:
+                break
+        if turn is not None and picked is not None:
+            passed = picked[0] is not turn
+            self._passes = self._passes + 1 if passed else 0
+            self._next = turn.ordinal if passed else (turn.ordinal + 1) % len(inputs)
+        return picked
+
+
+def _is_behind(one: InputQueue, other: InputQueue) -> bool:
+    return one.mark is not None and other.mark is not None and one.mark < other.mark
 
 
 class ByContent:

@@ -10,7 +10,6 @@ import pytest
 
 from examples.fraud_chain import check
 from tests.faults.job import PIPELINES, Job
-from tests.faults.pipelines.held_source import Ending
 
 Start = Callable[..., Job]
 
@@ -41,15 +40,18 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class HeldChain:
-    """A run of the fraud chain that the test lets end, and the proof that it was exactly-once."""
+    """A run of the fraud chain that the test lets end, and the proof that it was exactly-once.
 
-    RATE, STEP = 50, 50
+    Args:
+        count: the elements of each source; from then on it is held.
+    """
 
-    def __init__(self, start: Start, directory: Path, *arguments: str, **config: Any) -> None:
-        self._count = 0
-        """The elements of each source, once their end is decided."""
+    COUNT, RATE = 1250, 50
+
+    def __init__(self, start: Start, directory: Path, *arguments: str, count: int = COUNT, **config: Any) -> None:
+        self._count = count
         self._rows, self._gate = directory / "held.db", directory / "gate"
-        pairs = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"step={self.STEP}"]
+        pairs = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={count}"]
         settings = [part for setting in pairs for part in ("--set", setting)]
         self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config, own_standbys=True)
 
@@ -63,8 +65,7 @@ class HeldChain:
         return self.job.until(f"more than {count} checkpoints are complete", more)
 
     def let_end(self) -> None:
-        """The sources give what is left of a step, and end."""
-        self._count = Ending(self._gate, self.STEP).decide()
+        """The sources give what they have left, and end."""
         self._gate.touch()
 
     def finish_exactly(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`causal run`, `causal agent` and others of jobs under test, forked from one process that has loaded their modules.
 
-    python -P -m tests.faults.roots DESCRIPTOR
+    python -P -m tests.faults.roots DESCRIPTOR [LIBRARY...]
 
 A new interpreter would cost more CPU than most of these jobs.  What is forked has room (`standby.host.room`), so its
 supervisor, its agent and its workers come from its own template, as those of every job.  `tests/faults/test_service.py`
@@ -10,7 +10,9 @@ and `test_interrupted.py` start `causal run` as its user starts it, `tests/hosts
 from __future__ import annotations
 
 import array
+import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -19,12 +21,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from operators.sources import generated
 from standby.host.parentage import PARENT, die_with_parent
@@ -32,8 +35,16 @@ from standby.host.processes import open_process, send_signal, start_time
 from standby.host.room import make_room
 from standby.host.template import AGENT, SUPERVISOR, WORKER
 
-HEAVY = ("pyarrow.parquet", "pyarrow.compute", "psycopg", "redis", "obstore")
-"""These are the libraries that pipelines under test import in each of their processes, a quarter of their CPU."""
+LIBRARIES = {
+    "Parquet": ("pyarrow.parquet", "pyarrow.compute"),
+    "vectors": ("pyarrow.parquet", "pyarrow.compute"),
+    "Postgres": ("psycopg",),
+    "Redis": ("redis",),
+}
+"""Libraries that each process of a job imports, a quarter of its CPU, by a word in the file of the pipeline.
+
+Those of other jobs do without: each worker looks through all modules that were loaded before it (`hidden_nondeterminism`).
+"""
 
 CLONE_NEWTIME, CLONE_NEWNET, PR_SET_PDEATHSIG = 0x80, 0x40000000, 1
 NAMESPACES = Path("/run/netns")
@@ -129,18 +140,30 @@ class Root(Forked):
         return self._output
 
 
+def libraries_of(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The libraries that the pipeline of a `causal run` imports."""
+    if arguments[:1] != ["run"]:
+        return ()
+    path = Path(arguments[1])
+    text = path.read_text() if path.suffix == ".py" and path.is_file() else ""
+    return tuple(dict.fromkeys(name for word, names in LIBRARIES.items() if word in text for name in names))
+
+
 class Roots:
-    """The process that forks, started when it is first needed; it ends with this one."""
+    """The processes that fork, one for each set of libraries, started when they are first needed; they end with this.
+
+    A library may start threads, so it must not be loaded by `causal run` itself, which could not be forked any more.
+    """
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._servers: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], socket.socket]] = {}
 
     def start(self, arguments: Sequence[str], directory: Path, environment: Mapping[str, str]) -> Root:
         """Begins `causal` with these arguments, without input."""
         (stdout, write_stdout), (stderr, write_stderr) = os.pipe(), os.pipe()
         try:
-            pid, ended = self._fork(arguments, directory, environment, (write_stdout, write_stderr), None)
+            streams = write_stdout, write_stderr
+            pid, ended = self._fork(libraries_of(arguments), arguments, directory, environment, streams, None)
         finally:
             os.close(write_stdout)
             os.close(write_stderr)
@@ -157,10 +180,11 @@ class Roots:
     ) -> Forked:
         """Begins `causal` on a host, below a process that ends with it as `unshare --kill-child` does."""
         streams = stdout.fileno(), stderr.fileno()
-        return Forked(*self._fork(arguments, directory, environment, streams, place))
+        return Forked(*self._fork((), arguments, directory, environment, streams, place))
 
     def _fork(
         self,
+        libraries: tuple[str, ...],
         arguments: Sequence[str],
         directory: Path,
         environment: Mapping[str, str],
@@ -168,9 +192,9 @@ class Roots:
         place: Place | None,
     ) -> tuple[int, int]:
         """Returns the pid, and a descriptor that gives the exit status."""
-        if self._process is None or self._process.poll() is not None:
-            self._begin(environment)
-        assert self._control is not None
+        process, control = self._servers.get(libraries) or self._begin(libraries, environment)
+        if process.poll() is not None:
+            process, control = self._begin(libraries, environment)
         mask = os.umask(0o077)
         os.umask(mask)
         order = {
@@ -182,21 +206,24 @@ class Roots:
         }
         ended, write_ended = os.pipe()
         writing = array.array("i", [write_ended, *streams])
-        self._control.sendmsg([json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, writing)])
+        control.sendmsg([json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, writing)])
         os.close(write_ended)
-        assert select.select([self._control], [], [], FORK_S)[0], "no `causal` was forked"
-        return int(self._control.recv(64)), ended
+        assert select.select([control], [], [], FORK_S)[0], "no `causal` was forked"
+        return int(control.recv(64)), ended
 
-    def _begin(self, environment: Mapping[str, str]) -> None:
+    def _begin(
+        self, libraries: tuple[str, ...], environment: Mapping[str, str]
+    ) -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tests.faults.roots", str(theirs.fileno())],
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tests.faults.roots", str(theirs.fileno()), *libraries],
             stdin=subprocess.DEVNULL,
             env={**environment, PARENT: str(os.getpid())},
             pass_fds=(theirs.fileno(),),
         )
         theirs.close()
-        self._control = ours
+        self._servers[libraries] = process, ours
+        return process, ours
 
 
 ROOTS = Roots()
@@ -286,15 +313,26 @@ def _become(order: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
+def _end(status: int) -> NoReturn:
+    """Ends this process as its interpreter would, but without a look at each module and object, which are many."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
 def main() -> int:
     """Forks for one test run; in each forked process, runs the command."""
     die_with_parent()
     assert make_room()
     control = socket.socket(fileno=int(sys.argv[1]))
-    for module in ("deploy.cli", SUPERVISOR, AGENT, WORKER, *HEAVY):
+    for module in ("deploy.cli", SUPERVISOR, AGENT, WORKER, "obstore", *sys.argv[2:]):
         if find_spec(module.partition(".")[0]) is not None:
             importlib.import_module(module)
     generated.SMOOTH_RPS, generated.STEP_NS, generated.STEP_NS_MAX = SMOOTH_RPS, STEP_NS, STEP_NS
+    gc.collect()
+    gc.freeze()  # no process that is forked collects what this one has loaded
     arguments = _serve(control)
     if arguments is None:
         return 0
@@ -302,7 +340,7 @@ def main() -> int:
 
     sys.argv[:] = [command.__file__, *arguments]
     sys.orig_argv[:] = [sys.executable, "-P", "-m", "deploy", *arguments]
-    return command.main(room=arguments[:1] in command.RUNNING)
+    _end(command.main(room=arguments[:1] in command.RUNNING))
 
 
 if __name__ == "__main__":

@@ -26,13 +26,16 @@ from tests.faults.browser_page import Page
 pytestmark = pytest.mark.skipif(not present(), reason=MISSING)
 
 StartChain = Callable[..., HeldChain]
+COUNT = 5_000
+"""The elements of each source: they come until the pictures are taken."""
+
 
 def colour(page: Page) -> str:
     return str(page.browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
 
 
 def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: Path) -> None:
-    chain = start_chain()
+    chain = start_chain(count=COUNT)
     chain.job.until_warm()
     with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
         page = Page(browser, dashboard.url)
@@ -113,7 +116,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: P
 def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
     start_chain: StartChain, tmp_path: Path
 ) -> None:
-    chain = start_chain()
+    chain = start_chain(count=COUNT)
     chain.job.until_warm()
     with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
         page = Page(browser, dashboard.url)

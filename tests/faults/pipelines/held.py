@@ -1,4 +1,7 @@
-"""The fraud chain with sources that end when a test says so."""
+"""The fraud chain with sources that hold back their end until a file is there, so a test decides how long it runs.
+
+Which elements there are is fixed all the same: they come at a pace, and as fast as they are taken once it is there.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from examples.fraud_chain import Ledger, Score, payment, total
 from operators import Pipeline
 from operators.sinks import SqliteSink
-from tests.faults.pipelines.held_source import EndedSource, Ending
+from tests.faults.pipelines.held_source import HeldSource
 
 pipeline = Pipeline("held")
 settings = pipeline.settings
-rate, ending = float(settings["rate"]), Ending(Path(settings["gate"]), int(settings["step"]))
+count, rate, gate = int(settings["count"]), float(settings["rate"]), Path(settings["gate"])
 
 
 def card(record: Any) -> Any:
@@ -23,8 +26,8 @@ def card(record: Any) -> Any:
     return record["card"]
 
 
-shop = pipeline.source("shop", EndedSource(payment("shop"), rate, ending))
-web = pipeline.source("web", EndedSource(payment("web"), rate, ending))
+shop = pipeline.source("shop", HeldSource(payment("shop"), count, rate, gate))
+web = pipeline.source("web", HeldSource(payment("web"), count, rate, gate))
 scored = shop.union(web).key_by(card).process("score", Score(), parallelism=int(settings.get("parallelism", "2")))
 totals = scored.key_by(card).window("totals", 0.2, total, parallelism=2)
 ledger = totals.key_by(card).process("ledger", Ledger(), parallelism=1)
