@@ -41,9 +41,10 @@ LIBRARIES = {
     "Postgres": ("psycopg",),
     "Redis": ("redis",),
 }
-"""Libraries that each process of a job imports, a quarter of its CPU, by a word in the file of the pipeline.
+"""Libraries that each process of a job imports, a quarter of its CPU, by what the file of its pipeline has in its text.
 
-Those of other jobs do without: each worker looks through all modules that were loaded before it (`hidden_nondeterminism`).
+Other jobs do without: each worker looks through all modules that were loaded before it (`hidden_nondeterminism`), and
+the memory of what it has looked at is copied.
 """
 
 CLONE_NEWTIME, CLONE_NEWNET, PR_SET_PDEATHSIG = 0x80, 0x40000000, 1
@@ -146,7 +147,7 @@ def libraries_of(arguments: Sequence[str]) -> tuple[str, ...]:
         return ()
     path = Path(arguments[1])
     text = path.read_text() if path.suffix == ".py" and path.is_file() else ""
-    return tuple(dict.fromkeys(name for word, names in LIBRARIES.items() if word in text for name in names))
+    return tuple(dict.fromkeys(name for sign, names in LIBRARIES.items() if sign in text for name in names))
 
 
 class Roots:
@@ -314,7 +315,10 @@ def _become(order: Mapping[str, Any]) -> list[str]:
 
 
 def _end(status: int) -> NoReturn:
-    """Ends this process as its interpreter would, but without a look at each module and object, which are many."""
+    """Ends this process as its interpreter would, but without a look at each module and object, which are many.
+
+    `test_service.py`, `test_interrupted.py` and the jobs with `--verify-replay` have interpreters that end by themselves.
+    """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
