@@ -317,7 +317,7 @@ def _become(order: Mapping[str, Any]) -> list[str]:
 def _end(status: int) -> NoReturn:
     """Ends this process as its interpreter would, but without a look at each module and object, which are many.
 
-    `test_service.py`, `test_interrupted.py` and the jobs with `--verify-replay` have interpreters that end by themselves.
+    Those of `test_service.py`, `test_interrupted.py` and jobs with `--verify-replay` end by themselves.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
