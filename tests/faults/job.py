@@ -71,6 +71,9 @@ class Job:
         self._shared: set[Path] = set()
         self._status: int | None = None
         self._began_ns = 0
+        self._status_file = self.state / "status.json"
+        self._seen: tuple[tuple[int, int, int], dict[str, Any]] | None = None
+        """The version of that file that was read last, and its content: most looks find it again."""
         self.printed = ""
         """The standard output of the `causal run` that has ended."""
 
@@ -124,11 +127,14 @@ class Job:
     def view(self) -> dict[str, Any] | None:
         """The supervisor's latest view; None before there is one."""
         try:
-            view: dict[str, Any] = json.loads((self.state / "status.json").read_text())
+            file = self._status_file.stat()
+            version = (file.st_ino, file.st_mtime_ns, file.st_size)
+            if self._seen is None or self._seen[0] != version:
+                self._seen = version, json.loads(self._status_file.read_text())
+                self._note_runtime()
         except FileNotFoundError:
             return None
-        self._note_runtime()
-        return view
+        return self._seen[1]
 
     def _note_runtime(self) -> None:
         runtime = leaks.runtime_of(self.state)
