@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -54,8 +55,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Has the tests themselves write bytecode where this process was to write it."""
+    """Has the tests themselves write bytecode where this process was to write it.
+
+    And no collection of garbage looks at all tests, nor copies their memory in each process that a test forks.
+    """
     sys.dont_write_bytecode = WRITES_NO_BYTECODE
+    gc.collect()
+    gc.freeze()
 
 
 def _children() -> set[int]:
