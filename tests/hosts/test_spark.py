@@ -21,6 +21,9 @@ from tests.hosts.counted import arguments_of, check_rows
 UP_S, WAIT_S = 600.0, 120.0
 AGENTS = ("spark-1", "spark-2")
 DRIVER = "deploy.spark.driver"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""The options of JVMs that compile for a moment, and not for hours, as those of the cluster have them."""
+
 COUNT = 10_000
 """The elements of each partition: they flow all the time, and the test ends when it wants to."""
 
@@ -51,7 +54,8 @@ def job(tmp_path: Path, network: Network, cluster: SparkCluster) -> Iterator[Clu
     job = ClusterJob(tmp_path, network, cluster, len(AGENTS))
     try:
         options = [*arguments_of(job, COUNT, host_timeout_ms=15_000), "--set", f"pin={HOME}"]
-        process = job.run(PIPELINE, *options, "--spark-conf", f"spark.executor.cores={CORES}")
+        confs = (f"spark.executor.cores={CORES}", f"spark.executor.extraJavaOptions={SHORT_LIVED}")
+        process = job.run(PIPELINE, *options, *(part for conf in confs for part in ("--spark-conf", conf)))
         job.await_("executors with all tasks and standbys", job.complete, UP_S)
         yield job
         (tmp_path / "gate").touch()
