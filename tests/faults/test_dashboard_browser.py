@@ -5,7 +5,7 @@ With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written ther
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,32 @@ COUNT = 5_000
 """The elements of each source: they come until the pictures are taken."""
 
 
+@pytest.fixture(scope="module")
+def started_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The browser of all tests: starting one takes more of the processor than a job."""
+    with browsing(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(started_browser: Any) -> Iterator[Any]:
+    """The browser with a new tab in front, and nothing on its console."""
+    [blank] = started_browser.window_handles
+    started_browser.switch_to.new_window("tab")
+    started_browser.get_log("browser")
+    yield started_browser
+    started_browser.close()
+    started_browser.switch_to.window(blank)
+
+
 def colour(page: Page) -> str:
     return str(page.browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
 
 
-def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: Path) -> None:
+def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: Any) -> None:
     chain = start_chain(count=COUNT)
     chain.job.until_warm()
-    with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
+    with Dashboard(chain.job.state) as dashboard:
         page = Page(browser, dashboard.url)
         page.until("running", "#state")
         page.until("score/0")
@@ -114,11 +132,11 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, tmp_path: P
 
 
 def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
-    start_chain: StartChain, tmp_path: Path
+    start_chain: StartChain, browser: Any
 ) -> None:
-    chain = start_chain(count=COUNT)
+    chain = start_chain("--standbys", "2", count=COUNT)
     chain.job.until_warm()
-    with Dashboard(chain.job.state) as dashboard, browsing(tmp_path) as browser:
+    with Dashboard(chain.job.state) as dashboard:
         page = Page(browser, dashboard.url)
         page.until("score/0")
 
@@ -159,12 +177,12 @@ def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
     assert chain.finish_exactly()["recoveries"] == [], "watching a job does nothing to it"
 
 
-def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, tmp_path: Path) -> None:
+def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, browser: Any, tmp_path: Path) -> None:
     slow = ",".join(str(i) for i in range(3, 500, 7))  # the records of key 3
     settings = ["slow=process", f"at={slow}", "sleep_s=0.3", "count=4000", f"out={tmp_path / 'out.db'}"]
     job = start(PIPELINES / "long_events.py", *(part for each in settings for part in ("--set", each)))
     job.until_warm()
-    with Dashboard(job.state) as dashboard, browsing(tmp_path) as browser:
+    with Dashboard(job.state) as dashboard:
         page = Page(browser, dashboard.url)
         page.until("count/0")
         browser.find_element(By.LINK_TEXT, "count/0").click()
