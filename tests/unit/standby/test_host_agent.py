@@ -24,6 +24,7 @@ from standby import orders
 from standby.agent import STATUS_LEFT
 from standby.blueprint import Blueprint
 from standby.control import unpack
+from standby.host.processes import kill_marked
 from tests.unit.standby.scene import chain_of
 from tests.unit.standby.stage import ROOT, WAIT_S
 
@@ -75,6 +76,7 @@ def upstream(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Upstrea
         HostFile("b", supervisor, "127.0.0.1", "s", 4, "", "", {}, drain_s=600, breakable=permits).save(tmp_path)
         (tmp_path / "runtime").write_text(str(runtime))
         agent = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
+        stack.callback(kill_marked, tmp_path, WAIT_S)  # an agent that is killed leaves its processes to the next one
         stack.callback(agent.wait, WAIT_S)
         stack.callback(agent.send_signal, signal.SIGTERM)
         yield Upstream(socket, agent)
