@@ -33,8 +33,8 @@ def noted(delivery):
 
 
 pipeline = Pipeline("modes")
-raises = pipeline.settings["raises"] == "yes"
-rows = pipeline.source("rows", GeneratedSource(lambda p, i: {"i": i}, count=900, rate=300))
+raises, count = pipeline.settings["raises"] == "yes", int(pipeline.settings.get("count", "900"))
+rows = pipeline.source("rows", GeneratedSource(lambda p, i: {"i": i}, count=count, rate=300))
 counted = rows.key_by(lambda r: r["i"] % 7).process("count", Count(), parallelism=2, state="disk")
 counted.sink("database", SqliteSink("out.db"))
 counted.sink("lines", JsonLinesSink("lines"))
@@ -116,7 +116,7 @@ def test_a_directory_with_other_things_keeps_its_mode(start: Start, tmp_path: Pa
     (tmp_path / "modes.py").write_text(PIPELINE)
     (tmp_path / "job").mkdir(mode=0o755)
     (tmp_path / "job" / "notes.txt").write_text("mine")
-    job = start(tmp_path / "modes.py", "--set", "raises=no")
+    job = start(tmp_path / "modes.py", "--set", "raises=no", "--set", "count=90")
     job.finish_well()
     left = {Path(path).name for path in readable_by_others(job.state)}
     assert left == {"job", "notes.txt"}

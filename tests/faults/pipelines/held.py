@@ -19,6 +19,7 @@ from tests.faults.pipelines.held_source import HeldSource
 pipeline = Pipeline("held")
 settings = pipeline.settings
 count, rate, gate = int(settings["count"]), float(settings["rate"]), Path(settings["gate"])
+width = int(settings.get("parallelism", "2"))
 
 
 def card(record: Any) -> Any:
@@ -28,7 +29,7 @@ def card(record: Any) -> Any:
 
 shop = pipeline.source("shop", HeldSource(payment("shop"), count, rate, gate))
 web = pipeline.source("web", HeldSource(payment("web"), count, rate, gate))
-scored = shop.union(web).key_by(card).process("score", Score(), parallelism=int(settings.get("parallelism", "2")))
-totals = scored.key_by(card).window("totals", 0.2, total, parallelism=2)
+scored = shop.union(web).key_by(card).process("score", Score(), parallelism=width)
+totals = scored.key_by(card).window("totals", 0.2, total, parallelism=width)
 ledger = totals.key_by(card).process("ledger", Ledger(), parallelism=1)
 scored.union(ledger).sink("out", SqliteSink(settings["out"]))
