@@ -132,7 +132,7 @@ class JobConfig:
     durability: str = "process"
     """The failures that acknowledged data survives: `process`, the death of every process; `os`, also loss of power."""
     checkpoint_interval_s: float = 1.0
-    """The time between two checkpoints."""
+    """The time between two checkpoints; while no task performs anything there are none."""
     replay_target_ms: int = 0
     """The longest work of a task that a failure may make it repeat: a checkpoint begins before there is more of it; 0:
     no bound but the time between checkpoints."""

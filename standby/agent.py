@@ -83,7 +83,7 @@ LOOKS_PER_LIMIT = 4
 BEATS_PER_TIMEOUT = 6
 """Beats of a host's agent within the silence that counts as its death: more would only cost the supervisor."""
 
-HOST_BEAT_MS_MAX = 500
+BEAT_MS_MAX = 500
 """The longest interval of these beats: they also repeat what was lost."""
 
 SENDS_LOGS_S = 1.5
@@ -121,6 +121,9 @@ class Agent:
         self._host_beat_s = host_beat_s(config)
         self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
         self._look_due = 0.0
+        self._rest_s = max(self._beat_s, min(self._look_s, BEAT_MS_MAX / 1000))
+        """The interval of beats on one machine while its processes stay the same; a death is reported at once."""
+        self._last_processes: dict[str, dict[str, Any]] = {}
         self._computing = Computing()
         self._lock = _locked(job)
         self._children = Children(job)
@@ -232,38 +235,40 @@ class Agent:
             return beat_due
         self._children.reap_orphans()
         self._lifelines.watch(self._children.living)
-        self._beat()
-        return time.monotonic() + self._beat_s
+        news = self._beat()
+        return time.monotonic() + (self._beat_s if news else self._rest_s)
 
     @property
     def _may_start(self) -> bool:
         """Whether processes may start: on a host of several they take the supervisor's time, so it must be known."""
         return self._host is None or self._clock.known
 
-    def _beat(self) -> None:
+    def _beat(self) -> bool:
+        """Says what processes there are; returns whether the next beat should come soon."""
         if self._host is not None and time.monotonic() >= self._sign_due:
             self._sign_due = time.monotonic() + SIGN_S
             save_sign(self._job, self._welcomed and time.monotonic() - self._heard_s < UNHEARD_S)
         if not self._welcomed:
             self._hello()
-            return
+            return True
         if self._host is not None:
             if self._clock.settled and time.monotonic() < self._host_beat_due:
-                return
+                return True
             self._host_beat_due = time.monotonic() + self._host_beat_s
         computing: list[str] = []
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + self._look_s
             computing = self._computing.look({c.slot: c.pid for c in self._children.living.values()})
-        self._uplink.send(
-            "agent_beat",
-            computing=computing,
+        processes: dict[str, dict[str, Any]] = {
             # A companion that is about to be started again counts as living, or it would be started twice.
-            slots={**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
-            dead={slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
-            killed={slot: self._shifted(at_ns) for slot, at_ns in self._children.killed.items()},
-            **({} if self._host is None else self._facts_of_host()),
-        )
+            "slots": {**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
+            "dead": {slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
+            "killed": {slot: self._shifted(at_ns) for slot, at_ns in self._children.killed.items()},
+        }
+        of_host = {} if self._host is None else self._facts_of_host()
+        self._uplink.send("agent_beat", computing=computing, **processes, **of_host)
+        before, self._last_processes = self._last_processes, processes
+        return self._host is not None or processes != before
 
     def _send_logs(self, last: bool = False) -> None:
         """Sends what the processes here have logged, as long as the supervisor is heard."""
@@ -485,7 +490,7 @@ class Agent:
 
 def host_beat_s(config: JobConfig) -> float:
     """The interval of the beats of the agent of one of several hosts, whatever else it does more often."""
-    wanted_ms = min(config.host_timeout_ms / BEATS_PER_TIMEOUT, HOST_BEAT_MS_MAX)
+    wanted_ms = min(config.host_timeout_ms / BEATS_PER_TIMEOUT, BEAT_MS_MAX)
     return max(config.heartbeat_ms, wanted_ms) / 1000
 
 

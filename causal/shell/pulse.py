@@ -18,7 +18,7 @@ import zmq
 from causal.records.values import encode
 from causal.task.activity import PULSE_SUFFIX
 
-LOOK_NS_MAX = 200_000_000
+LOOK_NS_MAX = 400_000_000
 LOOKS_PER_LIMIT = 8
 LINGER_MS = 500
 

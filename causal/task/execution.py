@@ -70,6 +70,8 @@ class Execution:
         """Whether the final barrier has been performed, after which no event is."""
         self._epoch_recording = Recording() if config.verify_replay else None
         self.wrote = False
+        self.unchanged = False
+        """Whether nothing was performed since the last barrier, so that another one would find the same state."""
         self.rollback = 0
         """The number of the last decision about lost determinants that is known here; bundles are marked with it."""
         self._recovery = recovery
@@ -374,8 +376,11 @@ class Execution:
         self.standing = final
         marks = {c.id: (c.mark, c.idle) for c in self._inputs if c.mark is not None or c.idle}
         self.checkpointing.freeze(Cut(epoch, inputs, outputs, self.schedule.last_ns, self.finished, marks))
+        self.unchanged = True
 
     def _emit(self, outputs: list[Output]) -> None:
+        """Passes on what the chain returned for an event."""
+        self.unchanged = False
         for ordinal, chunk in outputs:
             self._turn_bytes += chunk.size
             self._outputs[ordinal].put(chunk)

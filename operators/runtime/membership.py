@@ -190,6 +190,8 @@ class Vitals:
     """The figures of a hot standby, for people."""
     hot_keys: Sequence[tuple[str, float]] = ()
     """The keys that take the most of the task's time, and the share of each."""
+    unchanged: bool = False
+    """Whether the task has performed nothing since barrier `epoch`."""
 
 
 class Membership:
@@ -315,6 +317,8 @@ class Membership:
             facts["shadow"] = dict(vitals.shadow)
         if vitals.wanted_epoch:
             facts["wanted_epoch"] = vitals.wanted_epoch
+        if vitals.unchanged:
+            facts["unchanged"] = True
         return facts
 
     def _beat(self, now_ns: int, facts: dict[str, Any] | None = None) -> list[Act]:

@@ -227,6 +227,7 @@ class Worker:
             checked,
             self.driver.waiting,
             wanted_epoch=protocol.retention.wanted_epoch,
+            unchanged=protocol.execution.unchanged,
             uploading=disk.uploads.waiting if disk is not None and disk.uploads is not None else None,
             hot_keys=self.progress.hot_keys,
         )

@@ -103,6 +103,8 @@ class WorkerEntry:
     """Rows of epochs below it are visible, for a sink whose rows are staged."""
     wanted_epoch: int = 0
     """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
+    unchanged: bool = False
+    """Whether its task has performed nothing since barrier `epoch`."""
     followed: int | None = None
     seen_ns: int = 0
     """Time of its last beat to this supervisor; 0 for none."""

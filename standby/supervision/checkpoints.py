@@ -1,5 +1,7 @@
 """The checkpoint coordinator: triggers, collects, completes; never aborts.
 
+While no task performs anything there is none: it would write the same state again.
+
 Checkpoint e = last complete + 1 is the only one that can be under way, so its number needs no
 journal: a restarted supervisor triggers it again, and sources that have it already report it in their
 beats.  A task that is promoted has to acknowledge for itself, because the barrier of a source that
@@ -65,6 +67,8 @@ class Coordinator:
         self._acks: dict[str, Files] = {}
         self._began_ns = 0
         self._due_ns = 0
+        self._resting = False
+        """Whether the next checkpoint waits, although it is due, until some task performs something."""
 
     def apply(self, record: Record) -> None:
         """Applies one decision; kinds that do not concern checkpoints change nothing."""
@@ -172,7 +176,8 @@ class Coordinator:
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
         pressed = self._pressed()
-        due = hurries or pressed or now_ns >= self._due_ns or self.wanted > self.complete
+        self._resting = now_ns >= self._due_ns and self._nothing_changed()
+        due = hurries or pressed or self.wanted > self.complete or (now_ns >= self._due_ns and not self._resting)
         if due and not self.under_way and self._checked and not self.complete and not self._all_have_standbys():
             self._due_ns, due = now_ns + LOOK_AGAIN_NS, False
         if due and not self.under_way and not self.ends:
@@ -189,6 +194,17 @@ class Coordinator:
         """Whether a task keeps so much that the next checkpoint should complete before sources read more."""
         slots = self._assignments.slots.values()
         return any(slot.wanted_epoch > self.complete and slot.state is WorkerState.SERVING for slot in slots)
+
+    def _nothing_changed(self) -> bool:
+        """Whether every task has performed nothing since the last complete checkpoint, as its last beat says.
+
+        A beat that says something else has this asked again.
+        """
+        holders = map(self._assignments.holder, self._assignments.tasks.values())
+        return self.complete > 0 and all(
+            slot is not None and slot.state is WorkerState.SERVING and slot.unchanged and slot.epoch == self.complete
+            for slot in holders
+        )
 
     def _all_have_standbys(self) -> bool:
         return all(self._assignments.idle(name) is not None for name in self._assignments.tasks)
@@ -219,7 +235,7 @@ class Coordinator:
 
     def deadline_ns(self) -> int | None:
         """The moment at which `settle` is due without an event; None for none."""
-        if not self.enabled or self.writing or self.under_way or not self._due_ns:
+        if not self.enabled or self.writing or self.under_way or self._resting or not self._due_ns:
             return None
         return self._due_ns
 

@@ -73,6 +73,8 @@ class Beat:
     """The endpoint of the hot standby that the task echoes to."""
     shadow: Mapping[str, Any] = field(default_factory=dict)
     """The figures of a hot standby."""
+    unchanged: bool = False
+    """Whether its task has performed nothing since barrier `epoch`."""
 
     def __post_init__(self) -> None:
         problem = reason_invalid(self.counters)

@@ -188,7 +188,7 @@ class Supervision:
         first = not slot.seen_ns
         self._note_changes(slot, event)
         slot.wanted_epoch, slot.hot_standby = event.wanted_epoch, event.hot_standby
-        slot.shadow = event.shadow
+        slot.shadow, slot.unchanged = event.shadow, event.unchanged
         slot.seen_ns = slot.alive_ns = self._now_ns
         slot.pid, slot.endpoint, slot.remote = event.pid, event.endpoint, event.remote
         self._doing(slot, event.doing)
@@ -210,11 +210,12 @@ class Supervision:
         """Have decided again what depends on something that this beat changes."""
         if not slot.seen_ns or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
             self._dirty.whereabouts(slot)
-        elif (slot.followed, slot.reported_state, slot.committed, slot.wanted_epoch) != (
+        elif (slot.followed, slot.reported_state, slot.committed, slot.wanted_epoch, slot.unchanged) != (
             event.followed,
             event.state,
             event.committed,
             event.wanted_epoch,
+            event.unchanged,
         ):
             self._dirty.slot(slot)
         difference = event.shadow.get("difference", "")

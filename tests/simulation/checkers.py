@@ -75,6 +75,8 @@ class Observer:
         self._senders: dict[Life, dict[int, Senders]] = {}
         self._passed: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._complete: dict[tuple[int, int], bytes] = {}
+        self._rests: dict[tuple[int, int, int], tuple[Any, ...]] = {}
+        """(task, incarnation, epoch) → what a task that reported nothing behind that barrier had performed."""
         self._lives: list[list[TaskProtocol]] = [[] for _ in world.topology.tasks]
         self._cuts: dict[int, Cut] = {}
         self._shown: list[tuple[Store, bytes]] = []
@@ -133,6 +135,7 @@ class Observer:
 
     def after(self, process: Process, task: TaskProtocol, event: Event, before: Places) -> None:
         """A task has handled an event."""
+        self._check_rest(task)
         if self._staged:
             self._note_barrier(task, before[3])
         if not self._causal:
@@ -169,6 +172,19 @@ class Observer:
                 for position in range(first, output.position):
                     # A replay may perform several events in a turn; what it makes again depends on what it did before.
                     emitted[position] = next((life[position] for life in older if position in life), dependencies)
+
+    def _check_rest(self, task: TaskProtocol) -> None:
+        """A task that reports that it has performed nothing since a barrier is where it was there."""
+        if not task.execution.unchanged:
+            return
+        execution, epoch = task.execution, task.schedule.epoch
+        cut, chain = execution.checkpointing.cuts[epoch], execution.chain
+        places = [(cut.inputs[each.id][0], each.delivered - each.blocked) for each in task.inputs]  # the next barrier
+        places += [(cut.outputs[each.id][0], each.position) for each in execution._outputs]
+        state = getattr(chain, "state", {})  # that of real operators is not looked into
+        now = (state.get("chain"), state.get("timer"), len(state.get("asked", ())))
+        if any(then != at for then, at in places) or self._rests.setdefault((*_life(task), epoch), now) != now:
+            raise Violated(f"rest: {task.name} has performed something behind barrier {epoch} and reports nothing")
 
     def _note_senders(self, task: TaskProtocol, accepted: list[int]) -> None:
         """Note who sent what the task has accepted: a zombie takes elements of a zombie until it hears of another."""

@@ -360,6 +360,7 @@ class Process:
             [list(each) for each in self.task.lost],
             self.task.channels.committed,
             wanted_epoch=self.task.retention.wanted_epoch,
+            unchanged=self.task.execution.unchanged,
         )
 
     def _send_report(self, act: SendReport) -> None:

@@ -409,6 +409,18 @@ def name_of(sabotage: Callable[[], Patches]) -> str:
     return sabotage.__name__[1:].replace("_", "-")
 
 
+def _rest_in_spite_of_events() -> Patches:
+    """A task that performs something behind a barrier still reports that it has performed nothing."""
+    emit = Execution._emit
+
+    def unnoticed(self: Execution, outputs: Any) -> None:
+        before = self.unchanged
+        emit(self, outputs)
+        self.unchanged = before
+
+    return {(Execution, "_emit"): unnoticed}
+
+
 SABOTAGES: dict[str, Callable[[], Patches]] = {
     name_of(sabotage): sabotage
     for sabotage in (
@@ -446,6 +458,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _sources_hold_for_ever,
         _the_source_that_holds_passes_no_barrier,
         _nothing_is_asked_again,
+        _rest_in_spite_of_events,
         *SHELL_SABOTAGES,
         *OUTSIDE_SABOTAGES,
         *REQUEST_SABOTAGES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from standby.supervision import effects as fx
@@ -178,3 +180,54 @@ def test_the_view_says_which_tasks_a_checkpoint_waits_for_and_since_when() -> No
     scene.idle(100)
     shown = scene.supervision.view()["checkpoint"]
     assert (shown["waits_for"], shown["since_ns"]) == (["count/0", "out/0"], began_ns)
+
+
+def test_while_no_task_performs_anything_there_is_no_checkpoint() -> None:
+    scene = running()
+    scene.checkpoint()
+    assert scene.supervision.coordinator.complete == 1
+
+    def rest(span_ms: int, **changes: dict[str, Any]) -> list[fx.Effect]:
+        """Time passes; every task says that it has performed nothing since the checkpoint, but for what `changes`."""
+        heard: list[fx.Effect] = []
+        for _ in range(span_ms // 100):
+            heard += scene.step(events.Tick(), 100)
+            for task in TASKS:
+                said: dict[str, Any] = {"epoch": 1, "unchanged": True, **changes.get(task.partition("/")[0], {})}
+                heard += scene.beat(scene.slot_of(task), 0, **said)
+        return heard
+
+    assert not sent(rest(5000), "checkpoint")
+    assert sent(rest(200, count={"unchanged": False}), "checkpoint"), "one that was due begins at once"
+
+
+@pytest.mark.parametrize("changed", [{"unchanged": False}, {"epoch": 0}], ids=str)
+@pytest.mark.parametrize("task", TASKS)
+def test_a_checkpoint_begins_unless_every_task_has_performed_nothing(task: str, changed: dict[str, Any]) -> None:
+    scene = running()
+    scene.checkpoint()
+    for each in TASKS:
+        scene.beat(scene.slot_of(each), **{"epoch": 1, "unchanged": True, **(changed if each == task else {})})
+    assert sent(scene.step(events.Tick(), 1100), "checkpoint")
+
+
+def test_a_savepoint_begins_although_nothing_was_performed() -> None:
+    scene = running()
+    scene.checkpoint()
+    for each in TASKS:
+        scene.beat(scene.slot_of(each), epoch=1, unchanged=True)
+    assert not sent(scene.step(events.Tick(), 1100), "checkpoint")
+    assert scene.supervision.coordinator.deadline_ns() is None, "only a beat changes that"
+    scene.supervision.coordinator.want(False, scene.supervision._outbox)
+    assert sent(scene.step(events.Tick(), 1), "checkpoint")
+
+
+def test_a_task_that_dies_may_have_performed_something() -> None:
+    scene = running()
+    scene.checkpoint()
+    for each in TASKS:
+        scene.beat(scene.slot_of(each), epoch=1, unchanged=True)
+    assert not sent(scene.step(events.Tick(), 1100), "checkpoint")
+    scene.die(scene.slot_of("count/0"))
+    scene.beats(2, epoch=1)
+    assert scene.supervision.coordinator.under_way == 2
