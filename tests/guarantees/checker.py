@@ -66,8 +66,9 @@ def check(spec: Spec, history: History) -> Verdict:
         all_there = not (history.ended and missing) and _whole(spec, seen, history, most=None)
         if all_there and _ordered(lines) and all(_within(_up_to(wanted[at], lines[at]), lines[at]) for at in lines):
             satisfied.append(AT_LEAST_ONCE)
-    if sound and not (history.ended and missing) and _goes_back(spec, history, wanted):
-        satisfied.append(GOING_BACK)
+    whole = not (history.ended and missing)
+    if EXACTLY_ONCE in satisfied or (sound and whole and _goes_back(spec, history, wanted)):
+        satisfied.append(GOING_BACK)  # a run without failures is one in which no failure takes a task back
     return Verdict(
         tuple(satisfied),
         lost=len(missing) if history.ended else 0,
