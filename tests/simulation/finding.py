@@ -91,7 +91,7 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "an-echo-without-dependencies": 38,
     "a-shadow-forgets-its-rows": 599,
     "a-passed-barrier-is-a-checkpoint": 630,
-    "a-shadow-takes-over-anywhere": 38,
+    "a-shadow-takes-over-anywhere": 863,
 }
 """Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
 
