@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, Unavailable
@@ -45,6 +45,7 @@ from standby.leadership.terms import (
     number_of,
     term_name,
 )
+from tests.members import examples
 
 SECOND = 1_000_000_000
 
@@ -256,7 +257,7 @@ class World:
                 assert earlier >= number or decision in began_with, f"term {number} does not know {decision}"
 
 
-@settings(max_examples=30, deadline=None)
+@examples(3)
 @given(st.integers(0, 1 << 32), st.integers(1, 3))
 def test_no_term_lacks_what_an_earlier_one_acted_upon_and_the_last_supervisor_leads(seed: int, count: int) -> None:
     world = World(seed, count)
