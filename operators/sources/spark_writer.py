@@ -1,5 +1,7 @@
 """The Spark side of the ingest log: the tasks of a micro-batch write its rows as segments, the driver publishes them.
 
+The driver itself writes the segments of a batch of a few rows.
+
 Any attempt of a task may write segments, none of which counts; the driver publishes those of the attempts whose results
 Spark gives it.  Only one kind of Python worker runs, which Spark keeps between batches.
 """
@@ -20,9 +22,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from causal.errors import PipelineError, invariant
 from causal.shell.clock import take_offset
 from operators.sources.ingest_bound import await_room, orphaned
-from operators.sources.ingest_contract import RESTORE, Segment, digest_of, segment_name
+from operators.sources.ingest_contract import RESTORE, IngestLog, Segment, digest_of, segment_name
 from operators.sources.ingest_place import IngestPlace
 from operators.sources.ingest_retries import insisted
+from operators.sources.spark_small_batches import SmallBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,10 +35,12 @@ SEGMENT_BYTES = 16 << 20
 WRITTEN = pa.schema(
     [
         ("file", pa.string()), ("partition", pa.int32()), ("part", pa.int32()), ("rows", pa.int64()),
-        ("digest", pa.string()),
+        ("digest", pa.string()), ("size", pa.int64()),
     ]
 )  # fmt: skip
-"""The fields of `Segment`, which a task returns for each one that it wrote."""
+"""The fields of `Segment` and its bytes of Arrow, which a task returns for each one that it wrote."""
+_DRIVER = (1 << 63) - 1
+"""The number in the place of a task attempt's, for segments that the driver writes."""
 
 
 class BatchPublisher:
@@ -62,6 +67,7 @@ class BatchPublisher:
         self._bytes_max = bytes_max
         self._apart = apart
         self._wanted = wanted
+        self._small = SmallBatches()
 
     def publish(self, frame: DataFrame, batch: int) -> None:
         """Write and publish one batch, for `foreachBatch`; Spark repeats a batch after a crash, which changes nothing.
@@ -77,13 +83,9 @@ class BatchPublisher:
             raise
 
     def _publish(self, frame: DataFrame, batch: int) -> None:
-        write = partial(written, place=self._place, token=self._token, batch=batch)
-        segments = [Segment(**row.asDict()) for row in frame.mapInArrow(write, from_arrow_schema(WRITTEN)).collect()]
-        segments.sort(key=lambda segment: (segment.partition, segment.part))
-        places = {(segment.partition, segment.part) for segment in segments}
-        invariant(len(places) == len(segments), "one attempt of each task counts", batch=batch, written=segments)
-        take_offset(self._place.job_directory)
         log, checkpoint = self._place.open(), self._place.checkpoint()
+        segments = self._segments(frame, batch, log)
+        take_offset(self._place.job_directory)
         if checkpoint is not None and self._apart and (checkpoint.directory / "state").exists():
             raise PipelineError(
                 "read() keeps state (it aggregates, joins or removes duplicates), which executors would keep on their "
@@ -102,6 +104,28 @@ class BatchPublisher:
                 checkpoint.note(kept)
 
         insisted(publish, self._wanted)
+
+    def _segments(self, frame: DataFrame, batch: int, log: IngestLog) -> list[Segment]:
+        """Have the rows of a batch written, by the driver or by tasks; returns the segments in their order."""
+        # Spark is to compute a batch once, not to stop and begin again, where it keeps state.
+        few = None if (self._checkpoint / "state").exists() else self._small.collected(frame)
+        if few is not None:
+            segments = [self._write_here(log, batch, partition, pieces) for partition, pieces in few.items()]
+            size = sum(piece.nbytes for pieces in few.values() for piece in pieces)
+        else:
+            write = partial(written, place=self._place, token=self._token, batch=batch)
+            rows = [row.asDict() for row in frame.mapInArrow(write, from_arrow_schema(WRITTEN)).collect()]
+            size = sum(row.pop("size") for row in rows)
+            segments = sorted((Segment(**row) for row in rows), key=lambda segment: (segment.partition, segment.part))
+        places = {(segment.partition, segment.part) for segment in segments}
+        invariant(len(places) == len(segments), "one attempt of each task counts", batch=batch, written=segments)
+        self._small.note(sum(segment.rows for segment in segments), size)
+        return segments
+
+    def _write_here(self, log: IngestLog, batch: int, partition: int, pieces: list[pa.RecordBatch]) -> Segment:
+        name = segment_name(batch, partition, self._token, _DRIVER, 0)
+        digest = insisted(lambda: log.write_segment(name, _as_stream(pieces)), self._wanted)
+        return Segment(name, partition, 0, sum(map(len, pieces)), digest)
 
     def _offsets(self, batch: int) -> str:
         """The digest of the file in which Spark fixed what the batch consists of, before it ran it."""
@@ -124,7 +148,8 @@ def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, b
         name = segment_name(batch, partition, token, attempt, part)
         digest = insisted(partial(log.write_segment, name, _as_stream(pieces)), wanted)
         segment = Segment(name, partition, part, sum(map(len, pieces)), digest)
-        yield pa.RecordBatch.from_pylist([asdict(segment)], WRITTEN)
+        size = sum(piece.nbytes for piece in pieces)
+        yield pa.RecordBatch.from_pylist([{**asdict(segment), "size": size}], WRITTEN)
 
 
 def stored_query(checkpoint: Path) -> str:

@@ -38,11 +38,11 @@ pipeline.source("in", source).sink("out", SqliteSink("out.db"))
 
 
 def run(directory: Path, frame: str) -> subprocess.CompletedProcess[str]:
-    """Runs a job with a store whose source gives 1 to 50."""
+    """Runs a job with a store whose source gives 1 to 500: too many for the driver to collect."""
     (directory / "job.py").write_text(PIPELINE.format(frame=frame))
     (directory / "plus.py").write_text("def apply(v):\n    return v + 1\n")
     (directory / "input").mkdir()
-    (directory / "input" / "a.json").write_text("".join(json.dumps({"v": v}) + "\n" for v in range(50)))
+    (directory / "input" / "a.json").write_text("".join(json.dumps({"v": v}) + "\n" for v in range(500)))
     return subprocess.run(
         [
             sys.executable,
@@ -72,7 +72,7 @@ def test_executors_write_into_the_store(tmp_path: Path) -> None:
     assert ended.returncode == 0, f"{ended.stderr}\n{logs}"
     with sqlite3.connect(tmp_path / "out.db") as store:
         rows = [json.loads(text)["v"] for (text,) in store.execute("SELECT record FROM output")]
-    assert sorted(rows) == list(range(1, 51))
+    assert sorted(rows) == list(range(1, 501))
     assert list((tmp_path / "store").glob("spark/*/ingest/in/manifests/*"))
     assert not (tmp_path / "state" / "ingest" / "in" / "segments").exists()
 

@@ -26,13 +26,13 @@ PYTHON_WORKER = (spark_daemon.__name__, "pyspark.worker")
 
 
 def corpus_in(directory: Path) -> Path:
-    """40 small documents with words of their own and words that all share; some names begin with _."""
-    for number in range(40):
+    """160 small documents with words of their own and words that all share; some names begin with _."""
+    for number in range(160):
         place = (
             directory / ("_private" if number % 5 == 0 else "public") / f"{'_' if number % 3 == 0 else ''}d{number}.py"
         )
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(f"import shared_{number % 7}\n" + f"word_{number} = common + word_{number % 11}\n" * 20)
+        place.write_text(f"import shared_{number % 7}\n" + f"word_{number} = common + word_{number % 11}\n" * 5)
     return directory
 
 
@@ -61,9 +61,10 @@ def eventually(ask: Callable[[], object], what: str) -> None:
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
 def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_killed(tmp_path: Path) -> None:
+    """The tasks of Spark write the first batch, its driver the second one, of whose rows the size is known."""
     corpus, job, database = corpus_in(tmp_path / "corpus"), tmp_path / "job", tmp_path / "index.db"
     argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "inverted_index.py")]
-    argv += ["--set", f"out={database}", "--set", f"corpus={corpus}", "--set", "files_per_batch=8"]
+    argv += ["--set", f"out={database}", "--set", f"corpus={corpus}", "--set", "files_per_batch=80"]
     argv += ["--state-dir", str(job), "--kill", "words/0@1", *POOL]
     with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         try:

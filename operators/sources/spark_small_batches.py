@@ -1,0 +1,62 @@
+"""Small micro-batches of Spark: its driver collects their rows and writes the segments itself.
+
+A batch of a few rows takes longer on its way through a task's Python worker than all else that happens to it.  What is
+collected is bounded by a number of rows, which follows from what those of the batch before have taken; Spark stops at
+it, and the tasks write that batch instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.functions import spark_partition_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS_MAX, UNKNOWN_ROWS_MAX = 2048, 64
+"""The most rows that are collected, and while nothing is known of their size."""
+BYTES_MAX = 4 << 20
+"""The bytes that these rows should not exceed."""
+_PARTITION = "causal.partition"
+
+
+class SmallBatches:
+    """The batches of one query that are collected.
+
+    Attributes:
+        rows_max: the most rows that the next batch may have to be collected; 0: it is not.
+    """
+
+    def __init__(self) -> None:
+        self.rows_max = UNKNOWN_ROWS_MAX
+
+    def collected(self, frame: DataFrame) -> dict[int, list[pa.RecordBatch]] | None:
+        """Returns the rows of each of Spark's partitions that has any; None if there are too many."""
+        if not self.rows_max:
+            return None
+        numbered = frame.select("*", spark_partition_id().alias(_PARTITION))
+        table = numbered.limit(self.rows_max + 1).toArrow()
+        if table.num_rows > self.rows_max:
+            return None
+        last = table.num_columns - 1
+        partitions, rows = table.column(last), table.remove_column(last)
+        return {
+            partition: rows.filter(pc.equal(partitions, partition)).combine_chunks().to_batches()
+            for partition in sorted(pc.unique(partitions).to_pylist())
+        }
+
+    def note(self, rows: int, size: int) -> None:
+        """Takes what a batch had.
+
+        Args:
+            size: in bytes of Arrow.
+        """
+        if rows > ROWS_MAX or size > BYTES_MAX:
+            self.rows_max = 0
+        elif rows:
+            self.rows_max = min(ROWS_MAX, BYTES_MAX * rows // max(size, 1))
+        else:
+            self.rows_max = self.rows_max or UNKNOWN_ROWS_MAX
