@@ -26,6 +26,7 @@ from causal.records.vectors import Vectors
 from operators.sinks import conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill, withdrawal
 from operators.sinks.conformance.crashes import dies_at_every_step_of_a_write, stops_zombies_that_wake_up
+from operators.sinks.conformance.successions import dies_at_every_step_of_a_replacement
 from operators.sinks.conformance.zombies import fences_zombies_at_every_step_of_a_write
 from operators.sinks.journaled import locked_journal
 from operators.sinks.parquet import parquet_rolling
@@ -47,7 +48,9 @@ STEP_BY_STEP = (dies_at_every_step_of_a_write, fences_zombies_at_every_step_of_a
 CHECKS = tuple(check for check in ALL if check is not stops_zombies_that_wake_up)
 
 
-@pytest.mark.parametrize("check", except_for(CHECKS, *STEP_BY_STEP), ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check", except_for(CHECKS, *STEP_BY_STEP, dies_at_every_step_of_a_replacement), ids=lambda check: check.__name__
+)
 def test_it_conforms_when_nobody_closes_it(check: Callable[[Subject], None], tmp_path: Path) -> None:
     check(parquet_abandoned_on_disk(tmp_path))
 
