@@ -74,6 +74,16 @@ class Contents(ABC):
         self._add_records(pairs, rows, failed, range(len(rows)) if places is None else places)
         return [pair for pair in fresh if pair in self.values]
 
+    def extend(self, groups: Mapping[Pair, Sequence[int]], rows: Sequence[Any], failed: Failed) -> None:
+        """Puts rows into windows, where none is refused.
+
+        Args:
+            groups: the indices of the rows of each window.
+        """
+        pairs = [pair for pair, indices in groups.items() for _ in indices]
+        order = list(chain.from_iterable(groups.values()))
+        self.add(pairs, [rows[index] for index in order], lambda index, *problem: failed(order[index], *problem))
+
     @abstractmethod
     def _add(
         self,
@@ -285,6 +295,10 @@ class Listed(Contents):
             more[pair].append(record)
         for pair, records in more.items():
             self._lists.extend(pair, records)
+
+    def extend(self, groups: Mapping[Pair, Sequence[int]], rows: Sequence[Any], failed: Failed) -> None:
+        for pair, indices in groups.items():
+            self._lists.extend(pair, [rows[index] for index in indices])
 
     def put(self, pairs: Sequence[Pair], record: Any) -> None:
         for pair in pairs:

@@ -24,6 +24,8 @@ from operators.state.keyed_tables import KeyedTable
 
 _START, _END, _ID, _EMITTED = range(4)
 _Session = list[Any]
+_Growth = tuple[Any, _Session, list[int]]
+"""(key, session, places in the batch of the records that it has got)."""
 
 
 class SessionStage(WindowedStage):
@@ -40,33 +42,38 @@ class SessionStage(WindowedStage):
         if self._contents.refuses:
             self._run_each(rows, named, times, out)
             return
-        pairs, taken, places, late = list[Pair](), list[Any](), list[int](), list[Any]()
-        changed: dict[Pair, _Session] = {}
-        failed = self._failed_in(places, taken)
+        late, changed, grown = list[Any](), dict[Pair, _Session](), dict[int, _Growth]()
         sessions_of, gap_ns = self._sessions.get, self._gap_ns
-        for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
+        for place, (key, time_ns) in enumerate(zip(named, times, strict=True)):
             sessions = sessions_of(key, ())
             session = sessions[-1] if sessions else None
             if session is None or not session[_START] <= time_ns < session[_END]:
-                if not self._alone(sessions, time_ns):  # only then can sessions and their contents be merged
-                    self._contents.add(pairs, taken, failed)
-                    pairs.clear()
-                    taken.clear()
-                    places.clear()
-                session = self._session_at(key, time_ns, changed)
-                if session is None:
-                    late.append(record)
+                first, last = self._reached(sessions, time_ns)
+                if first == last and self._over(time_ns):
+                    late.append(rows[place])
                     continue
+                if last - first > 1:  # their contents are merged, with all that came before
+                    self._put(grown, rows, changed)
+                session = self._joined(key, time_ns, first, last, changed)
             if session[_END] < time_ns + gap_ns:
                 session[_END] = time_ns + gap_ns
-            pair = (key, session[_ID])
-            changed[pair] = session
-            pairs.append(pair)
-            taken.append(record)
-            places.append(place)
-        self._contents.add(pairs, taken, failed)
+            growth = grown.get(id(session))
+            if growth is None:
+                grown[id(session)] = (key, session, [place])
+            else:
+                growth[2].append(place)
+        self._put(grown, rows, changed)
         self._late(late)
         self._came(changed, out)
+
+    def _put(self, grown: dict[int, _Growth], rows: Sequence[Any], changed: dict[Pair, _Session]) -> None:
+        """Puts records into the contents of their sessions, of which none is left in `grown`."""
+        groups: dict[Pair, list[int]] = {}
+        for key, session, places in grown.values():
+            pair = (key, session[_ID])
+            changed[pair], groups[pair] = session, places
+        grown.clear()
+        self._contents.extend(groups, rows, self._failed_in(range(len(rows)), rows))
 
     def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         """Takes record by record: a session grows, or is merged with others, only if the contents accept the record."""
@@ -121,19 +128,9 @@ class SessionStage(WindowedStage):
         """Returns whether a session that began at that time would be closed already."""
         return self.mark_ns is not None and time_ns + self._gap_ns + self._lateness_ns <= self.mark_ns
 
-    def _alone(self, sessions: Sequence[_Session], time_ns: int) -> bool:
-        """Returns whether a record of that time reaches no session."""
-        place = bisect_right(sessions, time_ns, key=itemgetter(_START))
-        before = place > 0 and sessions[place - 1][_END] > time_ns
-        return not before and (place == len(sessions) or sessions[place][_START] >= time_ns + self._gap_ns)
-
-    def _session_at(self, key: Any, time_ns: int, changed: dict[Pair, _Session]) -> _Session | None:
-        """Returns the session of a record, merged with all that it reaches; None when it would be closed already."""
-        sessions = self._sessions.get(key, [])
-        first, last = self._reached(sessions, time_ns)
-        if first == last and self._over(time_ns):
-            return None
-        gone = [(key, other[_ID]) for other in sessions[first + 1 : last]]
+    def _joined(self, key: Any, time_ns: int, first: int, last: int, changed: dict[Pair, _Session]) -> _Session:
+        """Returns the session of a record that reaches those from `first` to before `last`, which it merges."""
+        gone = [(key, other[_ID]) for other in self._sessions.get(key, [])[first + 1 : last]]
         session = self._grown(key, time_ns, first, last)
         self._wakes.forget(gone)
         for pair in gone:
