@@ -15,8 +15,11 @@ from causal.errors import PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle
 from operators.sinks import WebhookSink, conformance
 from operators.sinks.conformance import Subject, bundle_at, fill, record_at
+from operators.sinks.conformance.crashes import dies_at_every_step_of_a_write
+from operators.sinks.conformance.zombies import fences_zombies_at_every_step_of_a_write
 from operators.sinks.contract.refusals import RefusedRows, refusing
 from operators.sinks.delivery import outward, webhook
+from tests.members import except_for
 from tests.unit.sinks.receiver import Receiver
 from tests.unit.sinks.service import serving
 
@@ -42,7 +45,11 @@ def requests_in(directory: Path) -> list[Any]:
     return [json.loads(line) for line in (directory / "requests").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+STEP_BY_STEP = (dies_at_every_step_of_a_write, fences_zombies_at_every_step_of_a_write)
+"""They are steps of `OutwardStore`, which callbacks have too: `test_callback.py` takes all of them in every run."""
+
+
+@pytest.mark.parametrize("check", except_for(conformance.CHECKS, *STEP_BY_STEP), ids=lambda check: check.__name__)
 def test_webhooks_conform_where_keys_are_honoured(
     check: Callable[[Subject], None], service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
