@@ -37,6 +37,7 @@ from standby.host.template import AGENT, SUPERVISOR, WORKER
 
 LIBRARIES = {
     "Parquet": ("pyarrow.parquet", "pyarrow.compute"),
+    "pyarrow": ("pyarrow.parquet", "pyarrow.compute"),
     "vectors": ("pyarrow.parquet", "pyarrow.compute"),
     "Postgres": ("psycopg",),
     "Redis": ("redis",),
