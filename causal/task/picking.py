@@ -21,7 +21,7 @@ Pick = tuple[InputQueue, int]
 
 
 PASSES_MAX = 4
-"""So often, one after the other, inputs that are behind come before the one whose turn it is."""
+"""The most events in a row of inputs that are behind, before the one whose turn it is."""
 
 
 class ByArrival:

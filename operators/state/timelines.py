@@ -160,7 +160,7 @@ class Timelines(KeyedTable):
         floor_ns = _ALWAYS_NS if self._floor_ns is None else self._floor_ns
 
         def pairs(first: int, behind: int) -> tuple[list[Pair], list[Any]]:
-            """Of two entries with the same time and number, the later one counts: it has been matched."""
+            """Returns pairs and values; a later entry of the same time and number replaces one: it has been matched."""
             of = zip(keys[first:behind], entries[first:behind], strict=True)
             kept = [(key, entry) for key, entry in of if entry[0] >= floor_ns]
             return [(key, entry[:2]) for key, entry in kept], [entry[2:] for _, entry in kept]

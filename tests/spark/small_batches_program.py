@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from operators.sources.spark_small_batches import SmallBatches
 
 ROWS, PARTITIONS = 60, 5
-GIVEN = pa.schema([("partition", pa.int32()), ("stream", pa.binary())])
+OF_TASKS = pa.schema([("partition", pa.int32()), ("stream", pa.binary())])
 
 
 def as_stream(pieces: list[pa.RecordBatch]) -> bytes:
@@ -24,14 +24,14 @@ def as_stream(pieces: list[pa.RecordBatch]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def given(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, as a task of `spark_writer` is given them."""
     pieces = [batch for batch in batches if batch.num_rows]
     context = TaskContext.get()
     assert context is not None
     if pieces:
         row = {"partition": context.partitionId(), "stream": as_stream(pieces)}
-        yield pa.RecordBatch.from_pylist([row], GIVEN)
+        yield pa.RecordBatch.from_pylist([row], OF_TASKS)
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
     frame = frame.withColumn("text", F.col("text")).select("*", F.col("id").alias("id2")).where("id % 7 != 3")
     tasks = {
         row["partition"]: pa.ipc.open_stream(row["stream"]).read_all()
-        for row in frame.mapInArrow(given, from_arrow_schema(GIVEN)).collect()
+        for row in frame.mapInArrow(of_task, from_arrow_schema(OF_TASKS)).collect()
     }
     small = SmallBatches()
     collected = small.collected(frame)

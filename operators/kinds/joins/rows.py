@@ -63,18 +63,18 @@ class RowJoinStage(JoinStage):
         places: Sequence[int] = range(len(records))
         if self._time_of is not None:
             places, times = self._timed(self._time_of, records, keys)
-        held, now = list[tuple[int, int]](), list[int]()
+        later, now = list[tuple[int, int]](), list[int]()
         for place, time_ns in zip(places, times, strict=True):
             if waiting.waits(time_ns):
-                held.append((place, time_ns))
+                later.append((place, time_ns))
             else:
                 now.append(place)
         waiting.add(
-            [keys[place] for place, _ in held],
-            [time_ns for _, time_ns in held],
-            [records[place] for place, _ in held],
+            [keys[place] for place, _ in later],
+            [time_ns for _, time_ns in later],
+            [records[place] for place, _ in later],
         )
-        self.count("held_back", len(held))
+        self.count("held_back", len(later))
         return self._joined([keys[place] for place in now], [records[place] for place in now], now)
 
     # Event time, with `wait`.

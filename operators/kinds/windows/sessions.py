@@ -24,8 +24,6 @@ from operators.state.keyed_tables import KeyedTable
 
 _START, _END, _ID, _EMITTED = range(4)
 _Session = list[Any]
-_Growth = tuple[Any, _Session, list[int]]
-"""(key, session, places in the batch of the records that it has got)."""
 
 
 class SessionStage(WindowedStage):
@@ -42,7 +40,11 @@ class SessionStage(WindowedStage):
         if self._contents.refuses:
             self._run_each(rows, named, times, out)
             return
-        late, changed, grown = list[Any](), dict[Pair, _Session](), dict[int, _Growth]()
+        late, changed = list[Any](), dict[Pair, _Session]()
+        groups: dict[Pair, list[int]] = {}
+        grown: dict[Any, tuple[_Session, list[int]]] = {}
+        """Key → the session of its last record, and the places in the batch of what it has got."""
+        failed = self._failed_in(range(len(rows)), rows)
         sessions_of, gap_ns = self._sessions.get, self._gap_ns
         for place, (key, time_ns) in enumerate(zip(named, times, strict=True)):
             sessions = sessions_of(key, ())
@@ -53,27 +55,20 @@ class SessionStage(WindowedStage):
                     late.append(rows[place])
                     continue
                 if last - first > 1:  # their contents are merged, with all that came before
-                    self._put(grown, rows, changed)
+                    self._contents.extend(groups, rows, failed)
+                    groups, grown = {}, {}
                 session = self._joined(key, time_ns, first, last, changed)
             if session[_END] < time_ns + gap_ns:
                 session[_END] = time_ns + gap_ns
-            growth = grown.get(id(session))
-            if growth is None:
-                grown[id(session)] = (key, session, [place])
-            else:
-                growth[2].append(place)
-        self._put(grown, rows, changed)
+            last_grown = grown.get(key)
+            if last_grown is None or last_grown[0] is not session:
+                pair = (key, session[_ID])
+                changed[pair] = session
+                last_grown = grown[key] = (session, groups.setdefault(pair, []))
+            last_grown[1].append(place)
+        self._contents.extend(groups, rows, failed)
         self._late(late)
         self._came(changed, out)
-
-    def _put(self, grown: dict[int, _Growth], rows: Sequence[Any], changed: dict[Pair, _Session]) -> None:
-        """Puts records into the contents of their sessions, of which none is left in `grown`."""
-        groups: dict[Pair, list[int]] = {}
-        for key, session, places in grown.values():
-            pair = (key, session[_ID])
-            changed[pair], groups[pair] = session, places
-        grown.clear()
-        self._contents.extend(groups, rows, self._failed_in(range(len(rows)), rows))
 
     def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         """Takes record by record: a session grows, or is merged with others, only if the contents accept the record."""
