@@ -1,6 +1,9 @@
 """Puts one function in another's place: where it is defined, and in every module that has taken it by name.
 
 Callers that mean the process keep the originals: our own packages, and `logging`, whose stamps are for people.
+
+A process that goes through the globals of all modules has a copy of their memory afterwards.  So the one from which
+workers are forked does it once, and they replace what is where it has seen the originals.
 """
 
 from __future__ import annotations
@@ -8,8 +11,9 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +34,44 @@ class Replacement:
     function: Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The modules that were loaded at some moment, and what they had of the functions that may be replaced."""
+
+    names: tuple[str, ...]
+    originals: frozenset[int]
+    """The ids of these functions, which the modules that define them keep alive."""
+    places: tuple[tuple[str, str, int], ...]
+    """(module, its global, id of the original)"""
+
+
+_seen = _Seen((), frozenset(), ())
+
+
+def look(definers: Sequence[ModuleType]) -> None:
+    """Note which globals of all modules are functions of these, for the processes that are forked from this one."""
+    global _seen
+    originals = frozenset(id(value) for module in definers for value in vars(module).values() if callable(value))
+    modules = dict(sys.modules)
+    places = [
+        (name, attribute, id(value))
+        for name, module in modules.items()
+        if _is_swept(name, module)
+        for attribute, value in vars(module).items()
+        if id(value) in originals
+    ]
+    _seen = _Seen(tuple(modules), originals, tuple(places))
+
+
+def _unseen(originals: Collection[int]) -> list[str]:
+    """The modules that were loaded since `look`, if it has looked for these; the others are not even touched."""
+    behind = len(sys.modules) - len(_seen.names)
+    if behind < 0 or not _seen.originals.issuperset(originals):
+        return list(sys.modules)
+    names = list(islice(reversed(sys.modules), behind + 1))
+    return names[:-1] if names[-1] == _seen.names[-1] else list(sys.modules)
+
+
 def replace(replacements: list[Replacement]) -> None:
     """Put each function in its place, in its own module and wherever the original is a global of a module."""
     clock = ModuleType("time", time.__doc__)
@@ -39,11 +81,20 @@ def replace(replacements: list[Replacement]) -> None:
     for each in replacements:
         setattr(each.module, each.name, each.function)
     functions = {id(each.original): each.function for each in replacements}  # `replacements` keeps the originals alive
-    for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType) and name.partition(".")[0] not in OWN:
+    for name, attribute, original in _seen.places:
+        names = vars(sys.modules[name]) if name in sys.modules else {}
+        if id(names.get(attribute)) == original and original in functions:
+            names[attribute] = functions[original]
+    for name in _unseen(functions):
+        module = sys.modules[name]
+        if _is_swept(name, module):
             _sweep(vars(module), functions)
-            if name in STAMPING:
-                vars(module)["time"] = clock
+    for name in STAMPING:
+        vars(sys.modules[name])["time"] = clock
+
+
+def _is_swept(name: str, module: object) -> bool:
+    return isinstance(module, ModuleType) and name.partition(".")[0] not in OWN
 
 
 def _sweep(names: dict[str, Any], functions: Mapping[int, Callable[..., Any]]) -> None:

@@ -56,6 +56,7 @@ from causal.task.performer import Reader
 from causal.task.task import TaskProtocol
 from operators.builder.loading import load_of_job
 from operators.capture.install import install
+from operators.capture.install import prepare as prepare  # for the fork server
 from operators.engine.chain import FusedChain
 from operators.engine.plan import plan
 from operators.kinds.process.outside_calls import askers_of

@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from causal.errors import PipelineError
@@ -134,10 +135,19 @@ def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
     return None
 
 
+def load(name: str) -> ModuleType:
+    """Imports the module of processes that are to be forked, and calls its `prepare`, if it has one."""
+    module = importlib.import_module(name)
+    prepare: Callable[[], None] | None = getattr(module, "prepare", None)
+    if prepare is not None:
+        prepare()
+    return module
+
+
 def _loaded(name: str) -> Callable[[], int]:
     """Loads the module that workers run and returns its `main`; `PipelineError` if it cannot be shared by fork."""
     try:
-        begin: Callable[[], int] | None = getattr(importlib.import_module(name), "main", None)
+        begin: Callable[[], int] | None = getattr(load(name), "main", None)
     except ImportError as problem:
         raise PipelineError(f"{name} cannot be imported: {problem}") from None
     if begin is None:

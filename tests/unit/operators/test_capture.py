@@ -149,3 +149,42 @@ def test_a_refusal_cannot_be_caught(report: Report) -> None:
 @pytest.mark.parametrize("how", ["capture", "refuse"])
 def test_a_key_may_not_depend_on_the_clock(report: Report, how: str) -> None:
     assert "a key depends on its record alone" in report(how)["keying"]
+
+
+FORKED = """
+import importlib, os, sys, types
+import operators.capture.replacing as replacing
+from operators.capture import install
+
+def module(name, **names):
+    made_of = types.ModuleType(name)
+    vars(made_of).update(names)
+    sys.modules[name] = made_of
+    return made_of
+
+import time, random, causal.records.values as own
+kept = types.SimpleNamespace(real=time.time, drawn=random.random)  # what is in no module is not replaced
+own.now = kept.real
+before = module("before", now=kept.real, drawn=kept.drawn, other=len)
+if sys.argv[1] == "prepared":
+    install.prepare()
+behind = module("behind", now=kept.real)
+before.drawn = kept.drawn if sys.argv[2] == "same" else len
+swept = []
+sweep = replacing._sweep
+replacing._sweep = lambda names, functions: (swept.append(names["__name__"]), sweep(names, functions))
+if sys.argv[2] == "gone":
+    del sys.modules["before"]
+install.install("capture")
+assert behind.now is time.time is not kept.real and own.now is kept.real
+assert before.other is len and (sys.argv[2] == "gone" or before.now is time.time)
+assert before.drawn is (random.random if sys.argv[2] == "same" else len)
+assert random.random is not kept.drawn and "behind" in swept
+assert ("json" in swept) == (sys.argv[1] != "prepared" or sys.argv[2] == "gone"), swept
+"""
+
+
+@pytest.mark.parametrize("first", ["prepared", "not prepared"])
+@pytest.mark.parametrize("meanwhile", ["same", "changed", "gone"])
+def test_what_was_seen_before_a_fork_is_replaced_without_another_look(first: str, meanwhile: str) -> None:
+    subprocess.run([sys.executable, "-c", "import json\n" + FORKED, first, meanwhile], check=True, cwd=HOME)
