@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO
 
 HOME = Path(__file__).resolve().parents[1]
-JOBS = ("tests/faults", "tests/servers", "tests/spark")
+JOBS = ("tests/faults", "tests/guarantees", "tests/servers", "tests/spark")
 ELSEWHERE = ("tests/architecture",)
 """The tests that `make check` has run already."""
 PACKAGES = ("causal", "operators", "standby", "deploy", "examples", "benchmarks")
