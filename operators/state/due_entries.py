@@ -1,7 +1,8 @@
 """Values by (key, slot) that are never changed, and are taken out together when event time has passed them.
 
 An entry is one tuple in a list or on a heap.  Nothing is looked up by key, so a batch of entries is added without a
-loop, and what is taken before the next batch comes never was on the heap.  A snapshot needs no copy before a change.
+loop, and what is taken before the next batch comes never was on the heap.  What a snapshot has not encoded yet is
+encoded before it is taken: user code may change it then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from operators.records.keys import ordered
 from operators.state.due_index import Pair
-from operators.state.keyed_tables import ABSENT, PairsJob, TableJob
+from operators.state.keyed_tables import ABSENT, TableJob
 from operators.state.slots import PairTable, inspected
 
 Slot = tuple[int, ...]
@@ -77,7 +78,10 @@ class DueEntries(PairTable):
         self._recent = []
         while heap and heap[0][_TIME] <= until_ns:
             due.append(heappop(heap))
-        fresh = list(map(self._fresh.pop, map(itemgetter(_NUMBER), due), repeat(None)))
+        numbers = list(map(itemgetter(_NUMBER), due))
+        if self._job is not None:
+            self._job.before(numbers)
+        fresh = list(map(self._fresh.pop, numbers, repeat(None)))
         if None in fresh:
             known = [(entry[_KEY], entry[_SLOT]) for entry, was_fresh in zip(due, fresh) if was_fresh is None]
             self._gone += known
@@ -89,17 +93,13 @@ class DueEntries(PairTable):
     def snapshot(self, full: bool) -> TableJob:
         """Freeze the entries now: all of them, or those that came since the last snapshot and the pairs that went."""
         self._settle()
-        entries = [*self._heap, *self._recent] if full else list(self._fresh.values())
+        if self._job is not None:
+            self._job.step(self._job.left)
+        entries = {entry[_NUMBER]: entry for entry in (*self._heap, *self._recent)} if full else self._fresh
         gone = [] if full else self._gone
         self._fresh, self._gone = {}, []
-
-        def pairs(first: int, behind: int) -> tuple[list[Pair], list[Any]]:
-            went = gone[first:behind]
-            came = entries[max(first - len(gone), 0) : max(behind - len(gone), 0)]
-            keys = [*went, *(entry[_KEY:_VALUE] for entry in came)]
-            return keys, [*repeat(ABSENT, len(went)), *map(itemgetter(_VALUE), came)]
-
-        return PairsJob(self, len(gone) + len(entries), pairs, full)
+        self._job = _DueJob(self, entries, gone, full)
+        return self._job
 
     def load(self, fragment: bytes) -> None:
         for entry in (*self._heap, *self._recent):
@@ -129,6 +129,40 @@ class DueEntries(PairTable):
         """Return [slot, value] of each slot of the key, ascending."""
         entries = {entry[_KEY:_VALUE]: entry[_VALUE] for entry in (*self._heap, *self._recent)}
         return inspected(entries | self.values, key)
+
+
+class _DueJob(TableJob):
+    """A job that encodes entries and the pairs that went, these first: a pair may have come again."""
+
+    __slots__ = ("_entries", "_gone")
+
+    def __init__(self, table: DueEntries, entries: dict[int, Entry], gone: list[Pair], full: bool) -> None:
+        super().__init__(table, set(), {}, full)
+        self._entries = entries
+        self._gone = gone
+
+    @property
+    def left(self) -> int:
+        return len(self._gone) + len(self._entries)
+
+    def step(self, keys_max: int) -> int:
+        went, self._gone = self._gone[:keys_max], self._gone[keys_max:]
+        came = [self._entries.popitem()[1] for _ in range(min(keys_max - len(went), len(self._entries)))]
+        self._encode_pairs(went, came)
+        if not self.left:
+            self._table.done()
+        return len(went) + len(came)
+
+    def before(self, keys: Iterable[Any]) -> None:
+        """Encode the entries of these numbers."""
+        due = [self._entries.pop(number) for number in keys if number in self._entries]
+        if due:
+            went, self._gone = self._gone, []
+            self._encode_pairs(went, due)
+
+    def _encode_pairs(self, went: list[Pair], came: list[Entry]) -> None:
+        pairs = [*went, *(entry[_KEY:_VALUE] for entry in came)]
+        self._encode(pairs, [*repeat(ABSENT, len(went)), *map(itemgetter(_VALUE), came)])
 
 
 def unused(pairs: Collection[Pair], key: Any, slot: Slot) -> Slot:

@@ -280,34 +280,6 @@ class TableJob:
             self._fragments.setdefault(group, []).append(_encoded(self._table, groups.pop(group)))
 
 
-class PairsJob(TableJob):
-    """A job that encodes values that never change, so that nothing has to be encoded before a change."""
-
-    __slots__ = ("_count", "_pairs", "_place")
-
-    def __init__(
-        self, table: KeyedTable, count: int, pairs: Callable[[int, int], tuple[list[Any], list[Any]]], full: bool
-    ) -> None:
-        """
-        Args:
-            count: how many values or keys without one there are to encode.
-            pairs: (first, behind) -> the keys and the values, or `ABSENT`, of those in that range of them.
-        """
-        super().__init__(table, set(), {}, full)
-        self._count = count
-        self._pairs = pairs
-        self._place = 0
-
-    @property
-    def left(self) -> int:
-        return self._count - self._place
-
-    def step(self, keys_max: int) -> int:
-        place, self._place = self._place, min(self._place + keys_max, self._count)
-        self._encode(*self._pairs(place, self._place))
-        return self._place - place
-
-
 def _encoded(table: KeyedTable, entry: Entry) -> bytes:
     """The fragment of an entry.
 

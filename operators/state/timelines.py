@@ -16,7 +16,7 @@ from typing import Any
 
 from operators.state.due_index import DueIndex, Pair
 from operators.state.fragments import unpacked
-from operators.state.keyed_tables import KeyedTable, PairsJob, TableJob
+from operators.state.keyed_tables import KeyedTable, TableJob
 
 Entry = tuple[int, int, Any, bool]
 """(time in ns, number, record, whether it has been matched); no two of a key have the same time and number."""
@@ -25,8 +25,6 @@ STEP_NS = 1000
 _SPANS = 16
 """The parts of the time that an entry is kept: so much longer, at most, than needed it is there."""
 _LEAST_NS = 1_000_000
-_ALWAYS_NS = -(1 << 63)
-"""A time below every other."""
 _SLACK = 1024
 
 
@@ -157,15 +155,7 @@ class Timelines(KeyedTable):
         if full:
             keys = [key for key, known in self.values.items() for _ in known]
             entries = list(chain.from_iterable(self.values.values()))
-        floor_ns = _ALWAYS_NS if self._floor_ns is None else self._floor_ns
-
-        def pairs(first: int, behind: int) -> tuple[list[Pair], list[Any]]:
-            """Returns pairs and values; a later entry of the same time and number replaces one: it has been matched."""
-            of = zip(keys[first:behind], entries[first:behind], strict=True)
-            kept = [(key, entry) for key, entry in of if entry[0] >= floor_ns]
-            return [(key, entry[:2]) for key, entry in kept], [entry[2:] for _, entry in kept]
-
-        return PairsJob(self, len(entries), pairs, full)
+        return _EntriesJob(self, keys, entries, self._floor_ns, full)
 
     def load(self, fragment: bytes) -> None:
         """Take over a fragment that a job encoded, or one of a version that named what it had dropped."""
@@ -208,3 +198,32 @@ class Timelines(KeyedTable):
     def inspect(self, key: Any) -> Any:
         """Return [[time, number], [record, matched]] of each entry of the key, ascending."""
         return [[entry[:2], [*entry[2:]]] for entry in self.values.get(key, ())] or None
+
+
+class _EntriesJob(TableJob):
+    """A job that encodes entries in their order: of two with the same time and number, the later one counts."""
+
+    __slots__ = ("_keys", "_entries", "_floor_ns", "_place")
+
+    def __init__(
+        self, table: Timelines, keys: list[Any], entries: list[Entry], floor_ns: int | None, full: bool
+    ) -> None:
+        super().__init__(table, set(), {}, full)
+        self._keys = keys
+        self._entries = entries
+        self._floor_ns = floor_ns
+        self._place = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._entries) - self._place
+
+    def step(self, keys_max: int) -> int:
+        place, self._place = self._place, min(self._place + keys_max, len(self._entries))
+        pairs: dict[Pair, tuple[Any, bool]] = {}
+        floor_ns = self._floor_ns
+        for key, entry in zip(self._keys[place : self._place], self._entries[place : self._place], strict=True):
+            if floor_ns is None or entry[0] >= floor_ns:
+                pairs[key, entry[:2]] = entry[2:]
+        self._encode(list(pairs), list(pairs.values()))
+        return self._place - place

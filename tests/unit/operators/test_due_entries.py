@@ -56,10 +56,10 @@ def test_they_are_a_dict_from_which_what_is_due_is_taken(drawn: list[tuple[str, 
             for key, later in more:
                 named.append(key)
                 slots.append((over + later, 0, place))
-                values.append(f"r{place}")
+                values.append([place])
                 place += 1
             live.add(named, slots, values)
-            expected |= dict(zip(zip(named, slots, strict=True), values, strict=True))
+            expected.update({(key, slot): list(value) for key, slot, value in zip(named, slots, values, strict=True)})
         elif what == "take":
             over = max(over, over + more)
             due = {pair: value for pair, value in expected.items() if pair[1][0] <= over}
@@ -67,6 +67,8 @@ def test_they_are_a_dict_from_which_what_is_due_is_taken(drawn: list[tuple[str, 
             taken = in_key_order(live.take(over))
             order = sorted(due, key=lambda pair: (pair[1][0], encode(pair[0]), pair[1]))
             assert [((key, slot), value) for _, _, key, slot, value in taken] == [(pair, due[pair]) for pair in order]
+            for *_, value in taken:
+                value.append("changed by the user's code")
         elif what == "snapshot":
             if waiting is not None:  # the last one is encoded only now, and is still what it was
                 full, job = waiting
