@@ -11,17 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from operators.sources.spark_small_batches import SmallBatches
+from operators.sources.spark_writer import _as_stream
 
 ROWS, PARTITIONS = 60, 5
 OF_TASKS = pa.schema([("partition", pa.int32()), ("stream", pa.binary())])
-
-
-def as_stream(pieces: list[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, pieces[0].schema) as stream:
-        for piece in pieces:
-            stream.write_batch(piece)
-    return bytes(sink.getvalue())
 
 
 def of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -30,7 +23,7 @@ def of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     assert context is not None
     if pieces:
-        row = {"partition": context.partitionId(), "stream": as_stream(pieces)}
+        row = {"partition": context.partitionId(), "stream": bytes(_as_stream(pieces))}
         yield pa.RecordBatch.from_pylist([row], OF_TASKS)
 
 
