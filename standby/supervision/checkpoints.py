@@ -176,7 +176,7 @@ class Coordinator:
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
         pressed = self._pressed()
-        self._resting = now_ns >= self._due_ns and self._nothing_changed()
+        self._resting = not self.under_way and now_ns >= self._due_ns and self._nothing_changed()
         due = hurries or pressed or self.wanted > self.complete or (now_ns >= self._due_ns and not self._resting)
         if due and not self.under_way and self._checked and not self.complete and not self._all_have_standbys():
             self._due_ns, due = now_ns + LOOK_AGAIN_NS, False
