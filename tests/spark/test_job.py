@@ -52,24 +52,24 @@ def processes_of(job: Path, *words: str) -> list[int]:
     return pids
 
 
-def eventually(ask: Callable[[], object], what: str) -> None:
+def eventually(ask: Callable[[], object], what: str, run: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + WITHIN_S
     while not ask():
-        assert time.monotonic() < deadline, f"never: {what}"
+        assert time.monotonic() < deadline and run.poll() is None, f"never: {what}"
         time.sleep(0.05)
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
 def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_killed(tmp_path: Path) -> None:
-    """The tasks of Spark write the first batch, its driver the second one, of whose rows the size is known."""
+    """The tasks of Spark write the first batch, its driver those behind it, of whose rows the size is known."""
     corpus, job, database = corpus_in(tmp_path / "corpus"), tmp_path / "job", tmp_path / "index.db"
     argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "inverted_index.py")]
-    argv += ["--set", f"out={database}", "--set", f"corpus={corpus}", "--set", "files_per_batch=80"]
-    argv += ["--state-dir", str(job), "--kill", "words/0@1", *POOL]
+    argv += ["--set", f"out={database}", "--set", f"corpus={corpus}", "--set", "files_per_batch=70"]
+    argv += ["--state-dir", str(job), "--kill", "words/0@0.1", *POOL]
     with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         try:
             manifests = job / "ingest" / "documents"
-            eventually(lambda: manifests.exists() and processes_of(job, *PYTHON_WORKER), "a Python worker")
+            eventually(lambda: manifests.exists() and processes_of(job, *PYTHON_WORKER), "a Python worker", run)
             assert list(manifests.glob("spark-work/local/*")), "the JVM has files there"
             assert readable_by_others(job) == {}
             for pid in (*processes_of(job, *PYTHON_WORKER), *processes_of(job, "spark_driver")):
