@@ -7,6 +7,7 @@ compared with the two bare runs around it, and what else the machine does meanwh
 `over_none` is the efficiency of a guarantee ÷ that of none, within a round.
 `cpu_us` is CPU time per record: of all processes of the job from its start to its end, with interpreters that
 start and standbys that follow; of the bare job, its loop alone.  It hardly depends on what else runs.
+`p50_ms` is the median of the time from the source to the store: everything waits for everything here.
 With --profile, one more run of each shows CPU time per record by role and thread (`profile_threads`): figures
 `profile.*` of causal_full, `profile_none.*` and `profile_causal_f1.*` of the others.
 """
@@ -45,6 +46,7 @@ def _measure(run: Measurement) -> dict[str, int]:
             run.add(f"{name}_efficiency", efficiency)
             if name != "none":
                 run.add(f"{name}_over_none", efficiency / run.last("none_efficiency"))
+            run.add(f"{name}_p50_ms", report["latency_ms"]["p50"])
             run.add(f"{name}_checkpoints", report["checkpoints"])
             run.add(f"{name}_cpu_us", report["cpu_s"] / options.records * 1e6)
             run.report(

@@ -11,7 +11,7 @@ from causal.records.batch import BARRIER, END, Chunk, pack_chunks
 from causal.rolling import RollingDigest
 
 FRAME_BYTES_TARGET = 256 << 10
-"""Chunks gather up to here while the peer does not keep up."""
+"""Chunks gather up to here at most while the peer does not keep up."""
 CHUNK_BYTES_MAX = 40 << 20
 """A frame has room for it, for what was gathered before it, and for the determinants that do not travel ahead."""
 

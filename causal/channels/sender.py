@@ -220,9 +220,14 @@ class Sender(OutputQueue):
 
     @property
     def congested(self) -> bool:
-        """Whether a connected peer does not keep up; an absent one owes nothing: the in-flight log takes over."""
+        """Whether a connected peer does not keep up; an absent one owes nothing: the in-flight log takes over.
+
+        What is gathered meanwhile waits as what is under way does, so half of the allowance bounds it too.
+        """
         flow = self.flow
-        return flow.outstanding_bytes >= flow.allowance_bytes and self.cursor < self.log.end_place
+        if flow.outstanding_bytes < flow.allowance_bytes:
+            return False
+        return self.cursor < self.log.end_place or 2 * self._gathered_bytes >= flow.allowance_bytes
 
     def truncate(self, epoch: int) -> set[int]:
         """Checkpoint `epoch` is complete; returns segments on disk to remove."""

@@ -204,6 +204,21 @@ def test_credit_bounds_what_is_outstanding_and_a_lost_peer_does_not_congest() ->
     assert not sender.congested and sender.next_entry() is None
 
 
+@pytest.mark.parametrize("allowance", [1 << 16, 1 << 18, 1 << 20])
+def test_what_gathers_without_credit_is_bounded_by_the_allowance(allowance: int) -> None:
+    sender = a_sender(credit=4 << 20)
+    introduce(sender, a_receiver())
+    sender.credit(0, allowance, 0)
+    event = chunk_of(b"x" * 5_000)
+    while not sender.congested:
+        sender.put(event)
+        sent(sender)
+    waiting = sender._gathered_bytes + sum(e.size for e in map(sender.log.at, range(sender.cursor, sender.log.end_place)))
+    gathered_max = min(allowance // 2, output_queue.FRAME_BYTES_TARGET)
+    assert gathered_max <= waiting < gathered_max + 2 * event.size
+    assert sender.flow.outstanding_bytes < allowance + 2 * event.size
+
+
 def test_an_answer_that_comes_late_does_not_set_the_sender_back() -> None:
     sender, receiver = a_sender(), a_receiver()
     stale = receiver.welcome(sender.hello(False, 0).attempt)
@@ -388,7 +403,7 @@ def test_the_allowance_follows_the_pace_of_delivery() -> None:
     assert flow.allowance_bytes == ALLOWANCE_BYTES_MIN, "too short to decide"
     flow.resize(100_000_000)
     assert flow.allowance_bytes == 2 * ALLOWANCE_BYTES_MIN, "it at most doubles"
-    flow._measured_bytes = 200_000
+    flow._measured_bytes = 500_000
     flow.resize(200_000_000)
     assert flow.allowance_bytes == 100_000, "what is delivered in the time that it should take"
     flow.resize(5_000_000_000)
