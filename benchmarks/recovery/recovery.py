@@ -49,6 +49,7 @@ def _measure(run: Measurement) -> None:
         run.figures[phase] = distribution(times)
     for recovery in recoveries:
         run.add("replayed_elements", recovery["replayed_elements"])
+    run.add("throughput_rps", report["throughput_rps"])
     run.more |= {"output": output, "recoveries": recoveries}
 
 
