@@ -118,7 +118,7 @@ class WriteSnapshot:
     """Make the state at barrier `epoch` durable; answered by `SnapshotWritten`."""
 
     epoch: int
-    parts: list[bytes]
+    parts: Sequence[bytes]
 
 
 @dataclass(slots=True)

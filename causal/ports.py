@@ -59,8 +59,11 @@ class SnapshotJob(Protocol):
         """Encodes up to `keys_max` more keys; true when all are encoded."""
         ...
 
-    def parts(self) -> list[bytes]:
-        """Returns, after `step` returned true, opaque parts for `Chain.restore`, to be stored in this order."""
+    def parts(self, *before: bytes) -> Sequence[bytes]:
+        """Returns, after `step` returned true, `before` and opaque parts for `Chain.restore`, stored in this order.
+
+        Another thread may read them, and a part may be put together when it is read.
+        """
         ...
 
     full: bool

@@ -54,7 +54,7 @@ class Beginning:
     epoch: int
     incarnation: int
     rescaling: Rescaling
-    chains: Mapping[str, list[bytes]]
+    chains: Mapping[str, Sequence[bytes]]
     stores: Stood
     name: str = ""
 

@@ -80,7 +80,7 @@ def _sized(
         figures = {
             "fill_rps": figure([fills * keys / took_s], 0),
             "checkpoint_ms": distribution(after["checkpoint"]["took_ms"][-count:]),
-            "checkpoint_bytes": figure([grown(before, after, "snapshot_bytes") / count], 0),
+            "checkpoint_bytes": figure([grown(before, after, "snapshot_bytes") / max(1, count)], 0),
         }
         for name, pid in (("task_mib", serving), ("standby_mib", standby)):
             mib = None if pid is None else pss_mib(pid)

@@ -44,6 +44,12 @@ PARTS: Mapping[str, Part] = {
     ),
     "recovery": Part("recovery --kills 40", "recovery --kills 4"),
     "recovery_hot": Part("recovery --kills 40 --standbys hot", "recovery --kills 4 --standbys hot"),
+    "recovery_full": Part(
+        "recovery --kills 8 --rate 0 --records 24000000", "recovery --kills 2 --rate 0 --records 4000000"
+    ),
+    "recovery_hot_full": Part(
+        "recovery --kills 10 --rate 520000 --standbys hot", "recovery --kills 2 --rate 100000 --standbys hot"
+    ),
     "recovery_bounded": Part(
         "recovery --kills 8 --rate 0 --records 24000000 --checkpoint-interval 5 --replay-target 200",
         "recovery --kills 2 --rate 0 --records 2000000 --replay-target 200",

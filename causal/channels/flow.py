@@ -10,7 +10,7 @@ from collections import deque
 
 ALLOWANCE_BYTES_MIN = 1 << 16
 """The bytes that a sender may have under way at first, and at least."""
-ALLOWANCE_NS = 20_000_000
+ALLOWANCE_NS = 10_000_000
 """The time within which what is under way should be delivered."""
 CREDIT_WITHIN_NS = 200_000_000
 """Little is credited after so long; much at once."""

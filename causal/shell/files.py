@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from io import SEEK_END, BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import xxhash
 
@@ -19,31 +21,36 @@ from causal.errors import CorruptData, Unavailable
 from causal.shell.modes import opened
 
 _MAGIC = b"CPF1"
-_COUNT = struct.Struct("<I")
+_HEAD = struct.Struct("<4sI")
 _LENGTH = struct.Struct("<Q")
 _DIGEST_BYTES = 16
+_PIECE_BYTES = 1 << 20
 
 
 def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int, str]:
     """Writes a file atomically; returns (bytes, digest in hex).
 
     Args:
+        parts: iterated once, so that those that are put together then are in memory one at a time.
         durable: whether it survives a loss of power (fsync of the file and its directory).
 
     Raises:
-        Unavailable: the disk is full or fails; nothing is left behind.
+        Unavailable: the disk is full or fails, or a part cannot be read; nothing is left behind.
     """
-    body = [_MAGIC, _COUNT.pack(len(parts)), *(_LENGTH.pack(len(part)) for part in parts), *parts]
-    digest = xxhash.xxh3_128()
-    for piece in body:
-        digest.update(piece)
     aside = path.with_name(path.name + ".tmp")
     written = aside
     try:
         make_directory(path.parent, durable)
-        with open(opened(aside, os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            for piece in body:
-                file.write(piece)
+        with open(opened(aside, os.O_RDWR | os.O_TRUNC, 0o600), "w+b") as file:
+            size = file.seek(_HEAD.size + _LENGTH.size * len(parts))
+            lengths = []
+            for part in parts:
+                file.write(part)
+                lengths.append(len(part))
+                size += len(part)
+            file.seek(0)
+            file.write(b"".join([_HEAD.pack(_MAGIC, len(parts)), *map(_LENGTH.pack, lengths)]))
+            digest = _digest_of(file, size)
             file.write(digest.digest())
             file.flush()
             if durable:
@@ -52,57 +59,77 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
         written = path
         if durable:
             sync_directory(path.parent)
-    except OSError as problem:
+    except (OSError, Unavailable) as problem:
         with suppress(OSError):  # what cannot be removed either is another's file
             written.unlink(missing_ok=True)
+        if isinstance(problem, Unavailable):  # a part that comes from a disk
+            raise
         raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
-    return sum(map(len, body)) + _DIGEST_BYTES, digest.hexdigest()
+    return size + _DIGEST_BYTES, digest.hexdigest()
 
 
 def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
-    """Reads the parts that `write_parts` wrote.
+    """Reads the parts that `write_parts` wrote; the arguments and errors are those of `each_part`."""
+    return list(each_part(path, digest))
+
+
+def each_part(path: Path, digest: str | None = None) -> Iterator[bytes]:
+    """Yields the parts that `write_parts` wrote, of which one at a time is in memory; all are checked before the first.
 
     Args:
         digest: the digest in a manifest; None checks the file's own digest only.
 
     Raises:
         CorruptData: the file is missing, cut short, or does not match its digest.
+        Unavailable: it cannot be read.
     """
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            yield from _parts_in(file, str(path), digest)
     except FileNotFoundError:
         raise CorruptData(f"{path} is missing; restore it from a copy or start a new job") from None
     except OSError as problem:
         raise Unavailable(f"{path}: cannot be read: {problem.strerror}") from problem
-    return parts_of(data, str(path), digest)
 
 
-def parts_of(content: bytes, where: str, digest: str | None = None) -> list[bytes]:
-    """Returns the parts in the content of a file.
+def parts_of(content: bytes, where: str, digest: str | None = None) -> Iterator[bytes]:
+    """Yields the parts in the content of a file.
 
     Args:
         where: names the file in errors.
-        digest: as for `read_parts`.
+        digest: as for `each_part`.
 
     Raises:
         CorruptData: it is cut short, or does not match its digest.
     """
-    data = memoryview(content)
-    body, stored = data[:-_DIGEST_BYTES], bytes(data[-_DIGEST_BYTES:])
-    computed = xxhash.xxh3_128(body)
-    if len(data) < 8 + _DIGEST_BYTES or bytes(data[:4]) != _MAGIC or computed.digest() != stored:
+    return _parts_in(BytesIO(content), where, digest)
+
+
+def _parts_in(file: BinaryIO, where: str, digest: str | None) -> Iterator[bytes]:
+    size = file.seek(0, SEEK_END) - _DIGEST_BYTES
+    computed = _digest_of(file, size)
+    stored = file.read()
+    file.seek(0)
+    magic, count = _HEAD.unpack(file.read(_HEAD.size)) if size >= _HEAD.size else (b"", 0)
+    if magic != _MAGIC or computed.digest() != stored:
         raise CorruptData(f"{where} does not match its digest; restore it from a copy or start a new job")
     if digest is not None and computed.hexdigest() != digest:
         raise CorruptData(f"{where} is not the file that the checkpoint's manifest names; restore it from a copy")
-    count = _COUNT.unpack_from(body, 4)[0]
-    place, parts = 8 + 8 * count, []
-    lengths = [_LENGTH.unpack_from(body, 8 + 8 * part)[0] for part in range(count)] if place <= len(body) else []
-    if place + sum(lengths) != len(body):
+    known = _HEAD.size + _LENGTH.size * count <= size
+    lengths = [length for (length,) in _LENGTH.iter_unpack(file.read(_LENGTH.size * count))] if known else []
+    if _HEAD.size + _LENGTH.size * count + sum(lengths) != size:
         raise CorruptData(f"{where} holds other parts than it says; restore it from a copy or start a new job")
-    for length in lengths:
-        parts.append(bytes(body[place : place + length]))
-        place += length
-    return parts
+    yield from map(file.read, lengths)
+
+
+def _digest_of(file: BinaryIO, size: int) -> xxhash.xxh3_128:
+    """Returns the digest of the first `size` bytes of a file, which is read up to there."""
+    digest, left = xxhash.xxh3_128(), size
+    file.seek(0)
+    while left > 0 and (piece := file.read(min(left, _PIECE_BYTES))):
+        digest.update(piece)
+        left -= len(piece)
+    return digest
 
 
 def replace_text(path: Path, text: str) -> None:

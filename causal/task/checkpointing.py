@@ -118,7 +118,7 @@ class Checkpointing:
         if not self._job.step(keys):
             return []
         self._stepped = 0  # the last step has fewer keys, and puts together what all have encoded
-        parts = [self._cut.pack(), *self._job.parts()]
+        parts = self._job.parts(self._cut.pack())
         self._full = self._job.full
         self._job = None
         self._writing = 0 if self.withholding else self._cut.epoch

@@ -11,7 +11,7 @@ from pathlib import Path
 from causal.cut import Cut
 from causal.errors import CorruptData
 from causal.ports import Chain
-from causal.shell.files import parts_of, read_parts
+from causal.shell.files import each_part, parts_of
 from causal.task.checkpointing import SnapshotFile
 from operators.engine.plan import Plan
 
@@ -58,19 +58,32 @@ class Image:
         done = 0
         for path, size, digest in files[len(self.files) :]:
             parts = self._parts(path, digest)
-            if not parts:
+            first = next(parts, None)
+            if first is None:
                 raise CorruptData(f"{path} holds no parts; restore it from a copy or start the job without --resume")
-            cut = Cut.unpack(parts[0])
-            left, count = parts[:0:-1], len(parts)
-            for _ in self.chain.restoring(left.pop() for _ in range(count - 1)):
-                yield done + size * (count - len(left)) // count
+            cut, loaded = Cut.unpack(first), _Measured(parts)
+            for _ in self.chain.restoring(loaded):
+                yield done + loaded.bytes
             done += size
             self.cut = cut
             self.files.append((path, size, digest))
             yield done
 
-    def _parts(self, path: str, digest: str) -> list[bytes]:
+    def _parts(self, path: str, digest: str) -> Iterator[bytes]:
         local = self._directory / path
         if self._fetch is None or local.exists():
-            return read_parts(local, digest)
+            return each_part(local, digest)
         return parts_of(self._fetch(path), path, digest)
+
+
+class _Measured:
+    """An iterator over parts, and the bytes of those that it has returned."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self.bytes = 0
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            self.bytes += len(part)
+            yield part

@@ -209,7 +209,7 @@ def _entries(fragments: Iterable[bytes]) -> Iterator[bytes]:
             yield fragment
 
 
-def _whole(chain: Chain) -> list[bytes]:
+def _whole(chain: Chain) -> Sequence[bytes]:
     job = chain.snapshot(True)
     while not job.step(KEYS_PER_STEP):
         continue

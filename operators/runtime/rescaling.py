@@ -83,11 +83,11 @@ class Rescaling:
             # A new task whose inputs have all ended receives nothing that could let it finish.
             self._finished[task.index] = all([saved.cut.finished for saved in olds] or before_it)
 
-    def chains(self) -> dict[str, list[bytes]]:
+    def chains(self) -> dict[str, Sequence[bytes]]:
         """The parts of each new task's first snapshot behind the cut, by task."""
         return {task.name: self._chain(task) for task in self._plan.topology.tasks}
 
-    def _chain(self, task: Task) -> list[bytes]:
+    def _chain(self, task: Task) -> Sequence[bytes]:
         chain = self._plan.chain(task.index)
         olds = self._contributors(task)
         if isinstance(chain, FusedChain):
@@ -309,7 +309,7 @@ def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
     return header, fragments
 
 
-def whole(chain: Chain) -> list[bytes]:
+def whole(chain: Chain) -> Sequence[bytes]:
     """The parts of a full snapshot of a chain."""
     job = chain.snapshot(True)
     while not job.step(KEYS_PER_STEP):

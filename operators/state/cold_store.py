@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from typing import TypeVar
 
 from causal.errors import Unavailable
+from operators.state.unnamed_files import numbered_file
 
 _AT_ONCE = 500
 _CACHE_KIB = 2048
-_NUMBERS = count()
 
 R = TypeVar("R")
 
@@ -29,7 +28,7 @@ class ColdStore:
         Args:
             directory: of the file; created if it does not exist.
         """
-        self._directory = directory
+        self.directory = directory
         self._base: sqlite3.Connection | None = None
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -62,6 +61,11 @@ class ColdStore:
         if self._base is not None:
             yield from self._base.execute("SELECT k, COALESCE(o, k) FROM cold")
 
+    def names_behind(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        """Returns (key, its name) of the next `count` keys in their order; fewer only where no more are there."""
+        base, query = self._base, "SELECT k, COALESCE(o, k) FROM cold WHERE k > ? ORDER BY k LIMIT ?"
+        return [] if base is None else self._tried(lambda: base.execute(query, (key, count)).fetchall())
+
     def close(self) -> None:
         """Closes the file; the store is empty then."""
         if self._base is not None:
@@ -73,8 +77,7 @@ class ColdStore:
 
     def _opened(self) -> sqlite3.Connection:
         if self._base is None:
-            os.makedirs(self._directory, exist_ok=True)
-            path = self._new_file()
+            path = numbered_file(self.directory, "cold")
             base = sqlite3.connect(path, isolation_level=None)
             base.execute("PRAGMA journal_mode = OFF")
             base.execute("PRAGMA synchronous = OFF")
@@ -85,20 +88,10 @@ class ColdStore:
             self._base = base
         return self._base
 
-    def _new_file(self) -> str:
-        """Creates a numbered file: a random name would be drawn in the running operator, and logged."""
-        while True:
-            path = os.path.join(self._directory, f"state-{os.getpid()}-{next(_NUMBERS)}.cold")
-            try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            except FileExistsError:  # of a process with the same id that died before it unlinked its file
-                continue
-            return path
-
     def _tried(self, ask: Callable[[], R]) -> R:
         try:
             return ask()
         except (sqlite3.Error, OSError) as problem:
             raise Unavailable(
-                f"state cannot be kept in {self._directory}: {problem}; free space there, or set state to memory"
+                f"state cannot be kept in {self.directory}: {problem}; free space there, or set state to memory"
             ) from problem

@@ -15,6 +15,7 @@ from typing import Any
 
 from causal.records.values import NotCarried, decode, encode
 from operators.state.cold_store import ColdStore
+from operators.state.spool import Spool
 
 _ABSENT: Any = object()
 _INFINITY = float("inf")
@@ -120,6 +121,20 @@ class ColdValues(dict[Any, Any]):
 
     def _opened(self, body: bytes) -> Any:
         return self._unpack(decode(body))
+
+    def existing(self, keys: Collection[Any]) -> set[Any]:
+        """Returns those keys that have a value, without loading it."""
+        in_memory, looked_up = super().__contains__, self._recent
+        existing = set(filter(in_memory, keys))
+        return existing.union(self.read([key for key in keys if key not in existing and key not in looked_up]))
+
+    def pending(self) -> KeysOfCold:
+        """Returns the keys that are there now, for a snapshot."""
+        return KeysOfCold(self)
+
+    def spool(self) -> Spool:
+        """Returns a new file beside the store, for what a snapshot encodes."""
+        return Spool(self._store.directory)
 
     def shrink(self) -> None:
         """Stores values that were not touched recently, if there are too many; only between two events."""
@@ -247,3 +262,49 @@ class ColdValues(dict[Any, Any]):
         self._store.close()
         self._recent.clear()
         self._gone.clear()
+
+
+class KeysOfCold:
+    """The keys of `ColdValues` at the moment at which this was created, less those that were taken or claimed since.
+
+    Only those that were in memory then are listed.  The others are read from the store in its order, up to the last one
+    that was taken; which of them were claimed before is remembered until the store has been read.
+    """
+
+    __slots__ = ("_values", "_listed", "_passed", "_last", "_read_out")
+
+    def __init__(self, values: ColdValues) -> None:
+        self._values = values
+        self._listed = set(dict.__iter__(values))
+        self._passed = set(self._listed)
+        """Keys that the store may have and that are not to be taken from there."""
+        self._last = b""
+        self._read_out = False
+
+    def __bool__(self) -> bool:
+        return bool(self._listed) or not self._read_out
+
+    def take(self, keys_max: int) -> list[Any]:
+        """Removes and returns up to `keys_max` keys; fewer only where no more are left."""
+        listed, passed, gone = self._listed, self._passed, self._values._gone
+        keys = [listed.pop() for _ in range(min(keys_max, len(listed)))]
+        while len(keys) < keys_max and not self._read_out:
+            names = self._values._store.names_behind(self._last, keys_max - len(keys))
+            if names:
+                self._last = names[-1][0]
+                fresh = [decode(original) for name, original in names if name not in gone]
+                keys += [key for key in fresh if key not in passed]
+            else:
+                self._read_out = True
+                passed.clear()
+        return keys
+
+    def claim(self, keys: Collection[Any]) -> list[Any]:
+        """Removes and returns those of these keys that are left; the others did not exist, and will not be taken."""
+        claimed = self._listed.intersection(keys)
+        self._listed -= claimed
+        if self._read_out:
+            return list(claimed)
+        stored = [key for key in keys if key not in self._passed and cold_key(key) > self._last]
+        self._passed.update(keys)
+        return [*claimed, *self._values.existing(stored)]

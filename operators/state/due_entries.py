@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from operators.records.keys import ordered
 from operators.state.due_index import Pair
-from operators.state.keyed_tables import ABSENT, TableJob
+from operators.state.keyed_tables import ABSENT, KEYS_AT_ONCE, TableJob
+from operators.state.pending_keys import ListedKeys
 from operators.state.slots import PairTable, inspected
 
 Slot = tuple[int, ...]
@@ -93,8 +94,8 @@ class DueEntries(PairTable):
     def snapshot(self, full: bool) -> TableJob:
         """Freeze the entries now: all of them, or those that came since the last snapshot and the pairs that went."""
         self._settle()
-        if self._job is not None:
-            self._job.step(self._job.left)
+        while self._job is not None:
+            self._job.step(KEYS_AT_ONCE)
         entries = {entry[_NUMBER]: entry for entry in (*self._heap, *self._recent)} if full else self._fresh
         gone = [] if full else self._gone
         self._fresh, self._gone = {}, []
@@ -137,19 +138,15 @@ class _DueJob(TableJob):
     __slots__ = ("_entries", "_gone")
 
     def __init__(self, table: DueEntries, entries: dict[int, Entry], gone: list[Pair], full: bool) -> None:
-        super().__init__(table, set(), {}, full)
+        super().__init__(table, ListedKeys(set()), {}, full)
         self._entries = entries
         self._gone = gone
-
-    @property
-    def left(self) -> int:
-        return len(self._gone) + len(self._entries)
 
     def step(self, keys_max: int) -> int:
         went, self._gone = self._gone[:keys_max], self._gone[keys_max:]
         came = [self._entries.popitem()[1] for _ in range(min(keys_max - len(went), len(self._entries)))]
         self._encode_pairs(went, came)
-        if not self.left:
+        if not self._gone and not self._entries:
             self._table.done()
         return len(went) + len(came)
 

@@ -8,7 +8,7 @@ pending key has it encoded first.  So what the job writes is the state at the ba
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, Protocol
@@ -18,6 +18,8 @@ from causal.records.values import NotCarried, encode
 from operators.records.keys import key_groups_of
 from operators.records.ownership import SCALARS
 from operators.state.fragments import Entry, packed, unpacked
+from operators.state.pending_keys import ListedKeys, PendingKeys
+from operators.state.spool import Fragment, Spool
 
 UNDIVIDED = -2
 """The value in the place of a fragment's key group for entries of any group."""
@@ -26,6 +28,8 @@ ABSENT: Any = object()
 _LASTING = SCALARS | {type(ABSENT)}
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """The most values that are encoded together, where they can wait: of one key group, and of any."""
+KEYS_AT_ONCE = 1000
+"""The keys per step of a job that has to end."""
 LARGE_BYTES = 1 << 20
 """The size above which a value is named in the job's log: after a change the next checkpoint writes all of it."""
 LARGE_SEARCHES_MAX = 16
@@ -48,6 +52,14 @@ class Cold(Protocol):
         """Put away what is more than memory may hold; only between two events."""
         ...
 
+    def pending(self) -> PendingKeys:
+        """All keys at this moment, for a snapshot."""
+        ...
+
+    def spool(self) -> Spool:
+        """A new file for what a snapshot encodes."""
+        ...
+
 
 class FragmentJob(Protocol):
     """The share of one table in a snapshot."""
@@ -55,7 +67,7 @@ class FragmentJob(Protocol):
     name: str
 
     @property
-    def fragments(self) -> dict[int, list[bytes]]:
+    def fragments(self) -> Mapping[int, Sequence[Fragment]]:
         """The encoded fragments, by key group; read when every step is done."""
         ...
 
@@ -131,13 +143,16 @@ class KeyedTable:
 
     def snapshot(self, full: bool) -> TableJob:
         """Freeze the values now: all of them, or those touched since the last snapshot."""
-        if self._job is not None:
-            self._job.step(self._job.left)
-        pending = set(self.values) if full else self.dirty
+        while self._job is not None:
+            self._job.step(KEYS_AT_ONCE)
+        pending = self._all() if full else ListedKeys(self.dirty)
         since = {} if full else self.since
         self.dirty, self.since = set(), {}
         self._job = TableJob(self, pending, since, full or self.divides)
         return self._job
+
+    def _all(self) -> PendingKeys:
+        return ListedKeys(set(self.values)) if self.cold is None else self.cold.pending()
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
         """Returns what is written for each of these keys, `ABSENT` for one that has no value.
@@ -201,20 +216,22 @@ class StateTable(KeyedTable):
 class TableJob:
     """A job that encodes the pending keys of one table into fragments, per key group if they are to be `divided`."""
 
-    __slots__ = ("name", "_table", "_pending", "_since", "_divided", "_fragments", "_waiting")
+    __slots__ = ("name", "_table", "_pending", "_since", "_divided", "_fragments", "_waiting", "_spool")
 
-    def __init__(self, table: KeyedTable, pending: set[Any], since: dict[Any, Any], divided: bool) -> None:
+    def __init__(self, table: KeyedTable, pending: PendingKeys, since: dict[Any, Any], divided: bool) -> None:
         self.name = table.name
         self._table = table
         self._pending = pending
         self._since = since
         self._divided = divided
-        self._fragments: dict[int, list[bytes]] = {}
+        self._fragments: dict[int, list[Fragment]] = {}
+        self._spool: Spool | None = None
+        """The file of the fragments, if the values of the table are on disk."""
         self._waiting: dict[int, Entry] = {}
         """The values that can never change: they are as good as encoded, and many at a time cost less."""
 
     @property
-    def fragments(self) -> dict[int, list[bytes]]:
+    def fragments(self) -> Mapping[int, Sequence[Fragment]]:
         """The encoded fragments, by key group; all of them once no key is left.
 
         Raises:
@@ -223,27 +240,20 @@ class TableJob:
         self._write(self._waiting, 0)
         return self._fragments
 
-    @property
-    def left(self) -> int:
-        """The number of keys that are not encoded yet."""
-        return len(self._pending)
-
     def step(self, keys_max: int) -> int:
         pending = self._pending
-        keys = [pending.pop() for _ in range(min(keys_max, len(pending)))]
+        keys = pending.take(keys_max)
         self._encode(keys, self._packed(keys))
         self._table.shrink()
         if not pending:
             self._table.done()
         return len(keys)
 
-    def before(self, keys: Iterable[Any]) -> None:
+    def before(self, keys: Collection[Any]) -> None:
         """Encode those of `keys` that are pending: they are about to change."""
-        touched = self._pending.intersection(keys)
-        if touched:
-            self._pending -= touched
-            keys = list(touched)
-            self._encode(keys, self._packed(keys))
+        claimed = self._pending.claim(keys)
+        if claimed:
+            self._encode(claimed, self._packed(claimed))
 
     def _encode(self, keys: list[Any], values: list[Any]) -> None:
         lasting = _LASTING.issuperset(map(type, values))
@@ -277,7 +287,15 @@ class TableJob:
     def _write(self, groups: dict[int, Entry], least: int) -> None:
         """Encode and remove the entries that have `least` keys or more."""
         for group in [group for group, (kept, _, gone) in groups.items() if len(kept) + len(gone) >= least]:
-            self._fragments.setdefault(group, []).append(_encoded(self._table, groups.pop(group)))
+            self._fragments.setdefault(group, []).append(self._kept(_encoded(self._table, groups.pop(group))))
+
+    def _kept(self, fragment: bytes) -> Fragment:
+        cold = self._table.cold
+        if cold is None:
+            return fragment
+        if self._spool is None:
+            self._spool = cold.spool()
+        return self._spool.append(fragment)
 
 
 def _encoded(table: KeyedTable, entry: Entry) -> bytes:

@@ -6,12 +6,13 @@ is not, where it can be loaded without what it continues from: a query loads one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 from causal.errors import CorruptData, PeerViolation, invariant
 from causal.records.values import decode, encode, encode_loosely
 from operators.state.keyed_tables import UNDIVIDED, FragmentJob
+from operators.state.spool import Fragment, content_of
 
 _FORMAT = 2
 REPORTED = "told"
@@ -41,14 +42,38 @@ class ChainSnapshot:
             del self._left[0]
         return True
 
-    def parts(self) -> list[bytes]:
-        """A header, then a part of what is undivided, then one per key group, of those that are not empty."""
+    def parts(self, *before: bytes) -> Parts:
+        """Returns `before`, a header, what is undivided, and a part per key group, of those that are not empty."""
         invariant(not self._left, "parts are there when every step is done")
-        groups: dict[int, dict[str, list[bytes]]] = {}
+        groups: dict[int, dict[str, Sequence[Fragment]]] = {}
         for job in self._jobs:
             for group, fragments in job.fragments.items():
                 groups.setdefault(group, {})[job.name] = fragments
-        return [self._header, *(table_part(group, groups[group]) for group in sorted(groups))]
+        return Parts([*before, self._header], sorted(groups.items()))
+
+
+class Parts(Sequence[bytes]):
+    """The parts of a snapshot: each is put together when it is asked for, so that few are in memory twice."""
+
+    __slots__ = ("_first", "_groups")
+
+    def __init__(self, first: list[bytes], groups: list[tuple[int, dict[str, Sequence[Fragment]]]]) -> None:
+        self._first = first
+        self._groups = groups
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._groups)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        first = self._first
+        place = range(len(self))[place]
+        return first[place] if place < len(first) else table_part(*self._groups[place - len(first)])
 
 
 def header_part(header: dict[str, Any]) -> bytes:
@@ -56,9 +81,14 @@ def header_part(header: dict[str, Any]) -> bytes:
     return encode([_FORMAT, _HEADER, header])
 
 
-def table_part(group: int, fragments: dict[str, list[bytes]]) -> bytes:
-    """The part of a snapshot that holds these fragments, by table, of one key group."""
-    return encode_loosely([_FORMAT, group, fragments])  # fragments are bytes
+def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes:
+    """The part of a snapshot that holds these fragments, by table, of one key group.
+
+    Raises:
+        Unavailable: the disk that holds some of them fails.
+    """
+    tables = {name: list(map(content_of, several)) for name, several in fragments.items()}
+    return encode_loosely([_FORMAT, group, tables])  # fragments are bytes
 
 
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:

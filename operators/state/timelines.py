@@ -17,6 +17,7 @@ from typing import Any
 from operators.state.due_index import DueIndex, Pair
 from operators.state.fragments import unpacked
 from operators.state.keyed_tables import KeyedTable, TableJob
+from operators.state.pending_keys import ListedKeys
 
 Entry = tuple[int, int, Any, bool]
 """(time in ns, number, record, whether it has been matched); no two of a key have the same time and number."""
@@ -208,15 +209,11 @@ class _EntriesJob(TableJob):
     def __init__(
         self, table: Timelines, keys: list[Any], entries: list[Entry], floor_ns: int | None, full: bool
     ) -> None:
-        super().__init__(table, set(), {}, full)
+        super().__init__(table, ListedKeys(set()), {}, full)
         self._keys = keys
         self._entries = entries
         self._floor_ns = floor_ns
         self._place = 0
-
-    @property
-    def left(self) -> int:
-        return len(self._entries) - self._place
 
     def step(self, keys_max: int) -> int:
         place, self._place = self._place, min(self._place + keys_max, len(self._entries))

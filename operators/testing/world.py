@@ -72,7 +72,7 @@ class World(Cluster[Process]):
         self.partitions: dict[int, Partition] = {}
         self.acked: dict[int, tuple[SnapshotFile, ...]] = {}
         """The tasks that have acknowledged the checkpoint under way, with the files that restore it."""
-        self.snapshots: dict[tuple[int, int], tuple[list[bytes], int]] = {}
+        self.snapshots: dict[tuple[int, int], tuple[Sequence[bytes], int]] = {}
         """The parts of each snapshot and the count of records received until then, by (task, epoch)."""
         self.stable = StableFiles()
         self.later: list[Callable[[], None]] = []

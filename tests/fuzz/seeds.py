@@ -156,7 +156,7 @@ def _snapshot_parts() -> list[bytes]:
     snapshot = ChainSnapshot(True, {"epoch": 3}, [StateTable("count", "count", 4, values).snapshot(True)])
     while not snapshot.step(10):
         continue
-    return snapshot.parts()
+    return list(snapshot.parts())
 
 
 def _files() -> list[bytes]:

@@ -6,7 +6,7 @@ chain continued; what came after the barrier is replayed from the log.  Keys, ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,7 +137,7 @@ class Chains(RuleBasedStateMachine):
         self.epoch = 0
         self.complete = [0] * len(MAKERS)
         """The number of events that the complete snapshots cover."""
-        self.stored: list[list[list[bytes]]] = [[] for _ in MAKERS]
+        self.stored: list[list[Sequence[bytes]]] = [[] for _ in MAKERS]
         """Parts of the snapshots that restore each chain, oldest first."""
         self.jobs: list[tuple[SnapshotJob, int] | None] = [None] * len(MAKERS)
 

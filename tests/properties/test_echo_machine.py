@@ -138,7 +138,7 @@ class EchoMachine(RuleBasedStateMachine):
         self.now_ns = 1_000 * MS
         self.lines: list[str] = []
         self.inputs = {c.id: Input(c.id, [], RollingDigest()) for c in UPSTREAM}
-        self.snapshots: dict[int, list[bytes]] = {0: []}
+        self.snapshots: dict[int, Sequence[bytes]] = {0: []}
         self.complete = self.asked = 0
         self.sent: list[Seen] = [Seen()]
         self.arrived = 0

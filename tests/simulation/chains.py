@@ -192,8 +192,8 @@ class Whole:
     def step(self, keys_max: int) -> bool:
         return True
 
-    def parts(self) -> list[bytes]:
-        return [self._part]
+    def parts(self, *before: bytes) -> list[bytes]:
+        return [*before, self._part]
 
 
 def identity_of(record: Any) -> Any:

@@ -54,7 +54,7 @@ class Outside:
         self.stores: dict[int, Store] = {
             c.id: Store(topology.tasks[c.source].name, "r") for c in topology.channels if c.target == OUTSIDE
         }
-        self.snapshots: dict[tuple[int, int], list[bytes]] = {}
+        self.snapshots: dict[tuple[int, int], Sequence[bytes]] = {}
         self.slow = False
         """The disk puts snapshots and determinants off."""
         self.stable = StableFiles()

@@ -213,7 +213,9 @@ def test_what_gathers_without_credit_is_bounded_by_the_allowance(allowance: int)
     while not sender.congested:
         sender.put(event)
         sent(sender)
-    waiting = sender._gathered_bytes + sum(e.size for e in map(sender.log.at, range(sender.cursor, sender.log.end_place)))
+    waiting = sender._gathered_bytes + sum(
+        e.size for e in map(sender.log.at, range(sender.cursor, sender.log.end_place))
+    )
     gathered_max = min(allowance // 2, output_queue.FRAME_BYTES_TARGET)
     assert gathered_max <= waiting < gathered_max + 2 * event.size
     assert sender.flow.outstanding_bytes < allowance + 2 * event.size
@@ -398,12 +400,12 @@ def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
 def test_the_allowance_follows_the_pace_of_delivery() -> None:
     most = 4 << 20
     flow = Allowance(most, hoarding=False)
-    flow._measured_bytes = 1 << 20
+    flow._measured_bytes = 1 << 21
     flow.resize(10_000_000)
     assert flow.allowance_bytes == ALLOWANCE_BYTES_MIN, "too short to decide"
     flow.resize(100_000_000)
     assert flow.allowance_bytes == 2 * ALLOWANCE_BYTES_MIN, "it at most doubles"
-    flow._measured_bytes = 500_000
+    flow._measured_bytes = 1_000_000
     flow.resize(200_000_000)
     assert flow.allowance_bytes == 100_000, "what is delivered in the time that it should take"
     flow.resize(5_000_000_000)

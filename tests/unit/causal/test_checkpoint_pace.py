@@ -36,8 +36,8 @@ class Frozen:
         self.left -= self.steps[-1]
         return not self.left
 
-    def parts(self) -> list[bytes]:
-        return [b"part"]
+    def parts(self, *before: bytes) -> list[bytes]:
+        return [*before, b"part"]
 
 
 @dataclass

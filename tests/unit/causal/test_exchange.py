@@ -106,7 +106,7 @@ class Pair:
 
 def parts_of(effects: list[Effect]) -> list[list[bytes]]:
     assert all(isinstance(effect, (Send, Reply)) for effect in effects)
-    return [effect.parts for effect in effects]  # type: ignore[union-attr]
+    return [list(effect.parts) for effect in effects]  # type: ignore[union-attr]
 
 
 def changed(parts: list[bytes], **fields: int) -> list[bytes]:

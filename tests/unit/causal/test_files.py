@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xxhash
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Unavailable
 from causal.shell import files
-from causal.shell.files import read_parts, remove, write_parts
+from causal.shell.files import each_part, read_parts, remove, write_parts
 
 PARTS = [b"cut", b"", b"keys" * 100, bytes(range(256))]
 
@@ -115,3 +117,30 @@ def test_removing_what_is_gone_does_no_harm(tmp_path: Path) -> None:
     path.write_text("")
     remove([path, path])
     assert not path.exists()
+
+
+def test_a_part_that_cannot_be_read_leaves_no_file(tmp_path: Path) -> None:
+    class Parts(Sequence[bytes]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, place: Any) -> Any:
+            if place:
+                raise Unavailable("its disk fails")
+            return b"part"
+
+    with pytest.raises(Unavailable, match="its disk fails"):
+        write_parts(tmp_path / "snapshot", Parts(), False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_are_checked_before_the_first_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot"
+    parts = [bytes([number]) * size for number, size in enumerate((0, 1, 1 << 20, (1 << 20) + 1, 3))]
+    _, digest = write_parts(path, parts, False)
+    assert list(each_part(path, digest)) == parts
+    damaged = bytearray(path.read_bytes())
+    damaged[-20] ^= 1  # of the last part
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptData, match="does not match its digest"):
+        next(each_part(path, digest))

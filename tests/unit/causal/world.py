@@ -152,7 +152,7 @@ class World(Cluster[Process]):
         self.stores: dict[int, MemoryStore] = {
             c.id: MemoryStore(topology.tasks[c.source].name, "r") for c in topology.channels if c.target == OUTSIDE
         }
-        self.snapshots: dict[tuple[int, int], list[bytes]] = {}
+        self.snapshots: dict[tuple[int, int], Sequence[bytes]] = {}
         self.acked: dict[int, set[int]] = {}
         self.finished: set[int] = set()
         self.dead: set[int] = set()

@@ -163,7 +163,7 @@ class Job:
         files = as_files(last["files"])
         assert set(files) == {task.name for task in topology.tasks}
         for [(path, _, digest)] in files.values():
-            assert Cut.unpack(parts_of(depot.read(path), path, digest)[0]).epoch == EPOCH
+            assert Cut.unpack(next(parts_of(depot.read(path), path, digest))).epoch == EPOCH
         first = seen.records[0]
         changed = first["incarnation"] if first["kind"] == "changed" else 0
         assert config.first_incarnation == changed

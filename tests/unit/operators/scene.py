@@ -133,4 +133,4 @@ def parts_of(chain: Chain, full: bool = False) -> list[bytes]:
     job = chain.snapshot(full)
     while not job.step(100):
         pass
-    return job.parts()
+    return list(job.parts())

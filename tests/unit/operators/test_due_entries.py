@@ -11,6 +11,7 @@ from causal.records.values import encode
 from operators.state.due_entries import DueEntries, in_key_order
 from operators.state.keyed_tables import TableJob
 from operators.state.slots import SlotTable
+from operators.state.spool import content_of
 
 keys = st.sampled_from(["b", "a", 1, (1, "x")])
 actions = st.lists(
@@ -33,9 +34,9 @@ def entries() -> DueEntries:
 
 def finished(job: TableJob, keys_max: int) -> list[bytes]:
     """Returns all fragments of a job, encoded in steps of so many keys."""
-    while job.left:
-        job.step(keys_max)
-    return [fragment for fragments in job.fragments.values() for fragment in fragments]
+    while job.step(keys_max) == keys_max:
+        pass
+    return [content_of(fragment) for fragments in job.fragments.values() for fragment in fragments]
 
 
 def check(table: DueEntries, expected: dict[Any, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -124,7 +124,7 @@ def test_a_chain_restored_from_snapshots_taken_while_it_went_on_continues_alike(
     name: str, seed: int, first: int, second: int, step: int
 ) -> None:
     live = Run(CHAINS[name](), Services())
-    stored: list[list[bytes]] = []
+    stored: list[Sequence[bytes]] = []
     job, log_at, event_at = None, 0, 0
     for number, records in enumerate(batches(seed)):
         if number in (first, second):

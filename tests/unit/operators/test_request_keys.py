@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -155,9 +155,9 @@ def _asking_plan(parallelism: int, asks: bool = True) -> Plan:
     return plan(pipeline, config(key_groups=16))
 
 
-def _asked(planned: Plan, parts: dict[str, list[bytes]]) -> tuple[list[str], list[str], dict[str, list[bytes]]]:
+def _asked(planned: Plan, parts: dict[str, Sequence[bytes]]) -> tuple[list[str], list[str], dict[str, Sequence[bytes]]]:
     """Keys that were waiting, keys of three new requests per task with equal content, and the state behind them."""
-    waiting, fresh, after = list[str](), list[str](), dict[str, list[bytes]]()
+    waiting, fresh, after = list[str](), list[str](), dict[str, Sequence[bytes]]()
     for task in planned.topology.tasks:
         chain = planned.chain(task.index)
         if isinstance(chain, FusedChain):
@@ -174,7 +174,7 @@ def _asked(planned: Plan, parts: dict[str, list[bytes]]) -> tuple[list[str], lis
 
 def test_no_key_recurs_behind_any_change_of_the_graph() -> None:
     graphs = [_asking_plan(1), _asking_plan(2), _asking_plan(1, asks=False), _asking_plan(1), _asking_plan(2)]
-    asked, pending, state = list[str](), list[str](), dict[str, list[bytes]]()
+    asked, pending, state = list[str](), list[str](), dict[str, Sequence[bytes]]()
     for place, planned in enumerate(graphs):
         waiting, fresh, after = _asked(planned, state)
         if place != 3:  # nothing can wait for an operator that was not there

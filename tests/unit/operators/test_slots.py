@@ -11,6 +11,7 @@ from causal.records.values import encode
 from operators.records.keys import key_group, ordered
 from operators.state.due_index import DueIndex
 from operators.state.slots import Slots
+from operators.state.spool import content_of
 
 keys = st.sampled_from(["b", "a", "c", 1, (1, "x")])
 actions = st.lists(
@@ -25,11 +26,11 @@ def slots() -> Slots:
 def restored(live: Slots, loaded: list[bytes], full: bool) -> Slots:
     """Returns slots restored from all snapshots; `loaded` is extended by the newest."""
     job = live.table.snapshot(full)
-    while job.left:
-        job.step(2)
+    while job.step(2) == 2:
+        pass
     if full:
         loaded.clear()
-    loaded += [fragment for fragments in job.fragments.values() for fragment in fragments]
+    loaded += [content_of(fragment) for fragments in job.fragments.values() for fragment in fragments]
     fresh = slots()
     for fragment in loaded:
         fresh.table.load(fragment)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -14,10 +16,12 @@ from hypothesis import strategies as st
 from causal.errors import PipelineError, Unavailable
 from causal.ports import Chain
 from causal.records.values import decode
+from causal.shell.files import each_part, write_parts
 from operators.state.cold_store import ColdStore
 from operators.state.cold_values import ColdValues, cold_key
 from operators.state.keyed_tables import KeyedTable
-from operators.state.snapshot_parts import read_part
+from operators.state.snapshot_parts import ChainSnapshot, read_part
+from operators.state.spool import Spool, content_of
 from tests.properties.test_chain_machine import Keeper
 from tests.unit.operators.scene import Services, give, keyed, parts_of, records_in
 
@@ -92,17 +96,64 @@ def test_it_behaves_as_a_dict_wherever_its_values_are(steps: list[tuple[str, Any
     assert list(cold) == []
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(["put", "del", "shrink", "get"]), st.sampled_from(KEYS)), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from(["take", "put", "del", "shrink", "get"]), st.sampled_from(KEYS), st.integers(1, 5)),
+        max_size=60,
+    ),
+)
+def test_pending_keys_are_those_of_the_moment_each_once_whatever_changes(
+    before: list[tuple[str, Any]], after: list[tuple[str, Any, int]]
+) -> None:
+    cold = ColdValues(ColdStore("/tmp"), 1000, no_change, no_change)
+    for what, key in before:
+        change(cold, what, key)
+    expected, pending = dict(cold.items()), cold.pending()
+    read: dict[Any, Any] = {}
+
+    def encode(keys: list[Any]) -> None:
+        values = cold.read(keys)
+        assert not [key for key in keys if key in read], "twice"
+        read.update({key: values.get(key, "absent") for key in keys})
+
+    for what, key, count in after:
+        if what == "take":
+            encode(pending.take(count))
+        else:
+            if what in ("put", "del"):
+                encode(pending.claim([key, key, *KEYS[:count]]))
+            change(cold, what, key)
+    while keys := pending.take(3):
+        encode(keys)
+    assert not pending
+    assert read == expected
+    cold.clear()
+
+
+def change(cold: ColdValues, what: str, key: Any) -> None:
+    if what == "put":
+        cold[key] = [len(cold)]
+    elif what == "del":
+        cold.pop(key, None)
+    elif what == "get":
+        cold.get(key)
+    else:
+        cold._recent.clear()
+        cold._put_away(dict.__len__(cold))
+
+
 def test_what_a_standby_loads_stays_within_the_memory_of_its_table(tmp_path: Path) -> None:
     values = {key: bytes([key % 256]) * 1000 for key in range(2000)}
     job = KeyedTable("table", "operator", 4, dict(values)).snapshot(full=True)
-    while job.left:
-        job.step(100)
+    while job.step(100) == 100:
+        pass
     table = KeyedTable("table", "operator", 4)
     cold = ColdValues(ColdStore(str(tmp_path)), SMALL, no_change, no_change)
     table.keep(cold, cold)
     for fragments in job.fragments.values():
         for fragment in fragments:
-            table.load(fragment)
+            table.load(content_of(fragment))
             assert dict.__len__(cold) <= SMALL // 1000
     assert dict(cold.items()) == values
     table.values.clear()
@@ -123,7 +174,7 @@ def records(first: int, count: int) -> list[Any]:
     return [(f"k{number * 7 % 400}", what[number % 11 % 5], number) for number in range(first, first + count)]
 
 
-def entries(parts: list[bytes]) -> list[Any]:
+def entries(parts: Sequence[bytes]) -> list[Any]:
     """A snapshot without the order in which its keys came, and without what a full one says to be gone: nothing was."""
     contents: list[Any] = []
     full = False
@@ -144,16 +195,23 @@ def entries(parts: list[bytes]) -> list[Any]:
 def test_snapshots_and_outputs_are_those_of_state_in_memory(tmp_path: Path) -> None:
     disk, memory = chain(tmp_path, "disk"), chain(tmp_path, "memory")
     services = [Services(), Services()]
-    snapshots: list[list[bytes]] = []
+    snapshots: list[Sequence[bytes]] = []
     for turn in range(30):
         batch = records(turn * 60, 60)
         assert give(disk, batch, services[0]) == give(memory, batch, services[1])
         if turn % 4 == 3:
-            jobs = [each.snapshot(turn == 3) for each in (disk, memory)]
-            while [job.step(7) for job in jobs] != [True, True]:
-                assert give(disk, batch[:3], services[0]) == give(memory, batch[:3], services[1])
+            full = turn in (3, 19)
+            jobs = [each.snapshot(full) for each in (disk, memory)]
+            done, later = [False, False], 0
+            while not all(done):
+                done = [ended or job.step(7) for ended, job in zip(done, jobs)]
+                later += 3  # keys of earlier turns, keys that are removed meanwhile, and new ones
+                batch = [*records(turn * 60 + later, 3), (f"new{turn}.{later}", "put", later)]
+                assert give(disk, batch, services[0]) == give(memory, batch, services[1])
             one, other = (job.parts() for job in jobs)
             assert entries(one) == entries(other)
+            if full:
+                snapshots.clear()
             snapshots.append(one)
     restored = chain(tmp_path, "disk")
     for parts in snapshots:
@@ -178,6 +236,47 @@ def test_a_tenth_is_in_memory_and_no_file_is_left(tmp_path: Path) -> None:
         assert len(table.values) == (2000 if table.name != "keeper" else hot), "what is empty is not kept at all"
     assert list(tmp_path.iterdir()) == [], "the file has no name once it is open"
     assert live.inspect("keeper", "k3")["log"] == [3]
+
+
+def test_what_a_snapshot_encodes_of_state_on_disk_is_on_disk_and_read_in_another_thread(tmp_path: Path) -> None:
+    cold = ColdValues(ColdStore(str(tmp_path)), SMALL, no_change, no_change)
+    table = KeyedTable("table", "operator", 4)
+    table.keep(cold, cold)
+    for key in range(500):
+        table.touch((key,))
+        cold[key] = bytes([key % 256]) * 1000
+        table.shrink()
+    snapshot = ChainSnapshot(True, {}, [table.snapshot(True)])
+    while not snapshot.step(100):
+        pass
+    parts = snapshot.parts(b"cut")
+    fragments = [each for _, tables in parts._groups for each in tables["table"]]
+    assert fragments and not any(isinstance(each, bytes) for each in fragments)
+    assert list(tmp_path.iterdir()) == [], "its file has no name, either"
+    with ThreadPoolExecutor(1) as pool:
+        size, digest = pool.submit(write_parts, tmp_path / "snapshot", parts, False).result()
+    assert size == (tmp_path / "snapshot").stat().st_size
+    first, *others = each_part(tmp_path / "snapshot", digest)
+    assert (first, others) == (b"cut", parts[1:])
+    loaded = KeyedTable("table", "operator", 4)
+    for part in others:
+        for fragment in read_part(part)[1].get("table", []):
+            loaded.load(fragment)
+    assert loaded.values == dict(cold.items())
+
+
+def test_a_full_disk_under_a_snapshot_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(str(tmp_path))
+    kept = spool.append(b"abc")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", lambda *arguments: 1)
+        with pytest.raises(Unavailable, match="1 of 3 bytes were written; free space there"):
+            spool.append(b"def")
+    assert content_of(spool.append(b"gh")) == b"gh" and content_of(kept) == b"abc"
+    file = tmp_path / "a file"
+    file.touch()
+    with pytest.raises(Unavailable, match="cannot be encoded in .*a file"):
+        Spool(str(file / "directory"))
 
 
 def test_what_cannot_be_put_away_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from causal.records.values import encode
 from operators.state.keyed_tables import TableJob
 from operators.state.slots import SlotTable
+from operators.state.spool import content_of
 from operators.state.timelines import Entry, Timelines
 
 AFTER_NS, KEPT_NS = 5_000_000, 16_000_000
@@ -62,9 +63,9 @@ class Kept:
 
 def finished(job: TableJob, keys_max: int) -> list[bytes]:
     """Returns all fragments of a job, encoded in steps of so many keys."""
-    while job.left:
-        job.step(keys_max)
-    return [fragment for fragments in job.fragments.values() for fragment in fragments]
+    while job.step(keys_max) == keys_max:
+        pass
+    return [content_of(fragment) for fragments in job.fragments.values() for fragment in fragments]
 
 
 @given(actions, st.integers(1, 5))

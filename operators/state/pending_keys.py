@@ -1,0 +1,45 @@
+"""The keys that a snapshot job has still to encode: those of a table at the barrier, less what it has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
+
+
+class PendingKeys(Protocol):
+    """Keys of which each is taken, or claimed, once."""
+
+    def __bool__(self) -> bool:
+        """Whether some may be left."""
+        ...
+
+    def take(self, keys_max: int) -> list[Any]:
+        """Removes and returns up to `keys_max` of them; fewer only where no more are left."""
+        ...
+
+    def claim(self, keys: Collection[Any]) -> list[Any]:
+        """Removes and returns those of these keys that are left: they are about to change."""
+        ...
+
+
+class ListedKeys:
+    """Pending keys that are in memory, all of them."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: set[Any]) -> None:
+        self._keys = keys
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def take(self, keys_max: int) -> list[Any]:
+        """Removes and returns up to `keys_max` keys."""
+        keys = self._keys
+        return [keys.pop() for _ in range(min(keys_max, len(keys)))]
+
+    def claim(self, keys: Iterable[Any]) -> list[Any]:
+        """Removes and returns those of these keys that are left."""
+        claimed = self._keys.intersection(keys)
+        self._keys -= claimed
+        return list(claimed)

@@ -1,0 +1,89 @@
+"""A file for what a snapshot job has encoded of state that is on disk: it takes as little memory as the state itself.
+
+The task appends; the thread that writes the snapshot reads.  The file has no name once it is open and
+ends with its last reader or its process: nothing is ever read that another process wrote.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from causal.errors import Unavailable
+from operators.state.unnamed_files import numbered_file
+
+
+class Spool:
+    """Bytes that are appended once, and read from any thread until there is no reference to it."""
+
+    def __init__(self, directory: str) -> None:
+        """
+        Args:
+            directory: of the file; created if it does not exist.
+
+        Raises:
+            Unavailable: no file can be created there.
+        """
+        self._directory = directory
+        self._end = 0
+        try:
+            path = numbered_file(directory, "spool")
+            self._file = open(path, "r+b", buffering=0)
+            os.unlink(path)
+        except OSError as problem:
+            raise self._unavailable(problem) from problem
+
+    def append(self, content: bytes) -> Spooled:
+        """Writes the bytes behind all others; returns where they are.
+
+        Raises:
+            Unavailable: the disk is full or fails.
+        """
+        try:
+            written = os.pwrite(self._file.fileno(), content, self._end)
+        except OSError as problem:
+            raise self._unavailable(problem) from problem
+        if written < len(content):
+            raise self._unavailable(OSError(f"{written} of {len(content)} bytes were written"))
+        spooled = Spooled(self, self._end, len(content))
+        self._end += len(content)
+        return spooled
+
+    def read(self, place: int, size: int) -> bytes:
+        """Returns the `size` bytes at `place`.
+
+        Raises:
+            Unavailable: the disk fails.
+        """
+        try:
+            content = os.pread(self._file.fileno(), size, place)
+        except OSError as problem:
+            raise self._unavailable(problem) from problem
+        if len(content) < size:
+            raise self._unavailable(OSError(f"{len(content)} of {size} bytes were read"))
+        return content
+
+    def _unavailable(self, problem: OSError) -> Unavailable:
+        what = problem.strerror or problem
+        return Unavailable(f"a snapshot cannot be encoded in {self._directory}: {what}; free space there")
+
+
+class Spooled(NamedTuple):
+    """The place of some bytes in a spool."""
+
+    spool: Spool
+    place: int
+    size: int
+
+
+Fragment = bytes | Spooled
+"""A fragment of a snapshot, in memory or in a spool."""
+
+
+def content_of(fragment: Fragment) -> bytes:
+    """Returns the bytes of a fragment.
+
+    Raises:
+        Unavailable: the disk fails.
+    """
+    return fragment if isinstance(fragment, bytes) else fragment.spool.read(fragment.place, fragment.size)
