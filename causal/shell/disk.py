@@ -146,6 +146,7 @@ class Disk:
                 answer: Event | BaseException | None = self._perform(effect)
             except BaseException as problem:  # passed to the task's thread, which raises it
                 answer = problem
+            del effect  # a snapshot may hold a file as large as the state
             if answer is not None:
                 self._answer(answer)
 
