@@ -151,7 +151,7 @@ class JobConfig:
     state_memory_bytes_max: int = 256 << 20
     """The approximate memory of the state of one operator in one task, if state is on disk."""
     state_directory: str = ""
-    """The directory of state on disk; by default `spill` in the job's."""
+    """The directory of state on disk, and of what a snapshot has encoded of it; by default `spill` in the job's."""
     key_groups: int = 128
     """The number of groups that keys are divided into: the most tasks that one keyed operator can ever have."""
     channel_window_bytes: int = 4 << 20

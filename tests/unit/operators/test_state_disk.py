@@ -88,7 +88,8 @@ def test_it_behaves_as_a_dict_wherever_its_values_are(steps: list[tuple[str, Any
         else:
             assert (key in cold) == (key in model)
     assert dict(cold.items()) == model
-    assert sorted(map(repr, cold)) == sorted(map(repr, model))
+    keys = list(cold)
+    assert len(keys) == len(model) and set(keys) == set(model), "each once; which of its equal forms is the caller's"
     assert len(cold) == len(model) and bool(cold) == bool(model)
     with pytest.raises(KeyError):
         cold["absent"]
