@@ -13,6 +13,7 @@ from causal.errors import CorruptData
 from causal.ports import Chain
 from causal.shell.files import each_part, parts_of
 from causal.task.checkpointing import SnapshotFile
+from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 
 
@@ -52,6 +53,7 @@ class Image:
             CorruptData: as `load`; the image is unusable if a part of that file was loaded.
         """
         if list(files[: len(self.files)]) != self.files:
+            _clear(self.chain)
             self.chain = self._plan.chain(self.task)
             self.cut = Cut()
             self.files = []
@@ -74,6 +76,14 @@ class Image:
         if self._fetch is None or local.exists():
             return each_part(local, digest)
         return parts_of(self._fetch(path), path, digest)
+
+
+def _clear(chain: Chain) -> None:
+    """Frees what a chain holds, and its files, before the next one is loaded: it is only collected some time later."""
+    if isinstance(chain, FusedChain):
+        for stage in chain.stages:
+            for table in stage.tables():
+                table.clear()
 
 
 class _Measured:

@@ -376,13 +376,13 @@ class Worker:
         if isinstance(loading.act, Begin):
             self._begun(loading.act, loading.image)
         else:
-            gc.freeze()
             if self.hot is not None:
                 self.following = None
                 self.hot.loaded(loading.image, monotonic_ns())
             self.handle(Loaded(loading.image.cut.epoch))
 
     def _begun(self, act: Begin, image: Image) -> None:
+        gc.freeze()  # not before: an image that a later one replaces has cycles
         invariant(image.cut.epoch == act.epoch, "the files hold the epoch of the order", epoch=act.epoch)
         retained, self.retained = self.retained, NO_KNOWLEDGE
         self._watch(image)
@@ -396,6 +396,7 @@ class Worker:
 
     def _shadow(self, image: Image) -> TaskProtocol:
         """A task that is performed from the echo of another process."""
+        gc.freeze()
         self._watch(image)
         return self._task(image, 0, NO_ROLLBACK, NO_KNOWLEDGE)
 

@@ -16,6 +16,8 @@ from operators.state.unnamed_files import numbered_file
 
 _AT_ONCE = 500
 _CACHE_KIB = 2048
+_PAGE_BYTES = 16 << 10
+"""A row of up to a quarter of a page lies in it; of a longer one the rest takes pages of its own."""
 
 R = TypeVar("R")
 
@@ -79,6 +81,7 @@ class ColdStore:
         if self._base is None:
             path = numbered_file(self.directory, "cold")
             base = sqlite3.connect(path, isolation_level=None)
+            base.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             base.execute("PRAGMA journal_mode = OFF")
             base.execute("PRAGMA synchronous = OFF")
             base.execute("PRAGMA locking_mode = EXCLUSIVE")

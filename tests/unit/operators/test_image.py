@@ -1,0 +1,83 @@
+"""A standby's image: what it held is freed when a full snapshot replaces it, in memory and on disk."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from causal.cut import Cut
+from causal.shell.files import write_parts
+from causal.task.checkpointing import SnapshotFile
+from operators import Operator, Pipeline
+from operators.engine.plan import plan
+from operators.runtime.image import Image
+from operators.runtime.rescaling import whole
+from tests.unit.operators.scene import NoSink, config, source
+
+
+class Seen(Operator):
+    """Keeps every record of a key."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        """Appends the record to those of its key."""
+        ctx.state.setdefault("seen", []).append(record)
+        yield record
+
+
+def planned(directory: Path, state: Literal["memory", "disk"]) -> Any:
+    pipeline = Pipeline("kept")
+    stream = pipeline.source("in", source()).key_by(lambda record: record)
+    stream.process("keep", Seen(), state=state).sink("out", NoSink())
+    return plan(pipeline, config(state_memory_bytes_max=1 << 16, state_directory=str(directory / "spill")))
+
+
+def task_of(graph: Any) -> int:
+    return int(next(task.index for task in graph.topology.tasks if task.name.startswith("keep/")))
+
+
+def filled(graph: Any, count: int) -> Any:
+    chain: Any = graph.chain(task_of(graph))
+    (table,) = (table for stage in chain.stages for table in stage.tables() if table.name == "keep")
+    for key in range(count):
+        table.touch((key,))
+        table.values[key] = {"seen": [key] * 20}
+        table.shrink()
+    return chain
+
+
+def stored(directory: Path, graph: Any, epoch: int, count: int) -> SnapshotFile:
+    name = f"{epoch}.snap"
+    return (name, *write_parts(directory / name, [Cut(epoch).pack(), *whole(filled(graph, count))], durable=False))
+
+
+def open_stores() -> int:
+    places = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return sum(".cold" in os.readlink(place) for place in places if os.path.lexists(place))
+
+
+@pytest.mark.parametrize("state", ["memory", "disk"])
+def test_what_a_full_snapshot_replaces_is_freed(tmp_path: Path, state: Literal["memory", "disk"]) -> None:
+    graph = planned(tmp_path, state)
+    files = [stored(tmp_path, graph, epoch, 1_000) for epoch in (1, 2, 3)]
+    gc.collect()
+    before = open_stores()
+    image = Image(graph, task_of(graph), tmp_path)
+    replaced: list[tuple[Any, Any]] = []
+    for file in files:
+        image.load([file])
+        tables = {table.name: table for stage in image.chain.stages for table in stage.tables()}  # type: ignore[attr-defined]
+        assert len(tables["keep"].values) == 1_000
+        assert open_stores() - before == (state == "disk"), "one file, of the image that is there"
+        assert not any(len(values) for values, _ in replaced), "nothing waits for a collection"
+        replaced.append((tables["keep"].values, weakref.ref(image.chain)))
+        del tables
+    references = [reference for _, reference in replaced]
+    replaced.clear()
+    gc.collect()
+    assert [reference() is None for reference in references] == [True, True, False]
