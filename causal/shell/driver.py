@@ -64,7 +64,9 @@ class TaskDriver:
         self._transport = transport
         self._disk = disk
         self._stores = stores
+        self._staging = [store for store in stores.values() if isinstance(store, StagingStore)]
         self._readers = readers
+        self._counting = [reader for reader in readers.values() if isinstance(reader, CountingReader)]
         self._report = report
         self._asking = RequestPool({}) if asking is None else asking
         self._abandoned = ""
@@ -171,12 +173,12 @@ class TaskDriver:
 
     def _staged_counters(self) -> dict[str, int]:
         """Returns the rows that wait for their checkpoint, if stores stage rows."""
-        staged = [store.staged() for store in self._stores.values() if isinstance(store, StagingStore)]
+        staged = [store.staged() for store in self._staging]
         return {"staged_rows": sum(r for r, _ in staged), "staged_bytes": sum(b for _, b in staged)} if staged else {}
 
     def _source_counters(self) -> dict[str, int | float]:
         """Returns what readers count of their sources beside records."""
-        figures = [reader.counters() for reader in self._readers.values() if isinstance(reader, CountingReader)]
+        figures = [reader.counters() for reader in self._counting]
         return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
 
     def _input_counters(self) -> dict[str, int]:

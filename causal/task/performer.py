@@ -162,6 +162,7 @@ class Performer:
         self._task = task
         self._run = run
         self._peers = peers
+        self._staging = {channel: store for channel, store in peers.stores.items() if isinstance(store, StagingStore)}
         self._handle = handle
         self._effects = EffectQueue(self._performed)
         self._gathering = {channel: Gathering(task.gather_ns) for channel in peers.readers}
@@ -250,9 +251,8 @@ class Performer:
         self._answers.append(SinkOpened(effect.channel, state))
 
     def _staged(self, channel: int) -> StagingStore:
-        store = self._peers.stores[channel]
-        invariant(isinstance(store, StagingStore), "rows are staged in a store that can", task=self._task.name)
-        return store  # type: ignore[return-value]
+        invariant(channel in self._staging, "rows are staged in a store that can", task=self._task.name)
+        return self._staging[channel]
 
     def _stage_rows(self, effect: StageRows) -> None:
         store = self._staged(effect.channel)
@@ -273,7 +273,7 @@ class Performer:
         self._peers.calls.make(lambda: store.write(effect.bundle))
         if not effect.bundle.count or not effect.origins:  # requests are no output
             return
-        if isinstance(store, StagingStore):
+        if effect.channel in self._staging:
             self.latencies.staged(effect.channel, effect.bundle.epoch, effect.origins)
             return
         self.last_output_ns = now_ns = self._peers.now_ns()
