@@ -13,7 +13,7 @@ refuses it, it knows no keys but texts, and what it reads must end where its inp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timezone
 from decimal import Decimal
 from itertools import chain
@@ -213,16 +213,13 @@ def encode(value: Any) -> bytes:
         NotCarried: a type that would not come back unchanged, or nesting that is too deep.
     """
     try:
-        packed = _attempt(value, 0)
-        if packed:
-            unsure = _MAY_HOLD_BYTES(packed)  # all extensions are of the hook
-        else:
-            packed = _pack(value, 0, packed)
-            unsure = _MAY_HOLD_EXTENSIONS(packed)
+        attempt = _attempt(value, 0)
+        packed = attempt or _pack(value, 0, attempt)
     except _FAILURES as problem:
         raise _refusal(value, problem) from None
-    if unsure:
-        _refuse_unfaithful(value)
+    # All extensions are of the hook where ormsgpack has encoded, and all keys are texts.
+    if (_MAY_HOLD_BYTES if attempt else _MAY_HOLD_EXTENSIONS)(packed):
+        _refuse_unfaithful(value, keys=not attempt)
     return packed
 
 
@@ -258,35 +255,30 @@ _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decim
 
 
 _LISTS, _DICTS = frozenset((list, tuple)), frozenset((dict,))
-_MANY = 8
+_UNFAITHFUL = frozenset((bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp))
 
 
-def _refuse_unfaithful(value: Any) -> None:
-    """Refuses types that MessagePack takes for others without calling the hook."""
-    waiting = [value]
-    while waiting:  # without recursion: the depth that is left depends on the caller
-        each = waiting.pop()
-        kind = type(each)
-        if kind is list or kind is tuple:
-            if not _FAITHFUL.issuperset(map(type, each)) and (len(each) <= _MANY or not _hold_faithful(each)):
-                waiting.extend(each)
-        elif kind is dict:
-            for items in (each, each.values()):
-                if not _FAITHFUL.issuperset(map(type, items)):
-                    waiting.extend(items)
-        elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
+def _refuse_unfaithful(value: Any, keys: bool) -> None:
+    """Refuses types that MessagePack takes for others without calling the hook.
+
+    Level by level: in few calls for however many values, and without recursion, whose depth depends on the caller.
+
+    Args:
+        keys: whether keys of dicts may be other than texts.
+    """
+    level, kinds = [value], {type(value)}
+    while kinds:
+        for kind in kinds & _UNFAITHFUL:
             raise _refused(kind)
-
-
-def _hold_faithful(items: Sequence[Any]) -> bool:
-    """Whether all items are lists, or all are dicts, that hold only what holds no others: in few calls."""
-    kinds = set(map(type, items))
-    if kinds <= _LISTS:
-        return _FAITHFUL.issuperset(map(type, chain.from_iterable(items)))
-    if kinds != _DICTS:
-        return False
-    every_value = chain.from_iterable(map(dict.values, items))
-    return _FAITHFUL.issuperset(map(type, every_value)) and _FAITHFUL.issuperset(map(type, chain.from_iterable(items)))
+        lists = level if kinds <= _LISTS else [each for each in level if type(each) in _LISTS]
+        dicts = level if kinds == _DICTS else [each for each in level if type(each) is dict]
+        parts = [*map(dict.values, dicts), *(dicts if keys else ()), *lists]
+        below = set(map(type, chain.from_iterable(parts)))
+        kinds = below - _FAITHFUL
+        if kinds == below:
+            level = list(chain.from_iterable(parts))
+        elif kinds:
+            level = [each for each in chain.from_iterable(parts) if type(each) not in _FAITHFUL]
 
 
 def _holds_small_dicts(data: bytes | memoryview) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import zmq
 
@@ -267,7 +267,7 @@ def _message(socket: zmq.Socket[bytes], frame: zmq.Frame) -> list[bytes]:
 
 def _has_more(socket: zmq.Socket[bytes]) -> bool:
     """Whether another message has arrived."""
-    return bool(socket.get(_EVENTS) & _POLLIN)
+    return bool(cast(int, socket.get(_EVENTS)) & _POLLIN)
 
 
 def _bracketed(address: str) -> str:

@@ -30,7 +30,7 @@ from operators.stage.failures import Failures
 from operators.stage.scope import Arrival
 from operators.stage.stages import Agenda, Ended, Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
-from operators.state.snapshot_parts import ChainSnapshot
+from operators.state.snapshot_parts import ChainSnapshot, group_of_part
 
 _ORDINAL = itemgetter(0)
 
@@ -425,6 +425,13 @@ class FusedChain(PlainChain):
     def restore(self, parts: Iterable[bytes]) -> None:
         for _ in self.restoring(parts):
             pass
+
+    def restore_group(self, parts: Iterable[bytes], group: int) -> None:
+        """Loads one key group; what parts that are not divided hold of others is incomplete, and must not be read."""
+        for stage in self._stages:
+            for table in stage.tables():
+                table.of_one_group = True
+        self.restore(part for part in parts if group_of_part(part) in (None, group))
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         return self._state.restoring(parts)

@@ -18,10 +18,10 @@ from causal.shell.files import read_parts
 from causal.task.checkpointing import SnapshotFile
 from causal.topology import Task
 from operators.builder.pipeline import Pipeline
+from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.graph import Node
 from operators.records.keys import Unroutable, canonical_key, key_group, task_of_group
-from operators.state.snapshot_parts import group_of_part
 
 
 def key_of(text: str) -> Any:
@@ -89,9 +89,11 @@ def as_of(
     """
     group = key_group(key, key_groups)
     chain = plan.chain(task.index)
+    if not isinstance(chain, FusedChain):  # a sink keeps nothing by key
+        return {}
     for path, _, digest in files:
         parts = read_parts(job / path, digest)
         if not parts:
             raise CorruptData(f"{path} holds no parts")
-        chain.restore([part for part in parts[1:] if group_of_part(part) in (None, group)])
+        chain.restore_group(parts[1:], group)
     return chain.inspect(operator, key)

@@ -28,6 +28,8 @@ ABSENT: Any = object()
 _LASTING = SCALARS | {type(ABSENT)}
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """The most values that are encoded together, where they can wait: of one key group, and of any."""
+CLAIMED_MIN = 64
+"""The least keys that are encoded before one of them changes, if there are so many."""
 KEYS_AT_ONCE = 1000
 """The keys per step of a job that has to end."""
 LARGE_BYTES = 1 << 20
@@ -82,14 +84,13 @@ class KeyedTable:
     Attributes:
         dirty: the keys touched since the last snapshot.
         since: of a dirty key, which part of its value earlier snapshots have; without an entry they have none of it.
+        of_one_group: whether what increments continue may be missing, as one key group alone is loaded.
     """
 
     __slots__ = (
-        "name", "operator", "key_groups", "values", "dirty", "since", "group_of", "cold", "large_searches", "_job",
+        "name", "operator", "key_groups", "values", "dirty", "since", "group_of", "cold", "of_one_group",
+        "large_searches", "_job",
     )  # fmt: skip
-
-    divides = False
-    """Whether increments are divided by key group, too."""
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class KeyedTable:
         self.since: dict[Any, Any] = {}
         self.group_of = group_of
         self.cold: Cold | None = None
+        self.of_one_group = False
         self.large_searches = 0
         self._job: TableJob | None = None
 
@@ -148,7 +150,7 @@ class KeyedTable:
         pending = self._all() if full else ListedKeys(self.dirty)
         since = {} if full else self.since
         self.dirty, self.since = set(), {}
-        self._job = TableJob(self, pending, since, full or self.divides)
+        self._job = TableJob(self, pending, since, full)
         return self._job
 
     def _all(self) -> PendingKeys:
@@ -250,9 +252,14 @@ class TableJob:
         return len(keys)
 
     def before(self, keys: Collection[Any]) -> None:
-        """Encode those of `keys` that are pending: they are about to change."""
+        """Encode those of `keys` that are pending: they are about to change.
+
+        If they are few, some that the next step would encode are encoded with them, which costs hardly more.
+        """
         claimed = self._pending.claim(keys)
         if claimed:
+            if len(claimed) < CLAIMED_MIN:
+                claimed += self._pending.take(CLAIMED_MIN - len(claimed))
             self._encode(claimed, self._packed(claimed))
 
     def _encode(self, keys: list[Any], values: list[Any]) -> None:

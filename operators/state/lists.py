@@ -25,9 +25,6 @@ class ListTable(TypedTable):
 
     __slots__ = ()
 
-    divides = True
-    """The continuation of a list can only be loaded with that list, and a query loads one key group."""
-
     def append(self, key: Any, item: Any) -> None:
         """Appends an item."""
         self._growing(key).append(item)
@@ -75,7 +72,7 @@ class ListTable(TypedTable):
         return lambda items: list(map(pack, items)), lambda written: list(map(unpack, written))
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yields [start, items from there on, age] of each key."""
+        """Yields (start, items from there on, age) of each key."""
         for key, known in zip(keys, super().packed(keys, since), strict=True):
             if known is ABSENT:
                 yield ABSENT
@@ -83,7 +80,7 @@ class ListTable(TypedTable):
                 start = since.get(key, 0)
                 items = known[start:]
                 age = None if self.expiry is None else self.expiry.age(key)
-                yield [start, items if self.codec.plain else list(map(self.codec.pack, items)), age]
+                yield start, items if self.codec.plain else list(map(self.codec.pack, items)), age
 
     def load(self, fragment: bytes) -> None:
         """Loads what a job encoded.
@@ -101,6 +98,8 @@ class ListTable(TypedTable):
             if not plain:
                 items = list(map(read, items))
             known = self.values.get(key, []) if start else []
+            if start and not known and self.of_one_group:
+                continue
             if len(known) != start:
                 raise CorruptData(f"state {self.name!r}: a list continues at {start}, but {len(known)} items are there")
             self.values[key] = known

@@ -1,7 +1,7 @@
 """The parts of a chain's snapshot: a header, a part of what is undivided, and one for each key group.
 
-A complete snapshot is divided by key group, so that another task can take over some of them.  What an increment holds
-is not, where it can be loaded without what it continues from: a query loads one key group, and all of the increments.
+A complete snapshot is divided by key group, so that another task can take over some of them, and a query loads one.
+What an increment holds is not: a query loads all of them.
 """
 
 from __future__ import annotations

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from causal.ports import Chain, Output, SnapshotJob
 from operators import ListState, MapState, Operator, ReducingState, ValueState
+from operators.state import keyed_tables
 from tests.members import examples
 from tests.unit.operators.scene import Services, keyed, listed
 
@@ -22,6 +24,12 @@ MS = 1_000_000
 KEYS = [0, "a", (1, "x"), None]
 NAMES = ["one", "two"]
 Bytes = list[tuple[int, int, int, bytes]]
+
+
+@pytest.fixture(autouse=True)
+def one_key_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves keys for later steps when one is about to change: there are only four."""
+    monkeypatch.setattr(keyed_tables, "CLAIMED_MIN", 1)
 
 
 class Busy(Operator):

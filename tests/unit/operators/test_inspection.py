@@ -13,7 +13,7 @@ import pytest
 from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.shell.files import write_parts
-from operators import Pipeline
+from operators import ListState, Operator, Pipeline
 from operators.engine.plan import plan
 from operators.kinds.windows.assigners import Tumbling
 from operators.runtime.inspection import as_of, key_of, owners
@@ -125,6 +125,37 @@ def test_the_one_task_that_owns_the_key_is_asked_for_the_parts_of_its_group(tmp_
     assert as_of(planned, task, files[:1], tmp_path, "count", "a", 8) == {"count": 2}
     with pytest.raises(CorruptData):
         as_of(planned, task, [("1.snap", size, other)], tmp_path, "count", "a", 8)
+
+
+class Log(Operator):
+    """Keeps all numbers of a key."""
+
+    numbers = ListState[int]()
+
+    def process(self, record: Any, ctx: Any) -> None:
+        """Appends one, or begins again where it is negative."""
+        if record[1] < 0:
+            self.numbers.clear()
+        self.numbers.append(record[1])
+
+
+def test_lists_that_increments_continue_are_complete_for_the_key_that_is_asked_for(tmp_path: Path) -> None:
+    pipeline = Pipeline("test")
+    source = SequenceSource(lambda partition, start, stop: [], 0, 1)
+    pipeline.source("in", source).key_by(first_field).process("log", Log()).sink("out", NoSink())
+    planned = plan(pipeline, config(key_groups=8))
+    [task] = owners(pipeline, planned, "log", "k0", 8)
+    chain, files, lists = chain_of(planned, task.name), list[tuple[str, int, str]](), dict[str, list[int]]()
+    for turn in range(6):
+        rows = [(f"k{turn * 7 + step}", turn) for step in range(20)] + [(f"k{turn * 5}", -1 - turn)]
+        give(chain, rows)
+        for key, number in rows:
+            lists[key] = [number] if number < 0 else [*lists.get(key, []), number]
+        parts = [Cut().pack(), *parts_of(chain, full=turn == 0)]
+        size, digest = write_parts(tmp_path / f"{turn}.snap", parts, durable=False)
+        files.append((f"{turn}.snap", size, digest))
+    for key, numbers in lists.items():
+        assert as_of(planned, task, files, tmp_path, "log", key, 8)["numbers"] == numbers
 
 
 def test_every_task_of_an_operator_without_keys_is_asked() -> None:

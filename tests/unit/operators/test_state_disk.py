@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import Chain
-from causal.records.values import decode
 from causal.shell.files import each_part, write_parts
 from operators.state.cold_store import ColdStore
 from operators.state.cold_values import ColdValues, cold_key
+from operators.state.fragments import unpacked
 from operators.state.keyed_tables import KeyedTable
 from operators.state.snapshot_parts import ChainSnapshot, read_part
 from operators.state.spool import Spool, content_of
@@ -186,7 +186,7 @@ def entries(parts: Sequence[bytes]) -> list[Any]:
         for name, fragments in sorted(tables.items()):
             rows: list[Any] = []
             for fragment in fragments:
-                keys, values, gone = decode(fragment)
+                keys, values, gone = unpacked(fragment)
                 rows += [(name, repr(key), repr(value)) for key, value in zip(keys, values, strict=True)]
                 rows += [(name, repr(key), "gone") for key in gone if not full]
             contents += sorted(rows)
