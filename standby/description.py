@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from causal.errors import PeerViolation, PipelineError, Unavailable
 from causal.shell.curve import connect_with
@@ -146,6 +145,8 @@ class _Question:
             PipelineError: the supervisor refuses this host.
         """
         if self.monitor in ready:
+            from zmq.utils.monitor import recv_monitor_message  # with asyncio, which no command needs before
+
             failed = recv_monitor_message(self.monitor)["event"] != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
             if failed and not self._keyed:
                 raise PipelineError(
