@@ -78,7 +78,7 @@ class FusedChain(PlainChain):
         self._tracing = Tracing(failures, record_bytes_max)
         self._merge = Merge(len(inputs))
         self._numbers = numbers
-        self._state = ChainState(self._branches, self._merge, len(inputs), numbers)
+        self._state = ChainState(self._branches, self._merge, arrival, len(inputs), numbers)
         self._outputs: list[Output] = []
         self._opened = False
 
@@ -418,6 +418,12 @@ class FusedChain(PlainChain):
         for stage in self._stages:
             for table in stage.tables():
                 table.renumber(self._numbers)
+
+    def changed(self, epoch: int) -> None:
+        """Notes that the job's graph was changed at the savepoint of that epoch, and its state has been taken over."""
+        self._arrival.generation = epoch
+        for stage in self._stages:
+            stage.changed(epoch)
 
     def snapshot(self, full: bool) -> ChainSnapshot:
         return self._state.snapshot(full)

@@ -8,6 +8,7 @@ from typing import Any
 from causal.errors import PipelineError
 from operators.stage.branch import Branch, Numbers
 from operators.stage.routing import TurnRoute
+from operators.stage.scope import Arrival
 from operators.stage.watermark_merge import Merge
 from operators.state.keyed_tables import FragmentJob
 from operators.state.snapshot_parts import ChainSnapshot, read_part
@@ -16,11 +17,14 @@ from operators.state.snapshot_parts import ChainSnapshot, read_part
 class ChainState:
     """Takes and restores the snapshots of one chain."""
 
-    def __init__(self, branches: Sequence[Branch], merge: Merge, inputs: int, numbers: Numbers) -> None:
+    def __init__(
+        self, branches: Sequence[Branch], merge: Merge, arrival: Arrival, inputs: int, numbers: Numbers
+    ) -> None:
         self._branches = branches
         self._stages = [branch.stage for branch in branches]
         self._turns = [route for branch in branches for route in branch.routes if isinstance(route, TurnRoute)]
         self._merge = merge
+        self._arrival = arrival
         self._inputs = inputs
         self._numbers = numbers
 
@@ -35,6 +39,7 @@ class ChainState:
             "stages": {name: stage_header for name, stage_header in stages.items() if stage_header},
             "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.tables()},
             "numbers": self._numbers.next,
+            "generation": self._arrival.generation,
             "turns": [route.turn for route in self._turns],
             "merge": self._merge.header(),
             "marks": [[branch.received, branch.passed] for branch in self._branches],
@@ -85,4 +90,5 @@ class ChainState:
         for branch, (received, passed) in zip(self._branches, marks, strict=True):
             branch.received, branch.passed = received, passed
         self._numbers.next = header["numbers"]
+        self._arrival.generation = header.get("generation", 0)
         self._merge.load(header["merge"])

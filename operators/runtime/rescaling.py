@@ -16,11 +16,12 @@ from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Chain
 from causal.records.values import decode
-from causal.topology import Task, Topology
+from causal.topology import Channel, Task, Topology
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.records.keys import key_group, task_of_group
 from operators.stage.stages import Stage
+from operators.stage.watermark_merge import Merge, Origins, least
 from operators.state.snapshot_parts import header_part, read_part, table_part
 
 KEYS_PER_STEP = 10_000
@@ -93,8 +94,7 @@ class Rescaling:
         if isinstance(chain, FusedChain):
             if olds:
                 self._fill(chain, task, olds)
-            for stage in chain.stages:
-                stage.changed(self._saved[0].cut.epoch)
+            chain.changed(self._saved[0].cut.epoch)
         return whole(chain)
 
     def _contributors(self, task: Task) -> list[Saved]:
@@ -115,7 +115,9 @@ class Rescaling:
             place = self._has[name].index(task.index)
             if same:
                 own = [share for share in own if share.saved.task.index == self._had[name][place]]
-            headers = [share.header["stages"].get(stage.name, {}) for share in own]
+            headers: Sequence[dict[str, Any]] = [share.header["stages"].get(stage.name, {}) for share in own]
+            if all(headers):
+                headers = stage.rewired(headers, self._origins(task, [share.saved for share in own]))
             if own:
                 header["stages"][stage.name] = headers[0] if same else stage.merge_headers(headers)
             if own and place == 0 or same:
@@ -179,22 +181,51 @@ class Rescaling:
         return len(self._had.get(name, ())) == len(self._has[name])
 
     def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[_Share]) -> None:
-        """Continue event time from the least that any of the old tasks had reached."""
-        inputs = self._plan.topology.inputs(task.index)
-        if len(shares) == 1 and shares[0].saved.task.operators == task.operators:
-            if len(shares[0].header["merge"]["marks"]) == len(inputs):
-                header["merge"] = shares[0].header["merge"]
-            header["marks"] = shares[0].header["marks"]
-        elif all(share.saved.task.operators == task.operators for share in shares):
+        """Continue event time: of each input from the least that those which it continues had reached."""
+        if all(share.saved.task.operators == task.operators for share in shares):
             header["marks"] = [
-                [_least(received for received, _ in branch), _least(passed for _, passed in branch)]
+                [least(received for received, _ in branch), least(passed for _, passed in branch)]
                 for branch in zip(*(share.header["marks"] for share in shares), strict=True)
             ]
-        if header["merge"]["merged"] is None:
-            merged = _least(share.header["merge"]["merged"] for share in shares)
-            header["merge"] = {**header["merge"], "merged": merged, "marks": [merged] * len(inputs)}
-        ended = [self._has_ended(channel.source) for channel in inputs]
-        header["merge"] = {**header["merge"], "ended": ended}
+        origins = self._origins(task, [share.saved for share in shares])
+        merge = Merge.rewired([share.header["merge"] for share in shares], origins)
+        ended = [self._has_ended(channel.source) for channel in self._plan.topology.inputs(task.index)]
+        header["merge"] = {**merge, "ended": ended}
+
+    def _origins(self, task: Task, olds: Sequence[Saved]) -> Origins:
+        """The inputs of old tasks that those of a new one continue.
+
+        An input continues those from the same operators; where as many tasks perform these as before, those from the
+        task of the same number.  If its operators are new, it continues those from operators that send here no more.
+        """
+        inputs = self._plan.topology.inputs(task.index)
+        before = [
+            (place, number, channel)
+            for place, saved in enumerate(olds)
+            for number, channel in enumerate(self._before.inputs(saved.task.index))
+        ]
+        origins = [
+            [(place, number) for place, number, old in before if self._continues(channel, old)] for channel in inputs
+        ]
+        continued = {each for listed in origins for each in listed}
+        others = [(place, number) for place, number, _ in before if (place, number) not in continued]
+        return [each or others for each in origins]
+
+    def _continues(self, channel: Channel, old: Channel) -> bool:
+        """Whether the records of a channel are those that came through an old one."""
+        topology, before = self._plan.topology, self._before
+        if OUTSIDE in (channel.source, old.source):
+            sources = topology.tasks[channel.target].operators[0], before.tasks[old.target].operators[0]
+            return channel.source == old.source and channel.partition == old.partition and sources[0] == sources[1]
+        sender, was = topology.tasks[channel.source], before.tasks[old.source]
+        both = [name for name in sender.operators if name in was.operators]
+        if not both:
+            return False
+        places, had = self._has[both[0]], self._had[both[0]]
+        if len(places) == len(had) and places.index(sender.index) != had.index(was.index):
+            return False
+        now, then = _siblings(topology, channel), _siblings(before, old)
+        return len(now) != len(then) or now.index(channel) == then.index(old)
 
     # Cuts.
 
@@ -317,11 +348,9 @@ def whole(chain: Chain) -> Sequence[bytes]:
     return job.parts()
 
 
-def _least(marks: Iterable[int | None]) -> int | None:
-    """The lowest mark; None if one is not known."""
-    all_marks = list(marks)
-    known = [mark for mark in all_marks if mark is not None]
-    return min(known) if known and len(known) == len(all_marks) else None
+def _siblings(topology: Topology, channel: Channel) -> list[Channel]:
+    """The channels between the same two tasks."""
+    return [each for each in topology.inputs(channel.target) if each.source == channel.source]
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -11,22 +11,35 @@ from operators.capture.active import Active
 from operators.graph import Node
 from operators.stage.failures import Failures
 
+INPUTS_MAX = 1 << 20
+"""More inputs than a task can have."""
+
 
 @dataclass(slots=True)
 class Arrival:
     """The origin of the current records: one object per chain, set before each event.
 
     Attributes:
+        generation: the epoch of the last change of the job's graph, which is state.
         input: ordinal of the input channel; -1 where nothing is delivered.
         first: position of the first record in that channel; -1 where nothing is delivered.
         origin_ns: when the oldest of the records entered the job, 0 if unknown; for figures only, never in state.
         mark_ns: the last watermark of that input before this event; None where there was none.
     """
 
+    generation: int = 0
     input: int = -1
     first: int = -1
     origin_ns: int = 0
     mark_ns: int | None = None
+
+    @property
+    def channel(self) -> int:
+        """The input channel in the order of delivery: one behind a change of the graph is above all before it.
+
+        Such a change numbers inputs anew, and positions begin again at 0.
+        """
+        return self.generation * INPUTS_MAX + self.input
 
 
 @dataclass(slots=True)

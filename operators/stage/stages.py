@@ -22,6 +22,7 @@ from operators.records.ownership import SCALARS, kept, refuse_shared_buffers
 from operators.stage.calls import CLOSED
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
+from operators.stage.watermark_merge import Origins
 from operators.state.keyed_tables import FragmentJob, KeyedTable
 
 _NOT_RECORDS = (str, bytes, dict)
@@ -253,6 +254,14 @@ class Stage:
                 f"operator {self.name!r} keeps state per task; its parallelism cannot change; add key_by before it"
             )
         return headers[0] if headers else {}
+
+    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
+        """What tasks at a savepoint said of their inputs, said of the inputs of this task.
+
+        Args:
+            headers: theirs; all else in them stays.
+        """
+        return headers
 
     def changed(self, epoch: int) -> None:
         """Note that the job's graph was changed at the savepoint of that epoch, and its state has been taken over."""

@@ -5,12 +5,23 @@ A watermark m says: no record with a time below m will arrive.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 END_NS = (1 << 63) - 1
 """The watermark after the last record; never on the wire, because the end of a channel implies it."""
 IDLE_NS = -(1 << 63)
 """The watermark of an idle input: it is not waited for until its next element."""
+
+Origins = Sequence[Sequence[tuple[int, int]]]
+"""By input of a task behind a change of the job's graph, the inputs that it continues: (place among the tasks that this
+one continues, input there).  None of them: its records come from operators that sent nothing before."""
+
+
+def least(times_ns: Iterable[int | None]) -> int | None:
+    """Returns the least of these times; None where there is none, or one of them is unknown."""
+    listed = list(times_ns)
+    return None if None in listed else min((time_ns for time_ns in listed if time_ns is not None), default=None)
 
 
 class Merge:
@@ -88,6 +99,20 @@ class Merge:
             "ended": list(self._ended),
             "merged": self.merged,
             "waiting": self._waiting,
+        }
+
+    @staticmethod
+    def rewired(headers: Sequence[dict[str, Any]], origins: Origins) -> dict[str, Any]:
+        """Returns the header of a task that continues those of several."""
+        marks = [least(headers[place]["marks"][input] for place, input in each) for each in origins]
+        idle = [bool(each) and all(headers[place]["idle"][input] for place, input in each) for each in origins]
+        ended = [bool(each) and all(headers[place]["ended"][input] for place, input in each) for each in origins]
+        return {
+            "marks": marks,
+            "idle": idle,
+            "ended": ended,
+            "merged": least(header["merged"] for header in headers),
+            "waiting": not all(map(max, idle, ended)),
         }
 
     def load(self, header: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ encoded before it is taken: user code may change it then.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import itemgetter
@@ -29,7 +29,6 @@ _NUMBER: Final = 1
 _KEY: Final = 2
 _SLOT: Final = 3
 _VALUE: Final = 4
-_RENUMBERED = 1 << 48
 
 slot_of = itemgetter(_SLOT)
 
@@ -37,7 +36,7 @@ slot_of = itemgetter(_SLOT)
 class DueEntries(PairTable):
     """The entries of all keys; in snapshots values by (key, slot)."""
 
-    __slots__ = ("_heap", "_recent", "_next", "_fresh", "_gone", "_loaded")
+    __slots__ = ("_heap", "_recent", "_next", "_fresh", "_gone")
 
     def __init__(self, name: str, operator: str, key_groups: int) -> None:
         super().__init__(name, operator, key_groups)
@@ -49,18 +48,14 @@ class DueEntries(PairTable):
         """The entries that no snapshot has, by number."""
         self._gone: list[Pair] = []
         """The pairs that the last snapshot has, and that have been taken since."""
-        self._loaded: set[Pair] = set()
-        """The pairs that were loaded and have not been taken."""
 
     def add(self, keys: Sequence[Any], slots: Sequence[Slot], values: Sequence[Any]) -> None:
-        """Add entries; a slot that a loaded entry of the key has becomes a later one (`unused`).
+        """Add entries, of each of which the pair of key and slot is new.
 
         Args:
             keys, slots, values: of each entry.
         """
         self._settle()
-        if self._loaded:
-            slots = [unused(self._loaded, key, slot) for key, slot in zip(keys, slots, strict=True)]
         numbers = range(self._next, self._next + len(slots))
         self._next += len(slots)
         entries = list(zip(map(itemgetter(0), slots), numbers, keys, slots, values, strict=True))
@@ -86,7 +81,6 @@ class DueEntries(PairTable):
         if None in fresh:
             known = [(entry[_KEY], entry[_SLOT]) for entry, was_fresh in zip(due, fresh) if was_fresh is None]
             self._gone += known
-            self._loaded.difference_update(known)
         return due
 
     # Snapshots.
@@ -112,7 +106,6 @@ class DueEntries(PairTable):
         """Put what was loaded on the heap."""
         if not self.values:
             return
-        self._loaded = set(self.values)
         numbers = range(self._next, self._next + len(self.values))
         self._next += len(self.values)
         self._heap = [
@@ -124,7 +117,7 @@ class DueEntries(PairTable):
 
     def clear(self) -> None:
         super().clear()
-        self._heap, self._recent, self._fresh, self._gone, self._loaded = [], [], {}, [], set()
+        self._heap, self._recent, self._fresh, self._gone = [], [], {}, []
 
     def inspect(self, key: Any) -> Any:
         """Return [slot, value] of each slot of the key, ascending."""
@@ -160,13 +153,6 @@ class _DueJob(TableJob):
     def _encode_pairs(self, went: list[Pair], came: list[Entry]) -> None:
         pairs = [*went, *(entry[_KEY:_VALUE] for entry in came)]
         self._encode(pairs, [*repeat(ABSENT, len(went)), *map(itemgetter(_VALUE), came)])
-
-
-def unused(pairs: Collection[Pair], key: Any, slot: Slot) -> Slot:
-    """Returns the slot, or a later one where it is taken: a rescale renumbers channels and positions."""
-    while (key, slot) in pairs:
-        slot = (*slot[:-1], slot[-1] + _RENUMBERED)
-    return slot
 
 
 def in_key_order(entries: Iterable[Entry]) -> list[Entry]:

@@ -23,7 +23,7 @@ from operators.stage.failures import shown
 from operators.stage.kind import Kind
 from operators.stage.scope import Scope
 from operators.stage.stages import Due, OneToOneStage, without
-from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
+from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge, Origins, least
 
 
 class WatermarkGenerator:
@@ -65,13 +65,8 @@ class WatermarkStage(OneToOneStage):
         """The distance below the largest time at which a record is not late yet."""
         self._idle_ns: int | None = options["idle_ns"]
         """An input without records for so long, and up to twice as long, is not waited for."""
-        generator: Callable[[], WatermarkGenerator] | None = options["generator"]
-        self._generators = [generator() for _ in range(inputs)] if generator else []
-        for instance in self._generators:
-            if not isinstance(instance, WatermarkGenerator):
-                raise PipelineError(
-                    f"generator of watermarks {node.name!r} made {instance!r:.60}; give a WatermarkGenerator"
-                )
+        self._generator: Callable[[], WatermarkGenerator] | None = options["generator"]
+        self._generators = [self._fresh_generator() for _ in range(inputs)] if self._generator else []
         self._inputs = inputs
         self._arrival = scope.arrival
         self._merge = Merge(inputs)
@@ -82,6 +77,14 @@ class WatermarkStage(OneToOneStage):
         """The time of the next check for idleness; 0 before the first firing, which only reads the time."""
         self._ready: list[Piece] = []
         self._offset = 0
+
+    def _fresh_generator(self) -> WatermarkGenerator:
+        instance = self._generator() if self._generator else None
+        if not isinstance(instance, WatermarkGenerator):
+            raise PipelineError(
+                f"generator of watermarks {self.name!r} made {instance!r:.60}; give a WatermarkGenerator"
+            )
+        return instance
 
     # Records.
 
@@ -204,35 +207,42 @@ class WatermarkStage(OneToOneStage):
         self._largest, self._came, self._idle = list(header["largest"]), list(header["came"]), list(header["idle"])
         self._merge.load(header["merge"])
         self._next_ns = header["next_ns"]
-        if len(header["generators"]) != len(self._generators):
+        if bool(header["generators"]) != bool(self._generators):
             raise PipelineError(
                 f"watermarks {self.name!r} had {'a' if header['generators'] else 'no'} generator of its own when the "
                 "checkpoint was written; resume with the pipeline that wrote it"
             )
+        self._generators = [self._fresh_generator() for _ in header["generators"]]
         for generator, state in zip(self._generators, header["generators"], strict=True):
             generator.state = state
 
-    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Starts each input at the least time of all, because partitions move between tasks."""
-        states = [state for header in headers for state in header["generators"]]
+    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
+        if not headers:
+            return headers
+        largest = [[headers[place]["largest"][input] for place, input in each] for each in origins]
+        idle = [[headers[place]["idle"][input] for place, input in each] for each in origins]
+        fields = {
+            "largest": list(map(least, largest)),
+            "came": [True] * len(origins),
+            "idle": [bool(each) and all(each) for each in idle],
+            "merge": Merge.rewired([header["merge"] for header in headers], origins),
+            "generators": [self._state_of(headers, each) for each in origins] if self._generator else [],
+        }
+        return [{**header, **fields} for header in headers]
+
+    def _state_of(self, headers: Sequence[dict[str, Any]], origins: Sequence[tuple[int, int]]) -> dict[str, Any]:
+        """Returns the state of the generator of an input that continues these."""
+        states = [headers[place]["generators"][input] for place, input in origins]
         if any(state != states[0] for state in states):
             raise PipelineError(
-                f"watermarks {self.name!r} keeps state in its generators, {shown(states[0])} and others; its "
-                "parallelism cannot change"
+                f"watermarks {self.name!r} keeps state in its generators, {shown(states[0])} and others, and an input "
+                "continues several; keep the parallelism of the operators before it"
             )
-        fresh = self.header()
-        largest = [time_ns for header in headers for time_ns in header["largest"]]
-        known = None if None in largest else min(largest, default=None)
-        merge = Merge(self._inputs)
-        if known is not None:
-            for input in range(self._inputs):
-                merge.update(input, known - self._bound_ns)
-        return {
-            **fresh,
-            "largest": [known] * self._inputs,
-            "merge": merge.header(),
-            "generators": states[:1] * len(self._generators),
-        }
+        return states[0] if states else self._fresh_generator().state
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Takes what is said of the inputs, which are rewired; idleness is counted from the first check."""
+        return {**headers[0], "next_ns": 0}
 
 
 def _one_per_stream(node: Node) -> None:

@@ -39,10 +39,10 @@ _ALWAYS_NS = -(1 << 63)
 class AsOfStage(TimedJoinStage):
     """One task of a join of a stream (left) with versions of rows (right).
 
-    State: `<name>:held` has the records that wait by (key, order), an order being (event time, input channel, position
-    there); `<name>:versions` the rows that are not yet valid for every future record, by (key, (from when, *order));
-    `<name>:rows` by key the row that is valid, as [*order, row], row None where it was deleted; `<name>:deleted` when
-    a deletion is forgotten.
+    State: `<name>:held` has the records that wait by (key, order), an order being (event time, `Arrival.channel`,
+    position there); `<name>:versions` the rows that are not yet valid for every future record, by (key, (from when,
+    *order)); `<name>:rows` by key the row that is valid, as [*order, row], row None where it was deleted;
+    `<name>:deleted` when a deletion is forgotten.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -73,20 +73,20 @@ class AsOfStage(TimedJoinStage):
         return max(known, default=_ALWAYS_NS)
 
     def _hold(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
-        floor_ns, input, first = self._floor_ns(), self._arrival.input, self._arrival.first
+        floor_ns, channel, first = self._floor_ns(), self._arrival.channel, self._arrival.first
         kept, slots = list[int](), list[Slot]()
         for index, time_ns in zip(places, times, strict=True):
             if time_ns < floor_ns:
                 self._late(records[index])
             else:
                 kept.append(index)
-                slots.append((time_ns, input, first + index))
+                slots.append((time_ns, channel, first + index))
         self._waiting.add([keys[index] for index in kept], slots, [records[index] for index in kept])
 
     def _revise(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
-        floor_ns, input, first = self._floor_ns(), self._arrival.input, self._arrival.first
+        floor_ns, channel, first = self._floor_ns(), self._arrival.channel, self._arrival.first
         slots = [
-            (max(time_ns, floor_ns), time_ns, input, first + index)
+            (max(time_ns, floor_ns), time_ns, channel, first + index)
             for index, time_ns in zip(places, times, strict=True)
         ]
         self.count("late_rows", sum(time_ns < floor_ns for time_ns in times))

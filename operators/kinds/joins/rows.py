@@ -14,7 +14,7 @@ from operators.kinds.joins.join_stage import JoinStage
 from operators.kinds.joins.sides import keeps_left, time_of_side
 from operators.kinds.joins.waiting import Waiting
 from operators.stage.scope import Scope
-from operators.stage.watermark_merge import END_NS
+from operators.stage.watermark_merge import END_NS, Origins
 from operators.state.keyed_tables import KeyedTable
 
 
@@ -107,6 +107,12 @@ class RowJoinStage(JoinStage):
         super().load_header(header, full)
         if self._waiting is not None and "waiting" in header:
             self._waiting.load(header["waiting"])
+
+    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
+        if self._waiting is None or any("waiting" not in header for header in headers):
+            return headers
+        waiting = self._waiting.rewired([header["waiting"] for header in headers], origins)
+        return [{**header, "waiting": each} for header, each in zip(headers, waiting, strict=True)]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         waiting = [header["waiting"] for header in headers if "waiting" in header]

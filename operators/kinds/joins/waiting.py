@@ -11,7 +11,7 @@ from typing import Any
 from operators.graph import RIGHT, Node
 from operators.kinds.joins.sides import inputs_of_side
 from operators.stage.scope import Scope
-from operators.stage.watermark_merge import END_NS
+from operators.stage.watermark_merge import END_NS, Origins
 from operators.state.due_entries import DueEntries, in_key_order
 from operators.state.timelines import STEP_NS
 
@@ -48,7 +48,7 @@ class Waiting:
     def passed(self, mark_ns: int) -> tuple[list[Any], list[Any]]:
         """Advances event time; returns (keys, records) that it releases, by time, key order and arrival."""
         self.mark_ns = mark_ns
-        return self._taken(mark_ns)
+        return self._taken(END_NS if self.over else mark_ns)
 
     def ended(self, input: int) -> tuple[list[Any], list[Any]]:
         """Notes the end of an input; returns (keys, records) that it releases."""
@@ -69,14 +69,26 @@ class Waiting:
     def load(self, header: dict[str, Any]) -> None:
         """Restores what `header` returned."""
         self.over, self.mark_ns = header["over"], header["mark"]
-        self._awaited = [input for input in self._inputs if header["awaited"] is None or input in header["awaited"]]
+        self._awaited = list(self._inputs if header["awaited"] is None else header["awaited"])
+
+    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> list[dict[str, Any]]:
+        """See `Stage.rewired`: an input is waited for unless all that it continues have ended."""
+        ended = [
+            all(
+                headers[place]["awaited"] is not None and input not in headers[place]["awaited"]
+                for place, input in each
+            )
+            for each in origins
+        ]
+        awaited = [input for input in self._inputs if not (origins[input] and ended[input])]
+        return [{**header, "awaited": awaited} for header in headers]
 
     @staticmethod
     def merged(headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merges the headers of several tasks: the least mark, and the inputs to wait for are reset."""
+        """Merges the headers of several tasks, which are rewired: the least mark."""
         marks = [header["mark"] for header in headers]
         mark = None if None in marks else min(marks, default=None)
-        return {"over": all(header["over"] for header in headers), "awaited": None, "mark": mark}
+        return {**headers[0], "over": all(header["over"] for header in headers), "mark": mark}
 
 
 def last_over(mark_ns: int) -> int:

@@ -1,6 +1,7 @@
 """`delivery="ordered"` in a chain: records are held until the watermark has passed them, then released in order.
 
-The order is total: event time, then input channel, then position there.  A record below the watermark of its own
+The order is total: event time, then input channel, then position there; what arrived before a change of the job's
+graph precedes what came behind it at the same time.  A record below the watermark of its own
 channel is late, whatever the other channels did; after idleness a record below the released ones is late, too.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 from operators.graph import Node
 from operators.stage.event_times import times_of
-from operators.stage.scope import Scope
+from operators.stage.scope import INPUTS_MAX, Scope
 from operators.stage.stages import Stage, without
 from operators.state.due_entries import DueEntries, Slot, slot_of
 from operators.state.keyed_tables import KeyedTable
@@ -24,7 +25,7 @@ HOLD = "hold"
 class HoldStage(Stage):
     """Precedes an ordered operator in the same task; its name is `<operator>.hold`.
 
-    State: `<operator>:held` has [side, record] by (key, (event time in ns, input channel, position there)).
+    State: `<operator>:held` has [side, record] by (key, (event time in ns, `Arrival.channel`, position there)).
 
     Attributes:
         keys: keys of the records that were released last, where the operator works by key.
@@ -71,7 +72,7 @@ class HoldStage(Stage):
                 self.aside.setdefault(LATE, []).extend([records[index] for index in late])
             records, times, places = without(records, late), without(times, late), without(places, late)
             keys = None if keys is None else without(keys, late)
-        self._hold(records, keys, list(zip(times, repeat(arrival.input), places)))
+        self._hold(records, keys, list(zip(times, repeat(arrival.channel), places)))
         return []
 
     def _late(self, times: Sequence[int]) -> list[int]:
@@ -93,16 +94,28 @@ class HoldStage(Stage):
         self._released_ns = mark_ns
         taken = sorted(self._waiting.take(mark_ns - 1), key=slot_of)
         released = [(*value, key) for _, _, key, _, value in taken]
-        inputs = [self._origin(slot) for _, _, _, slot, _ in taken]
+        inputs = [self._origin(slot, *value) for _, _, _, slot, value in taken]
         for (input, side), entries in groupby(zip(inputs, released), key=lambda pair: (pair[0], pair[1][0])):
             listed = [entry for _, entry in entries]
             keys = [key for _, _, key in listed] if self._keyed else None
             self._ready.append((input, side, [record for _, record, _ in listed], keys))
         return []
 
-    def _origin(self, slot: Slot) -> int:
-        """Returns the input of a record where the inputs have different time functions; otherwise one for all."""
-        return slot[1] if self._differ else -1
+    def _origin(self, slot: Slot, side: int, record: Any) -> int:
+        """Returns the input of a record where the inputs have different time functions; otherwise one for all.
+
+        Of a record from before a change of the graph it is an input whose function returns its time.
+        """
+        if not self._differ:
+            return -1
+        generation, input = divmod(slot[1], INPUTS_MAX)
+        if generation == self._arrival.generation:
+            return input
+        alike = [other for other, each in enumerate(self._sides) if each == side]
+        for other in alike:
+            if times_of(self._times_of[other], [record], _without_time)[0] == [slot[0]]:
+                return other
+        return alike[0]
 
     def pieces(self) -> Iterator[tuple[Any, int | None]]:
         """Yields runs of records of one side; meanwhile `side`, `keys` and the arrival's input are those of the run."""
@@ -120,3 +133,7 @@ class HoldStage(Stage):
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._released_ns = header["released"]
+
+
+def _without_time(index: int, problem: Exception) -> None:
+    """Another input's function need not know a record."""

@@ -27,14 +27,18 @@ from operators.stage.operator import Operator
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, check_records
 from operators.stage.state_binding import declared
-from operators.state.due_entries import Slot, unused
+from operators.state.due_entries import Slot
 from operators.state.keyed_tables import KeyedTable, States, StateTable
 from operators.state.slots import Slots
 from operators.state.snapshot_parts import REPORTED
 from operators.state.timers import Timers
 
 Revision = tuple[Any, Any, Any]
-"""(id, old, new); id = (event time in s, task of the operator, input channel, position there, number of the output)."""
+"""(id, old, new); id = (event time in s, task of the operator, input channel, position there, number of the output).
+
+The task and the `Arrival.channel` are those to which the record came, also where another task has taken over its key.
+"""
+_SLOT_WITHOUT_TASK = 3
 Entry = list[Any]
 """[a record that may be processed again, the state before it, its outputs, whether it failed]"""
 
@@ -133,7 +137,7 @@ class SpeculativeStage(Stage):
             if marks and time_ns < max(marks):
                 self._late(record)
             else:
-                slot = (time_ns, arrival.input, arrival.first + index)
+                slot = (time_ns, arrival.channel, arrival.first + index, self._number)
                 self._place(None if keys is None else keys[index], slot, record, out)
         self._active.services = services
         return out
@@ -146,7 +150,6 @@ class SpeculativeStage(Stage):
     def _place(self, key: Any, slot: Slot, record: Any, out: list[Revision]) -> None:
         """Processes a record at its place, and again the later ones of its key."""
         values = self._since.values
-        slot = unused(values, key, slot)
         slots = self._since.of(key)
         behind = slots[bisect_right(slots, slot) :]
         pairs = [(key, slot), *((key, later) for later in behind)]
@@ -175,9 +178,12 @@ class SpeculativeStage(Stage):
         self._since.values[key, slot] = [record, before, outputs, problem is not None]
         for number, (old, new) in enumerate(zip_longest(known[2] if known else (), outputs)):
             if old is not new and (known is None or encode(old) != encode(new)):
-                out.append(
-                    ((seconds_of(slot[0]), self._number, *slot[1:], number), copy_containers(old), copy_containers(new))
-                )
+                out.append(((*self._named(slot), number), copy_containers(old), copy_containers(new)))
+
+    def _named(self, slot: Slot) -> tuple[Any, ...]:
+        """Returns the id of a record; slots of earlier versions lack the task."""
+        time_ns, channel, position, task = slot if len(slot) > _SLOT_WITHOUT_TASK else (*slot, self._number)
+        return seconds_of(time_ns), task, channel, position
 
     def _process(self, key: Any, slot: Slot, record: Any) -> tuple[list[Any], Exception | None]:
         ctx, outputs = self._ctx, list[Any]()

@@ -25,7 +25,7 @@ from operators.stage.operator import Operator
 from operators.stage.processing import ProcessStage
 from operators.stage.scope import Scope
 from operators.stage.stages import Due
-from operators.stage.watermark_merge import END_NS
+from operators.stage.watermark_merge import END_NS, Origins
 from operators.state.declared import NoKey
 from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
@@ -239,6 +239,12 @@ class BroadcastStage(ProcessStage):
     def restored(self) -> None:
         super().restored()
         self._changing.settle()
+
+    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
+        if self._waiting is None or any("waiting" not in header for header in headers):
+            return headers
+        waiting = self._waiting.rewired([header["waiting"] for header in headers], origins)
+        return [{**header, "waiting": each} for header, each in zip(headers, waiting, strict=True)]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         waiting = [header["waiting"] for header in headers if "waiting" in header]

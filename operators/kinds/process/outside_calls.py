@@ -33,12 +33,12 @@ LATE = "TimeoutError"
 
 
 class RequestTable(KeyedTable):
-    """(number, task) -> [request, key, answer or None]; all of it is in the key group of None."""
+    """(number, task) -> [request, key, answer or None]; a request is in the key group of its key."""
 
     __slots__ = ("task", "numbers")
 
     def __init__(self, operator: str, key_groups: int, task: str, numbers: Numbers) -> None:
-        super().__init__(f"{operator}:asked", operator, key_groups, group_of=_no_key)
+        super().__init__(f"{operator}:asked", operator, key_groups, group_of=self._key_of)
         self.task = task
         self.numbers = numbers
 
@@ -50,9 +50,9 @@ class RequestTable(KeyedTable):
         for (number, _), value in requests:
             self.values[self.numbers() if mixed else number, self.task] = value
 
-
-def _no_key(pair: tuple[int, str]) -> None:
-    """Returns None, the key of all requests for their key group."""
+    def _key_of(self, pair: tuple[int, str]) -> Any:
+        known = self.values.get(pair)
+        return None if known is None else known[1]
 
 
 class AskStage(Stage):

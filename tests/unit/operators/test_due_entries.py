@@ -101,17 +101,3 @@ def test_fragments_are_those_of_a_table_by_key_and_slot() -> None:
     for fragment in finished(other.snapshot(True), 2):
         again.load(fragment)
     assert [entry[3] for entry in in_key_order(again.take(5))] == [(3, 0, 1), (5, 0, 0)]
-
-
-def test_a_slot_that_a_loaded_entry_has_becomes_a_later_one() -> None:
-    live = entries()
-    live.add(["a"], [(5, 0, 0)], ["before"])
-    after = entries()
-    for fragment in finished(live.snapshot(True), 1):
-        after.load(fragment)
-    after.add(["a", "b"], [(5, 0, 0), (5, 0, 0)], ["behind", "other"])
-    assert [(entry[2], entry[4]) for entry in in_key_order(after.take(5))] == [
-        ("a", "before"), ("a", "behind"), ("b", "other"),
-    ]  # fmt: skip
-    after.add(["a"], [(6, 0, 0)], ["last"])
-    assert len(finished(after.snapshot(False), 8)) == 1

@@ -204,6 +204,29 @@ def test_requests_of_several_tasks_go_to_one_and_are_numbered_anew() -> None:
     assert chain.asked()[0].number > max(request.number for request in waiting)
 
 
+def test_requests_of_a_keyed_operator_are_where_their_key_is() -> None:
+    def asking(stream: Any, parallelism: int) -> Any:
+        keyed = stream.key_by(lambda record: record // 100)
+        return keyed.call("ask", lambda record, key: record, parallelism=parallelism)
+
+    before, after = planned(2, asking), planned(3, asking)
+    records = [100 * key + number for number in range(4) for key in range(12)]
+    names = [f"ask/{index}" for index in (0, 1)]
+    mine = [[each for each in records if owned([each // 100], index, 2)] for index in (0, 1)]
+    parts = {name: fed(before, name, [batch]) for name, batch in zip(names, mine, strict=True)}
+    chains = rescaled(before, saved(before, parts), after).chains()
+    for index in range(3):
+        task = after.topology.named(f"ask/{index}")
+        assert task is not None
+        chain = after.chain(task.index)
+        chain.restore(chains[task.name])
+        waiting = [decode(request.body)[0] for request in chain.outstanding()]
+        assert sorted(waiting) == sorted(each for each in records if owned([each // 100], index, 3))
+        for key in {each // 100 for each in waiting}:
+            of_key = [each for each in waiting if each // 100 == key]
+            assert of_key == sorted(of_key)
+
+
 class Declaring(Operator):
     """Every kind of declared state."""
 

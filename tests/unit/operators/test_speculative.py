@@ -108,7 +108,7 @@ def test_what_the_watermark_has_passed_is_late_and_its_past_forgotten() -> None:
     running = chain_of(plan(pipeline, config()), "rows/0")
     deliver(running, 0, 0, [("k", 1, "a"), ("k", 5, "b")], 5)
     assert list(running.inspect("o", None)["o:since"]) == [
-        [(5 * S, 0, 1), [("k", 5, "b"), {"last": "a"}, ["ab"], False]]
+        [(5 * S, 0, 1, 0), [("k", 5, "b"), {"last": "a"}, ["ab"], False]]
     ]
     outputs = running.deliver(0, [records_chunk([("k", 4, "late"), ("k", 5, "c")])], 3, Services())
     batches = [decode_records(chunk.body) for _, chunk in outputs if chunk.kind == RECORDS]
