@@ -37,7 +37,7 @@ class Arrival:
     def channel(self) -> int:
         """The input channel in the order of delivery: one behind a change of the graph is above all before it.
 
-        Such a change numbers inputs anew, and positions begin again at 0.
+        Such a change gives inputs other numbers, and positions begin again at 0.
         """
         return self.generation * INPUTS_MAX + self.input
 

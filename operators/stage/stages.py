@@ -256,7 +256,7 @@ class Stage:
         return headers[0] if headers else {}
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
-        """What tasks at a savepoint said of their inputs, said of the inputs of this task.
+        """Returns what tasks at a savepoint said of their inputs, said of the inputs of this task.
 
         Args:
             headers: theirs; all else in them stays.

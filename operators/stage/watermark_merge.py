@@ -14,8 +14,8 @@ IDLE_NS = -(1 << 63)
 """The watermark of an idle input: it is not waited for until its next element."""
 
 Origins = Sequence[Sequence[tuple[int, int]]]
-"""By input of a task behind a change of the job's graph, the inputs that it continues: (place among the tasks that this
-one continues, input there).  None of them: its records come from operators that sent nothing before."""
+"""The inputs that each input of a task continues, behind a change of the job's graph, as (place among the tasks that
+this one continues, input there).  An input without any has records of operators that sent nothing before."""
 
 
 def least(times_ns: Iterable[int | None]) -> int | None:

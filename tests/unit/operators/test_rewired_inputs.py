@@ -1,4 +1,4 @@
-"""A change of the job's graph that numbers inputs anew changes no result.
+"""A change of the job's graph that gives inputs other numbers changes no result.
 
 Two streams of two partitions each meet in an operator; one may be far behind the other in event time, and records of a
 partition may have the same time.  The change swaps the streams, or alters the tasks that read them or that perform the
@@ -62,7 +62,7 @@ def left_time_of(record: Any) -> Any:
 
 @dataclass(frozen=True)
 class Graph:
-    """How many tasks read each stream, how many perform the operator, and which of the streams comes first."""
+    """The number of tasks that read each stream and that perform the operator, and whether the streams change places."""
 
     left: int = 1
     right: int = 1
@@ -145,7 +145,7 @@ class Life:
         return next(place for place, sender in enumerate(senders) if sender == reader or sender in behind)
 
     def give(self, place: Place, records: Sequence[Any], services: Services) -> list[Any]:
-        """What the tasks make of records of a partition, and of the event time that its reader then knows."""
+        """Returns what the tasks make of records of a partition, and of the event time that its reader then knows."""
         reader, out = self.readers[place], list[Any]()
         input, chunks = self._inputs[reader], list[Any]()
         marks = [self._marks_s.get(each) for each in PLACES if self.readers[each] == reader and each not in self._ended]
@@ -165,7 +165,7 @@ class Life:
         return out
 
     def end(self, place: Place, services: Services) -> list[Any]:
-        """What the tasks make of the end of a partition, if it is the last one of its reader."""
+        """Returns what the tasks make of the end of a partition, if it is the last one of its reader."""
         self._ended.add(place)
         reader, out = self.readers[place], list[Any]()
         if all(each in self._ended for each in PLACES if self.readers[each] == reader):
@@ -195,7 +195,7 @@ Event = tuple[Place, int, Sequence[int]]
 
 
 def outcome(kind: str, graphs: Sequence[Graph], events: Sequence[Event], per_life: int) -> list[Any]:
-    """What comes out of a job whose graph is changed after every so many events."""
+    """Returns what comes out of a job whose graph is changed after every so many events."""
     marks_s, counts = dict[Place, float](), dict.fromkeys(PLACES, 0)
     clocks_s = {place: 4.0 * PLACES.index(place) for place in PLACES}
     """Times of different partitions differ: between them no order is promised across a change."""
@@ -227,7 +227,7 @@ def outcome(kind: str, graphs: Sequence[Graph], events: Sequence[Event], per_lif
 
 
 def final(kind: str, out: Sequence[Any]) -> Any:
-    """What must not depend on changes of the graph."""
+    """Returns what must not depend on changes of the graph."""
     if kind == "speculative":
         rows: dict[Any, Any] = {}
         for place, old, new in out:
