@@ -29,7 +29,7 @@ RECEIVE_MAX = 64
 _HEARTBEAT_MS = 500
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
-"""Without the enumerations, whose operators take a microsecond."""
+"""They are integers here, as an operator of enumerations takes a microsecond."""
 
 
 def _set_up(socket: zmq.Socket[bytes]) -> None:
