@@ -15,6 +15,8 @@ from causal.errors import PipelineError
 from causal.shell.modes import mode_of_files, opened
 from causal.topology import FULL_DEPTH
 
+LETTER_TASK = "dead-letters/0"
+"""The task of `operators.graph.DEAD_LETTERS`, whose module a page need not load."""
 Buckets = dict[float, int]
 """Upper bound in ms → the number of latencies up to it and above the bound before."""
 
@@ -57,8 +59,17 @@ def _latency(tasks: list[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def total(view: Mapping[str, Any], figure: str, kind: str | None = None) -> int:
-    """The sum of a figure over all tasks, or over those of one kind ("source", "sink")."""
-    return sum(int(task["figures"].get(figure, 0)) for task in view["tasks"] if kind is None or task[kind])
+    """The sum of a figure over all tasks, or over those of one kind ("source", "sink"); dead letters are no output."""
+    return sum(int(task["figures"].get(figure, 0)) for task in view["tasks"] if kind is None or _is(task, kind))
+
+
+def _is(task: Mapping[str, Any], kind: str) -> bool:
+    return bool(task[kind]) and task["task"] != LETTER_TASK
+
+
+def dead_letters(view: Mapping[str, Any]) -> int:
+    """The records that were put aside."""
+    return sum(int(task["figures"].get("records_out", 0)) for task in view["tasks"] if task["task"] == LETTER_TASK)
 
 
 def determinant_bytes(view: Mapping[str, Any]) -> dict[str, int]:
@@ -84,7 +95,7 @@ def counts(view: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 def before(view: Mapping[str, Any], figure: str, kind: str) -> int:
     """The sum of a position over the tasks of a kind as it was when the job was last resumed; 0 if it never was."""
     positions = view["life"]["before"][figure]
-    return sum(int(positions.get(task["task"], 0)) for task in view["tasks"] if task[kind])
+    return sum(int(positions.get(task["task"], 0)) for task in view["tasks"] if _is(task, kind))
 
 
 def active_s(view: Mapping[str, Any]) -> float | None:
@@ -120,6 +131,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "status": (view["ended"] or {}).get("status"),
         "records_in": total(view, "records_in", "source"),
         "records_out": total(view, "records_out", "sink"),
+        "dead_letters": dead_letters(view),
         "records_in_before": before(view, "records_in", "source"),
         "records_out_before": before(view, "records_out", "sink"),
         "wall_s": round(wall_s, 3),
@@ -239,6 +251,8 @@ def summary(result: Mapping[str, Any]) -> str:
     if result["withdrawn"]:
         why = "which depended on lost determinants or were of a version that was rolled back"
         lines.append(f"withdrawn {result['withdrawn']:,} rows, {why}")
+    if result["dead_letters"]:
+        lines.append(f"dead letters {result['dead_letters']:,}")
     if result["refused"]:
         lines.append(f"refused {result['refused']:,} rows, which their store would not take: see the dead letters")
     return "\n".join(lines)

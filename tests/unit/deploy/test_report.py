@@ -12,6 +12,7 @@ from deploy import status
 from deploy.metrics import ViewCollector
 from deploy.progress import Progress
 from deploy.report import kills_missed, merged_buckets, percentile_ms, report, summary
+from operators.graph import DEAD_LETTERS
 from standby.supervision.durations import Durations
 from standby.supervision.task_counters import merged, reason_invalid
 
@@ -209,6 +210,14 @@ def test_the_report_has_the_promised_names_and_sums() -> None:
     assert result["determinant_bytes"] == {"clock": 2, "order": 5}
     assert result["sharing_depth"] == "full" and set(result["latency_ms"]) == {"p50", "p99", "max"}
     assert result["recoveries"] == [RECOVERY]
+
+
+def test_dead_letters_are_no_output() -> None:
+    shown = view()
+    shown["tasks"].append(task(f"{DEAD_LETTERS}/0", "sink", records_out=7))
+    result = report(shown, 2.5)
+    assert (result["records_out"], result["dead_letters"]) == (90, 7)
+    assert "out 90" in summary(result) and "dead letters 7" in summary(result)
 
 
 def test_a_check_is_reported_and_summed_up() -> None:
