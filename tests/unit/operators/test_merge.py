@@ -82,3 +82,24 @@ def test_all_idle_is_reported_once_and_again_after_an_input_was_awake() -> None:
     merge.active(0)
     assert merge.update(0, IDLE_NS) == IDLE_NS
     assert merge.update(1, 7) == 7, "one that comes back alone decides"
+
+
+def test_an_input_that_continues_several_is_as_far_as_the_slowest_and_idle_if_all_are() -> None:
+    one, other = Merge(2), Merge(2)
+    for merge, marks in ((one, (5, 9)), (other, (7, None))):
+        for input, mark in enumerate(marks):
+            if mark is not None:
+                merge.update(input, mark)
+    one.update(1, IDLE_NS)
+    other.ended(0)
+    origins = [[(0, 1)], [(0, 0), (1, 0)], [(0, 0), (1, 1)], []]
+    continued = Merge(4)
+    continued.load(Merge.rewired([one.header(), other.header()], origins))
+    assert continued.header() == {
+        "marks": [9, 5, None, None],
+        "idle": [True, False, False, False],
+        "ended": [False] * 4,
+        "merged": None,
+        "waiting": True,
+    }
+    assert [continued.update(3, 8), continued.update(2, 6)] == [None, 5]
