@@ -126,13 +126,15 @@ def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
 
 def _buffers_in(value: Any) -> list[Any]:
     buffers: list[Any] = []
+    entered = set[int]()  # a record may hold itself, or one list in many places
     waiting = [value]
     while waiting:  # not by calls: a record may be nested deeper than those go
         each = waiting.pop()
         kind = type(each)
         if kind is dict or kind is list or kind is tuple:
             items = each.values() if kind is dict else each
-            if not all_scalar(map(type, items)):
+            if not all_scalar(map(type, items)) and id(each) not in entered:
+                entered.add(id(each))
                 waiting.extend(items)
         elif kind not in SCALARS and (kind in (bytearray, memoryview) or _is_writable(each)):
             buffers.append(each)

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from causal.channels import output_queue
 from causal.config import RECORD_BYTES_MAX, JobConfig
@@ -17,6 +19,7 @@ from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried, enco
 from operators import Operator, Pipeline
 from operators.builder.streams.stream import Stream
 from operators.graph import NAME_CHARACTERS_MAX
+from operators.records.ownership import refuse_shared_buffers
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.state.keyed_tables import KeyedTable
@@ -101,6 +104,61 @@ def test_a_record_on_which_code_raises_is_a_dead_letter_however_it_is_nested(rec
     [letter] = decode_records(chunk.body)
     assert letter["position"] == 7 and "TypeError" in letter["error"]
     assert JsonLinesSink(".").encode([letter]).count(b"\n") == 1
+
+
+def within_itself(kind: str, at: str, wrap: int) -> Any:
+    """A list or dict that holds itself once or twice, beside or behind scalars, in so many tuples."""
+    inner: Any = [] if kind == "list" else {}
+    own = inner
+    for _ in range(wrap):
+        own = (own,)
+    items = {"alone": [own], "twice": [own, own], "behind": [1, b"x", own], "before": [own, {2: 3.5}]}[at]
+    if kind == "list":
+        inner += items
+    else:
+        inner.update(zip("abc", items, strict=False))
+    return inner
+
+
+endless = st.builds(
+    within_itself,
+    st.sampled_from(["list", "dict"]),
+    st.sampled_from(["alone", "twice", "behind", "before"]),
+    st.integers(0, 3),
+)
+
+
+@given(st.lists(endless, min_size=1, max_size=40), st.sampled_from(["map", "process"]))
+def test_a_record_that_holds_itself_is_refused_alone_and_among_many(records: list[Any], kind: str) -> None:
+    for record in records:
+        with pytest.raises(NotCarried):
+            encode(record)
+    with pytest.raises(NotCarried):
+        encode(records)
+    refuse_shared_buffers(records, "x")
+
+    class Lends(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            return [records[record]] if record < len(records) else [record]
+
+    plan = planned(
+        lambda s: (
+            s.map("x", lambda n: records[n] if n < len(records) else n) if kind == "map" else s.process("x", Lends())
+        ),
+        on_error="dead-letter",
+    )
+    chunks = chain_of(plan, "x/0").deliver(0, listed([*range(len(records)), 1000]), 100, Services())
+    outputs = {ordinal: decode_records(chunk.body) for ordinal, chunk in chunks if chunk.kind == RECORDS}
+    assert outputs[0] == [1000]
+    assert [letter["position"] for letter in outputs[1]] == list(range(100, 100 + len(records)))
+
+
+def test_lists_that_are_in_many_places_are_looked_into_once() -> None:
+    record: Any = [bytearray(1)]
+    for _ in range(100):
+        record = [record, record]
+    with pytest.raises(TypeError, match="the same bytearray in two records"):
+        refuse_shared_buffers([record, {"a": record}], "x")
 
 
 class Gives(Operator):
