@@ -13,7 +13,7 @@ refuses it, it knows no keys but texts, and what it reads must end where its inp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timezone
 from decimal import Decimal
 from itertools import chain
@@ -39,6 +39,8 @@ TUPLE_DEPTH_MAX = 32
 _MAY_HOLD_BYTES = re.compile(rb"[\xc4-\xc6]").search
 _MAY_HOLD_EXTENSIONS = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
 """Find the marks of bytes, or of bytes and extensions, and sometimes a number that looks like one."""
+_MAY_HOLD_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
+"""Finds floats that are NaN, and infinite ones; a Decimal that is NaN is an extension."""
 
 _PASSED_ON = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
@@ -210,7 +212,7 @@ def encode(value: Any) -> bytes:
     """Encodes `value`: equal values of equal types give equal bytes.
 
     Raises:
-        NotCarried: a type that would not come back unchanged, or nesting that is too deep.
+        NotCarried: a type that would not come back unchanged, NaN as a key of a dict, or nesting that is too deep.
     """
     try:
         attempt = _attempt(value, 0)
@@ -218,7 +220,7 @@ def encode(value: Any) -> bytes:
     except _FAILURES as problem:
         raise _refusal(value, problem) from None
     # All extensions are of the hook where ormsgpack has encoded, and all keys are texts.
-    if (_MAY_HOLD_BYTES if attempt else _MAY_HOLD_EXTENSIONS)(packed):
+    if _MAY_HOLD_BYTES(packed) if attempt else _MAY_HOLD_EXTENSIONS(packed) or _MAY_HOLD_NAN(packed):
         _refuse_unfaithful(value, keys=not attempt)
     return packed
 
@@ -259,7 +261,7 @@ _UNFAITHFUL = frozenset((bytearray, memoryview, msgpack.ExtType, msgpack.Timesta
 
 
 def _refuse_unfaithful(value: Any, keys: bool) -> None:
-    """Refuses types that MessagePack takes for others without calling the hook.
+    """Refuses types that MessagePack takes for others without calling the hook, and keys that are NaN.
 
     Level by level: in few calls for however many values, and without recursion, whose depth depends on the caller.
 
@@ -272,6 +274,8 @@ def _refuse_unfaithful(value: Any, keys: bool) -> None:
             raise _refused(kind)
         lists = level if kinds <= _LISTS else [each for each in level if type(each) in _LISTS]
         dicts = level if kinds == _DICTS else [each for each in level if type(each) is dict]
+        if keys:
+            refuse_nan(chain.from_iterable(dicts))
         parts = [*map(dict.values, dicts), *(dicts if keys else ()), *lists]
         below = set(map(type, chain.from_iterable(parts)))
         kinds = below - _FAITHFUL
@@ -279,6 +283,24 @@ def _refuse_unfaithful(value: Any, keys: bool) -> None:
             level = list(chain.from_iterable(parts))
         elif kinds:
             level = [each for each in chain.from_iterable(parts) if type(each) not in _FAITHFUL]
+
+
+_EQUAL_TO_THEMSELVES = frozenset((str, int, bytes, bool, type(None), datetime))
+
+
+def refuse_nan(keys: Iterable[Any]) -> None:
+    """Refuses keys of a dict that are NaN, or tuples with NaN in them.
+
+    Raises:
+        NotCarried: a dict finds such a key only by its identity, which a restore does not keep.
+    """
+    others = [key for key in keys if type(key) not in _EQUAL_TO_THEMSELVES]
+    while others:
+        for key in others:
+            if isinstance(key, (float, Decimal)) and key != key:
+                raise NotCarried("a key is NaN, which is not equal to itself; use None or a text as that key")
+        tuples = [key for key in others if type(key) is tuple]
+        others = [part for part in chain.from_iterable(tuples) if type(part) not in _EQUAL_TO_THEMSELVES]
 
 
 def _holds_small_dicts(data: bytes | memoryview) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from causal.records.batch import encode_records
 from causal.records.rows import listed
-from causal.records.values import NotCarried, encode
+from causal.records.values import NotCarried, encode_loosely
 from operators.stage.failures import NO_KEY, Failures
 from operators.stage.routing import DirectRoute, Route, StraightRoute
 from operators.stage.stages import Stage
@@ -117,7 +117,7 @@ class Tracing:
         """
         index = next((index for index, output in places if output is record), None)
         try:
-            size = len(encode(record))
+            size = len(encode_loosely(record))
             if size <= self._record_bytes_max:
                 encode_records([record])  # lists are around it then, and count
                 return True

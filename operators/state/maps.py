@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from causal.records.values import refuse_nan
 from operators.state.fragments import unpacked
 from operators.state.keyed_tables import ABSENT
 from operators.state.schema import Read
@@ -85,13 +86,19 @@ class MapTable(TypedTable):
     def forms(self) -> tuple[Read, Read]:
         """Returns the conversions of a map to what can be encoded, and back."""
         pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
-        return (
-            lambda entries: [list(entries), list(map(pack, entries.values()))],
-            lambda written: dict(zip(written[0], map(unpack, written[1]), strict=True)),
-        )
+
+        def packed(entries: dict[Any, Any]) -> list[Any]:
+            refuse_nan(entries)
+            return [list(entries), list(map(pack, entries.values()))]
+
+        return packed, lambda written: dict(zip(written[0], map(unpack, written[1]), strict=True))
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yields [whole, entries, their values, removed entries, ages] of each key."""
+        """Yields [whole, entries, their values, removed entries, ages] of each key.
+
+        Raises:
+            NotCarried: an entry is NaN.
+        """
         codec, expiry = self.codec, self.expiry
         for key, known in zip(keys, super().packed(keys, since), strict=True):
             if known is ABSENT:
@@ -99,6 +106,7 @@ class MapTable(TypedTable):
                 continue
             change: Change | None = since.get(key)
             entries = list(known if change is None else change.put)
+            refuse_nan(entries)
             values = [known[entry] for entry in entries]
             ages = [] if expiry is None else [expiry.age((key, entry)) for entry in entries]
             packed = values if codec.plain else list(map(codec.pack, values))

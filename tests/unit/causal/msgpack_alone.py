@@ -14,7 +14,7 @@ from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried
 
 _TUPLE, _DATETIME, _DECIMAL, _BIG_INT = 1, 2, 3, 4
 _CARRIED = "use dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal"
-_MARKS = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
+_MARKS = re.compile(rb"[\xc4-\xc9\xcb\xd4-\xd8]")
 
 
 def _refused(kind: type) -> NotCarried:
@@ -80,6 +80,12 @@ def _unpacked(data: bytes, depth: int) -> Any:
     )
 
 
+def _is_nan(key: Any) -> bool:
+    if type(key) is tuple:
+        return any(map(_is_nan, key))
+    return type(key) in (float, Decimal) and key != key
+
+
 def encode(value: Any) -> bytes:
     """Encodes as `causal.records.values.encode` must."""
     packed = encode_loosely(value)
@@ -90,6 +96,8 @@ def encode(value: Any) -> bytes:
         if kind is list or kind is tuple:
             waiting.extend(each)
         elif kind is dict:
+            if any(map(_is_nan, each)):
+                raise NotCarried("a key is NaN, which is not equal to itself; use None or a text as that key")
             waiting.extend(each)
             waiting.extend(each.values())
         elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):

@@ -19,13 +19,13 @@ hashable: st.SearchStrategy[Any] = (
     | st.booleans()
     | st.integers()
     | st.integers(-(1 << 70), 1 << 70)
-    | st.floats()
+    | st.floats(allow_nan=False)
     | texts
     | st.binary(max_size=12)
     | datetimes
     | st.decimals(allow_nan=False)
 )
-scalars = hashable | st.decimals(allow_nan=True)
+scalars = hashable | st.floats() | st.decimals(allow_nan=True)
 keys = st.recursive(hashable, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4)
 values: st.SearchStrategy[Any] = st.recursive(
     scalars,

@@ -104,6 +104,22 @@ def test_the_refusal_of_a_set_names_an_alternative(value: Any) -> None:
         encode(value)
 
 
+NOT_A_NUMBER = [float("nan"), -float("nan"), Decimal("nan"), (1, float("nan")), ((Decimal("-nan123"),), "a")]
+
+
+@pytest.mark.parametrize("key", NOT_A_NUMBER, ids=repr)
+@pytest.mark.parametrize(
+    "wrapped",
+    [lambda d: d, lambda d: [{"a": 1}, d], lambda d: {"k": 1, "v": d}, lambda d: ({1: (d,)},), lambda d: {"a": 0, **d}],
+    ids=["bare", "list", "dict", "deep", "behind a text"],
+)
+def test_nan_as_a_key_is_refused_and_elsewhere_comes_back(key: Any, wrapped: Any) -> None:
+    with pytest.raises(NotCarried, match=r"^a key is NaN, which is not equal to itself; use None or a text"):
+        encode(wrapped({key: 1}))
+    for value in (wrapped({"": key}), wrapped({1: key, float("inf"): 2, (1.5, Decimal(1)): 3})):
+        assert spelled(decode(encode(value))) == spelled(value)
+
+
 @pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize(
     "wrapped",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
 from causal.records.values import decode, encode
-from operators import Operator
+from operators import MapState, Operator
 from operators.kinds.process.accumulating import AccumulatorTable
 from operators.state.keyed_tables import (
     LARGE_BYTES,
@@ -290,6 +292,32 @@ def test_state_that_cannot_be_carried_names_operator_key_and_mend(value: Any) ->
     give(chain, [("good", 1), ("bad", value)])
     with pytest.raises(OperatorFailed, match="operator 'keeps', key 'bad': its state cannot be checkpointed: .*use"):
         parts_of(chain)
+
+
+class KeepsByValue(Operator):
+    """Keeps what it is sent as the key of an entry."""
+
+    seen: MapState[Any, int] = MapState()
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        if self._where == "state":
+            ctx.state[record[1]] = 1
+        else:
+            self.seen[record[1]] = 1
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("where", ["state", "seen"])
+@pytest.mark.parametrize("entry", [math.nan, Decimal("nan"), (1, math.nan)], ids=repr)
+def test_nan_as_the_key_of_an_entry_is_refused(entry: Any, where: str, disk: bool) -> None:
+    chain = keyed(lambda s: s.process("f", KeepsByValue(where), state="disk" if disk else "memory"), "f/0")
+    with pytest.raises(OperatorFailed, match="operator 'f'.*: its state .*a key is NaN") as caught:
+        give(chain, [("good", 1), ("good", math.inf), ("bad", entry)])
+        parts_of(chain)
+    assert "key 'bad'" in str(caught.value)
 
 
 def test_a_snapshot_of_another_pipeline_is_refused() -> None:
