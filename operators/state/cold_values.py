@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
 from itertools import chain, filterfalse, islice
 from typing import Any
 
 from causal.records.values import NotCarried, decode, encode
+from operators.records.keys import canonical_key
 from operators.state.cold_store import ColdStore
 from operators.state.spool import Spool
 
 _ABSENT: Any = object()
-_INFINITY = float("inf")
 _GONE_MAX = 10_000
 _BYTES_PER_VALUE = 400
 _BYTES_PER_ENCODED = 6
@@ -30,22 +28,7 @@ _KEPT = 0.75
 
 def cold_key(key: Any) -> bytes:
     """Returns bytes that are equal if and only if the keys are one key of a dict."""
-    return encode(key if type(key) in (str, int, bytes) else _normal(key))
-
-
-def _normal(key: Any) -> Any:
-    """Returns one form for equal keys; a fraction becomes a list, which cannot be part of a key."""
-    if isinstance(key, tuple):
-        return tuple(map(_normal, key))
-    if isinstance(key, (int, float, Decimal)):
-        if key in (_INFINITY, -_INFINITY):
-            return float(key)
-        over, under = key.as_integer_ratio()
-        return over if under == 1 else [over, under]
-    if isinstance(key, datetime):
-        moment = key.replace(fold=0)
-        return moment if moment.utcoffset() is None else moment.astimezone(UTC)
-    return key
+    return encode(key if type(key) in (str, int, bytes) else canonical_key(key))
 
 
 def _original(key: Any) -> bytes | None:

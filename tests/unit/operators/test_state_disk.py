@@ -53,6 +53,40 @@ def test_keys_are_one_key_in_the_store_if_they_are_one_in_a_dict(one: Any) -> No
     assert [cold_key(one) == cold_key(other) for other in KEYS] == [one == other for other in KEYS]
 
 
+INFINITY = float("inf")
+numbers = st.one_of(
+    st.integers(-3, 3),
+    st.integers(-(10**400), 10**400),
+    st.booleans(),
+    st.floats(allow_nan=False),
+    st.sampled_from([0.0, -0.0, 5e-324, -2.2e-308, 1.8e308 / 2, 1e22, 0.1]),
+    st.builds(
+        lambda sign, digits, exponent: Decimal((sign, digits, exponent)),
+        st.integers(0, 1),
+        st.lists(st.integers(0, 9), min_size=1, max_size=30).map(tuple),
+        st.sampled_from([-(10**15), -(10**7), -4400, -1100, 0, 300, 4290, 4299, 4300, 10**7, 10**15])
+        | st.integers(-40, 40),
+    ),
+)
+
+
+def spellings(number: Any) -> list[Any]:
+    """The number in every type that has it, and others close to it."""
+    if not isinstance(number, Decimal):
+        return [number, -number, Decimal(number), *([] if number in (INFINITY, -INFINITY) else [int(number)])]
+    sign, digits, exponent = number.as_tuple()
+    same = [number, Decimal((sign, (*digits, 0), int(exponent) - 1)), Decimal((1 - sign, digits, int(exponent)))]
+    return [*same, float(number), *([int(number)] if number.adjusted() < 4300 else [])]
+
+
+@given(st.lists(numbers, min_size=1, max_size=6))
+def test_numbers_are_one_key_in_the_store_if_they_are_equal(several: list[Any]) -> None:
+    keys = [spelling for number in several for spelling in spellings(number)]
+    for one in keys:
+        assert [cold_key((one, "x")) == cold_key((other, "x")) for other in keys] == [one == other for other in keys]
+        assert [cold_key(one) == cold_key(other) for other in keys] == [one == other for other in keys]
+
+
 def no_change(value: Any) -> Any:
     return value
 
