@@ -44,6 +44,7 @@ from causal.shell.seats import seats_of
 from standby import orders
 from standby.blueprint import Blueprint
 from standby.control import LEAVING
+from standby.exit_status import ending
 from standby.host.children import Child, Children, End
 from standby.host.clock_offset import ClockOffset
 from standby.host.computing import Computing
@@ -431,8 +432,9 @@ class Agent:
 
     def _ended(self, end: End) -> None:
         child = end.child
-        how = "died" if end.status is None else f"ended with status {end.status}"
-        _log.info("%s (pid %d) %s", child.slot, child.pid, how)
+        how = "died" if end.status is None else ending(end.status)
+        asked = " by this agent" if child.killed_ns is not None else ""
+        _log.info("%s (pid %d) %s%s", child.slot, child.pid, how, asked)
         if self._stopping:
             return  # the agent ends them all: a supervisor that still lives must not count them as failures
         restarting = child.companion and self._again(end)

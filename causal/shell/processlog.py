@@ -8,6 +8,7 @@ be written, on a disk that is full, is dropped and counted: no process ends, and
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import io
 import logging
 import os
@@ -23,6 +24,9 @@ LOG_BYTES_MAX = 16 << 20
 LINE_CHARACTERS_MAX = 16_384
 """The length from which a line is cut into several."""
 STDOUT, STDERR = 1, 2
+
+BEGINS = "begins as incarnation "
+"""The beginning of the line that a process logs as it begins to run a task, so that what follows is known as its."""
 
 _PREFIX = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\S+)(?: \(replay\))? ([^:]*): ?")
 _time_ns = time.time_ns  # taken before an operator's clock is captured
@@ -139,8 +143,12 @@ class _Logged(logging.Handler):
 
 
 def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
-    """Turns all that this process prints, and logs from INFO on, into lines of its log (`ProcessLog`)."""
+    """Turns all that this process prints, and logs from INFO on, into lines of its log (`ProcessLog`).
+
+    A crash in C code has its stacks there, without the time in front.
+    """
     log = ProcessLog(path, label)
+    faulthandler.enable(STDERR)
     logging.raiseExceptions = False
     logging.basicConfig(handlers=[_Logged(log)], format="%(message)s", level=logging.INFO, force=True)
     for name, source, descriptor in (("stdout", "print", STDOUT), ("stderr", "stderr", STDERR)):

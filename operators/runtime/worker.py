@@ -334,7 +334,7 @@ class Worker:
             promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
             task = hot.promote(promotion, monotonic_ns())
             if task is not None:
-                self.driver = self._drive(act, task)
+                self._drive(act, task)
                 return
             self.following = hot.take_image()
         image = self.following if self.following is not None and self.following.task == act.task else None
@@ -386,7 +386,7 @@ class Worker:
         invariant(image.cut.epoch == act.epoch, "the files hold the epoch of the order", epoch=act.epoch)
         retained, self.retained = self.retained, NO_KNOWLEDGE
         self._watch(image)
-        self.driver = self._drive(act, self._task(image, act.incarnation, act.rollback, retained))
+        self._drive(act, self._task(image, act.incarnation, act.rollback, retained))
 
     def _task(self, image: Image, incarnation: int, rollback: Rollback, retained: Knowledge) -> TaskProtocol:
         return TaskProtocol(
@@ -429,7 +429,7 @@ class Worker:
             act = self.later.next()
             _ACTS[type(act)](self, act)
 
-    def _drive(self, act: Begin, protocol: TaskProtocol) -> TaskDriver:
+    def _drive(self, act: Begin, protocol: TaskProtocol) -> None:
         topology, task, chain = self.plan.topology, TaskIndex(act.task), protocol.execution.chain
         name = topology.tasks[task].name
         spill = self.directory / "spill" / f"{name}-{act.incarnation}"
@@ -451,15 +451,15 @@ class Worker:
         }
         readers: dict[int, Reader] = {
             c.id: self.plan.reader(c, self.directory, of_host(began_ns(self.directory)))
-            for c in topology.inputs(task)
-            if c.source == OUTSIDE
-        }
+            for c in topology.inputs(task) if c.source == OUTSIDE
+        }  # fmt: skip
         if self.transport.remote:
             readers = {channel: JobTimeReader(reader) for channel, reader in readers.items()}
-        return TaskDriver(
+        self.driver = TaskDriver(
             protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
             self.config.sink_retry_timeout_s, self.work.turn,
         )  # fmt: skip
+        say(f"{processlog.BEGINS}{act.incarnation}")
 
     def start(self, act: Start) -> None:
         invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)

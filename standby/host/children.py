@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from causal.errors import Unavailable
-from causal.shell.processlog import parsed
+from causal.shell.processlog import BEGINS, parsed
 from standby.host.forks import ForkServer
 from standby.host.parentage import PARENT
-from standby.host.processes import has_ended, marked, open_process, send_signal, start_time
+from standby.host.processes import dying_status, has_ended, marked, open_process, send_signal, start_time
 from standby.host.room import JOB_MARK, SLOT_MARK
 
 _log = logging.getLogger("standby.agent")
@@ -29,7 +29,11 @@ FILE = "processes.json"
 DEAD_KEPT = 256
 """The number of ends of processes that each beat repeats; the oldest are dropped first."""
 
-LINE_BYTES_MAX = 4096
+LINE_BYTES_MAX = 1 << 15
+"""The end of a log in which the last line is looked for: what `faulthandler` writes of a crash has room."""
+
+CRASH = "Fatal Python error: "
+"""The beginning of the line in which `faulthandler` names a crash; stacks and modules follow it."""
 
 LOGS_KEPT = 200
 """The number of log files of ended processes that are kept; the oldest are removed first."""
@@ -220,11 +224,12 @@ class Children:
     def lose(self, child: Child) -> End:
         """Records the death of a process whose pidfd does not show it yet, and returns its end.
 
-        Its status is not known yet.  The signal makes sure that none of its threads continues.
+        The signal makes sure that none of its threads continues.
         """
+        status = dying_status(child.pid)
         send_signal(child.pidfd, signal.SIGKILL)
         self.dying.append(child)
-        return self._end(child, None)
+        return self._end(child, status)
 
     def reap_dying(self) -> list[int]:
         """Takes the status of dying processes that have ended and returns the pidfds that were closed."""
@@ -275,15 +280,15 @@ class Children:
             send_signal(child.pidfd, signal.SIGKILL)
 
     def _last_line(self, slot: str) -> str:
-        """The last line in the process's log that is not empty."""
+        """The line of a crash in C code at the end of the process's log, or the last line that is not empty."""
         try:
             with open(self.job / "logs" / f"{slot}.log", "rb") as log:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - LINE_BYTES_MAX))
                 lines = log.read().decode(errors="replace").split("\n")
         except OSError:
             return ""
-        texts = (parsed(line)[2].strip() for line in reversed(lines))
-        return next(filter(None, texts), "")
+        texts = [text for line in reversed(lines) if (text := parsed(line)[2].strip()) and not text.startswith(BEGINS)]
+        return next((text for text in texts if text.startswith(CRASH)), next(iter(texts), ""))
 
 
 def environment(job: Path, extra: Mapping[str, str], slot: str) -> dict[str, str]:

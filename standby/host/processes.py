@@ -35,6 +35,18 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def dying_status(pid: int) -> int | None:
+    """Returns the status of a child that can run no more code, before its parent can wait for it.
+
+    Returns: None where it is not known; neither is 0, which the kernel also shows before there is a status.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return os.waitstatus_to_exitcode(int(stat.split()[-1])) or None
+
+
 def open_process(pid: int, started: int) -> int | None:
     """A pidfd of exactly that process; None when it is gone."""
     try:

@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from standby.exit_status import ending
 from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
 from standby.supervision.effects import Outbox
 from standby.supervision.hosts import Hosts
 from standby.supervision.injection import Injection
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.task_counters import TaskCounters
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The known facts of the end of a worker process.
+
+    Attributes:
+        killed_ns: the moment of the kill, if the agent killed it.
+        status: its exit status, where that explains its end: nothing has said why.
+        last_line: its last message to the supervisor, or else the last line of its log.
+    """
+
+    killed_ns: int | None
+    status: int | None
+    last_line: str
+
+    def __str__(self) -> str:
+        """The clause that says how it ended; empty where there is nothing to say."""
+        if self.status is None or self.killed_ns is not None:
+            return f"; it ended with: {self.last_line}" if self.last_line else ""
+        was = "" if self.status >= 0 else "was "
+        return f"; its process {was}{ending(self.status)}{f': {self.last_line}' if self.last_line else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +46,10 @@ class Failures:
     promotion: Reconciler
     crash_loop_max: int
 
-    def gone(
-        self, slot: WorkerEntry, killed_ns: int | None, last_line: str, stopping: bool, now_ns: int, outbox: Outbox
-    ) -> str | None:
+    def gone(self, slot: WorkerEntry, end: End, stopping: bool, now_ns: int, outbox: Outbox) -> str | None:
         """Journals the end of a worker process.
 
         Args:
-            killed_ns: the moment of the kill, if the agent killed it.
-            last_line: its last message to the supervisor, or else the last line of its log.
             stopping: the job is ending, so this is no failure.
 
         Returns: the reason for which the job must end now; None if it need not.
@@ -40,7 +59,7 @@ class Failures:
         host_lost = not self.hosts[slot.host].living
         requested = host_lost or self.injection.requested(slot.name)
         failure = not requested and not stopping and (entry is not None or self._waited_for(slot))
-        sign_ns = killed_ns if killed_ns is not None else slot.alive_ns
+        sign_ns = end.killed_ns if end.killed_ns is not None else slot.alive_ns
         outbox.decide(
             "gone",
             slot=slot.name,
@@ -55,7 +74,7 @@ class Failures:
         )
         if entry is None and not requested:
             self.promotion.stillborn(slot.purpose, now_ns)
-        return None if stopping else self._crash_loop(slot, entry, last_line)
+        return None if stopping else self._crash_loop(slot, entry, end)
 
     def _waited_for(self, slot: WorkerEntry) -> bool:
         """Whether a task was waiting for this very process to come up."""
@@ -63,18 +82,17 @@ class Failures:
         born = slot.ready_ns and slot.state is not WorkerState.STARTING
         return entry is not None and entry.state is TaskState.WAITING and not born
 
-    def _crash_loop(self, slot: WorkerEntry, entry: TaskEntry | None, last_line: str) -> str | None:
+    def _crash_loop(self, slot: WorkerEntry, entry: TaskEntry | None, end: End) -> str | None:
         counted = entry if entry is not None else self.assignments.tasks.get(slot.purpose)
         if counted is not None:
-            name, failures = counted.name, counted.failures
+            name, failures, logs = counted.name, counted.failures, f"causal logs {counted.name}"
         elif not self.assignments.up:  # the first processes of the job, from the pool
-            name, failures = "a worker", self.promotion.stillborn_count(slot.purpose)
+            name, failures, logs = "a worker", self.promotion.stillborn_count(slot.purpose), "causal logs"
         else:
             return None
         if failures < self.crash_loop_max:
             return None
-        ending = f"; it ended with: {last_line}" if last_line else ""
         return (
-            f"{name} failed {failures} times in a row without a complete checkpoint in between:"
-            f" see logs/{slot.name}.log{ending}"
+            f"{name} failed {failures} times in a row without a complete checkpoint in between: "
+            f"see `{logs}` (logs/{slot.name}.log){end}"
         )

@@ -26,7 +26,7 @@ from standby.supervision.detector import Detector
 from standby.supervision.dirty_workers import DirtyWorkers
 from standby.supervision.draining import Draining
 from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record, SendHost
-from standby.supervision.failures import Failures
+from standby.supervision.failures import End, Failures
 from standby.supervision.hosts import CLUSTER_NS, EXPECT_NS, HostEntry, HostLosses, Hosts, HostState
 from standby.supervision.injection import Injection
 from standby.supervision.inquiries import Inquiries
@@ -351,13 +351,13 @@ class Supervision:
             return
         slot = self._of_host(event.slot, event.host)
         if slot is not None:
-            self._gone(slot, event.killed_ns, event.last_line)
+            self._gone(slot, event.killed_ns, event.status, event.last_line)
 
-    def _gone(self, slot: WorkerEntry, killed_ns: int | None, last_line: str = "") -> None:
+    def _gone(self, slot: WorkerEntry, killed_ns: int | None, status: int | None = None, last_line: str = "") -> None:
         stopping = self.stopping is not None
         entry = self.assignments.entry_of(slot)
-        said = slot.complaint or last_line
-        reason = self._failures.gone(slot, killed_ns, said, stopping, self._now_ns, self._outbox)
+        end = End(killed_ns, None if slot.complaint else status, slot.complaint or last_line)
+        reason = self._failures.gone(slot, end, stopping, self._now_ns, self._outbox)
         if reason is not None:
             self._stop(1, reason)
         elif entry is not None and not stopping:
@@ -375,7 +375,7 @@ class Supervision:
         for name in event.dead:
             slot = self._of_host(name, event.host)
             if slot is not None:
-                self._gone(slot, event.killed.get(name))
+                self._gone(slot, event.killed.get(name), event.dead[name])
         for name in event.computing:
             slot = self._of_host(name, event.host)
             if slot is not None:

@@ -100,3 +100,24 @@ def test_what_is_no_exception_of_a_record_ends_the_job_with_its_line(
     status, line = start(tmp_path / "exiting.py").finish()
     assert status == 1 and len(line.splitlines()) == 1
     assert "m/0" in line and f"user code {did} at {tmp_path}/exiting.py:8 in leave" in line
+
+
+CRASHING = [
+    ("ctypes.string_at(0)", "its process was killed by signal 11 (SIGSEGV): Fatal Python error: Segmentation fault"),
+    campaign("os._exit(3)", "its process exited with status 3"),
+]
+
+
+@pytest.mark.parametrize("ending, did", CRASHING)
+def test_a_process_that_dies_in_user_code_names_its_end_and_its_log(
+    start: Start, tmp_path: Path, ending: str, did: str
+) -> None:
+    (tmp_path / "crashing.py").write_text("import ctypes, os\n" + EXITING.replace("exit(3)", ending))
+    job = start(tmp_path / "crashing.py")
+    status, line = job.finish()
+    assert status == 1 and len(line.splitlines()) == 1
+    assert "m/0 failed 5 times in a row" in line and "see `causal logs m/0` (logs/w" in line and line.endswith(did)
+    shown = "\n".join(logs(job.state, "m/0"))
+    if "string_at" in ending:
+        assert f'File "{tmp_path}/crashing.py", line 9 in leave' in shown
+        assert "killed by signal 11 (SIGSEGV)" in (job.state / "logs" / "agent.log").read_text()

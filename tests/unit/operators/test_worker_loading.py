@@ -76,11 +76,12 @@ class Loading(Worker):
     def _task(self, image: Any, *_: Any) -> Any:
         return image
 
-    def _drive(self, act: Begin, protocol: Any) -> Any:
+    def _drive(self, act: Begin, protocol: Any) -> None:
         self.did.append(f"begin {act.epoch} with {len(protocol.chain.loaded)} parts")
-        return SimpleNamespace(
+        driver = SimpleNamespace(
             feed=lambda event: self.did.append(f"feed {event.epoch}"), start=lambda: self.did.append("start")
         )
+        self.driver = cast(Any, driver)
 
     def turn(self) -> None:
         """Does one turn of the loop."""

@@ -1,0 +1,17 @@
+"""Says how a process ended, in words, from the exit status that its parent sees."""
+
+from __future__ import annotations
+
+from signal import SIGKILL, Signals
+
+
+def ending(status: int) -> str:
+    """Returns "exited with status 3", or "killed by signal 11 (SIGSEGV)" for a negative status."""
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        name = f" ({Signals(-status).name})"
+    except ValueError:  # of the kernel's own, without a name
+        name = ""
+    often = ", as the kernel does where memory is full" if -status == SIGKILL else ""
+    return f"killed by signal {-status}{name}{often}"
