@@ -22,7 +22,10 @@ from operators.stage.stages import FilterStage, FlatMapStage, MapStage, Stage
 
 
 def _source(node: Node, scope: Scope) -> Stage:
-    return ReadingStage(node.name, scope) if node.subject.may_be_unreadable else Stage(node.name, scope)
+    source = node.subject
+    return (
+        ReadingStage(node.name, scope, source.bad_input_remedy) if source.may_be_unreadable else Stage(node.name, scope)
+    )
 
 
 def _sink(node: Node, scope: Scope) -> Stage:

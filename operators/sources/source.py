@@ -100,6 +100,9 @@ class Source(ABC, Generic[R_co]):
     may_be_unreadable = False
     """Whether its readers give `operators.sources.unreadable.Unreadable` where the input is no record."""
 
+    bad_input_remedy = ""
+    """The end of the error's line where it is none: what to do then."""
+
     everywhere = True
     """Whether its readers give the same on every host, so that its tasks can move to another one."""
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from operators.stage.failures import Remedied
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage
 
+SET_ASIDE = "resume with --on-error dead-letter to set such lines aside"
+"""The remedy for any input that is no record."""
 
-class BadInput(ValueError):
+
+class BadInput(Remedied, ValueError):
     """A line, row or message of the input is no record."""
 
 
@@ -25,18 +29,25 @@ class Unreadable:
         where: the file and line, or whatever names the place.
         why: what is wrong with it.
         raw: what stands there, or its beginning.
+        option: what to change in the pipeline so that it can be read; empty where nothing would help.
     """
 
     where: str
     why: str
     raw: Any
+    option: str = ""
 
 
 class ReadingStage(OneToOneStage):
-    """The stage of a source that may give `Unreadable`."""
+    """The stage of a source that may give `Unreadable`.
 
-    def __init__(self, name: str, scope: Scope) -> None:
+    Args:
+        remedy: what to do about input that is no record.
+    """
+
+    def __init__(self, name: str, scope: Scope, remedy: str = SET_ASIDE) -> None:
         super().__init__(name, scope)
+        self._remedy = remedy
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         self._lost = ()
@@ -45,6 +56,7 @@ class ReadingStage(OneToOneStage):
         lost = [index for index, record in enumerate(records) if type(record) is Unreadable]
         for index in lost:
             record = records[index]
-            self.failed(index, record.raw, BadInput(f"{record.where}: {record.why}"))
+            remedy = f"{record.option} and resume with --code new, or {self._remedy}" if record.option else self._remedy
+            self.failed(index, record.raw, BadInput(f"{record.where}: {record.why}", remedy))
         self._lost = lost
         return [record for record in records if type(record) is not Unreadable]

@@ -20,6 +20,24 @@ _NO_KEY = object()
 NO_KEY: Any = _NO_KEY
 
 
+class Remedied(Exception):
+    """A problem that says itself what to do about it, in place of the general advice.
+
+    Args:
+        text: what is wrong.
+        remedy: what to do, as it follows "; ".
+    """
+
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
+_REMEDY = (
+    "correct the pipeline and resume with --code new, or resume with --on-error dead-letter to set such records aside"
+)
+
+
 class LetterEncoder(Protocol):
     """Encodes dead letters for the sink that they are written to; raises on a value that the sink cannot store."""
 
@@ -118,11 +136,8 @@ class Failures:
             of_record = f"; record None, which {self._givers[operator]} gave"
         where = location(problem)
         at = f" at {where}" if where else ""
-        return (
-            f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; "
-            "correct the pipeline and resume with --code new, or resume with --on-error dead-letter to set such "
-            "records aside"
-        )
+        remedy = problem.remedy if isinstance(problem, Remedied) else _REMEDY
+        return f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; {remedy}"
 
     def _where(self, position: int | None) -> str:
         if position is not None:

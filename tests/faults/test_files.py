@@ -64,6 +64,14 @@ def until(job: Job, directory: Path, count: int) -> None:
     )
 
 
+TEXT = """
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import FilesSource
+
+pipeline = Pipeline("texts")
+pipeline.source("lines", FilesSource("in.txt", encoding="ENCODING")).sink("out", SqliteSink("out.db"))
+"""
 BAD = '{"a": 1}\n{"a":\n{"a": 3}\n'
 
 
@@ -73,7 +81,25 @@ def test_a_bad_row_ends_the_job_with_one_line_that_names_file_and_line(start: St
     status, line = job.finish()
     assert status == 1 and len(line.splitlines()) == 1
     assert f"operator 'lines', position 1 of partition 0 of source 'lines': BadInput: {tmp_path}/in.jsonl:2: no" in line
-    assert "--on-error dead-letter" in line
+    assert "; resume with --on-error dead-letter to set such lines aside; a job that is resumed refuses a file" in line
+    assert "(each line holds one whole value)" in line and "--code new" not in line
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\n')
+    assert "in.jsonl has changed since" in job.start("--resume").finish()[1], "as the line says"
+    (tmp_path / "out.db").unlink()
+    job.start().finish_well()
+    assert sorted(row["line"]["a"] for row in written(tmp_path / "out.db")) == [1, 2, 3]
+
+
+def test_a_text_of_another_encoding_is_read_once_that_is_given(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes("a\né\n".encode("latin-1"))
+    (tmp_path / "pipeline.py").write_text(TEXT.replace("ENCODING", "utf-8"))
+    job = start(tmp_path / "pipeline.py")
+    status, line = job.finish()
+    assert status == 1 and "BadInput: " in line and "in.txt:2: not utf-8" in line
+    assert "; give encoding= the encoding of the file, for example 'latin-1', and resume with --code new, or" in line
+    (tmp_path / "pipeline.py").write_text(TEXT.replace("ENCODING", "latin-1"))
+    job.start("--resume", "--code", "new").finish_well()
+    assert written(tmp_path / "out.db") == ["a", "é"]
 
 
 def test_bad_rows_are_dead_letters_and_the_others_come(start: Start, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from operators.sources.unreadable import Unreadable
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """It is no part of the first row of a text."""
+ENCODING_OPTION = "give encoding= the encoding of the file, for example 'latin-1',"
+"""The change that a text of another encoding than that of its source needs."""
 RAW_BYTES_MAX = 1 << 16
 """The most of an unreadable row that its dead letter holds."""
 
@@ -54,17 +56,25 @@ class LineCutter:
     Args:
         convert: makes a record of a line; None: the line is the record.
         whole: whether empty lines count.
+        option: what to change in the pipeline where a line is of another encoding; empty where it cannot be chosen.
         where: names the file.
     """
 
     def __init__(
-        self, where: str, encoding: str, row_bytes_max: int, convert: Callable[[str], Any] | None, whole: bool
+        self,
+        where: str,
+        encoding: str,
+        row_bytes_max: int,
+        convert: Callable[[str], Any] | None,
+        whole: bool,
+        option: str = "",
     ) -> None:
         self._where = where
         self._encoding = encoding
         self._row_bytes_max = row_bytes_max
         self._convert = convert
         self._whole = whole
+        self._option = option
 
     def cut(self, data: bytes, line: int, last: bool) -> Cut:
         used = whole_lines(data, self._row_bytes_max, last)
@@ -85,13 +95,14 @@ class LineCutter:
 
     def _row(self, text: str, line: int) -> Any:
         if _undecoded(text):
-            return undecodable(text, f"{self._where}:{line}", self._encoding)
+            return undecodable(text, f"{self._where}:{line}", self._encoding, self._option)
         if self._convert is None:
             return text
         try:
             return self._convert(text)
         except (ValueError, RecursionError, msgspec.MsgspecError) as problem:
-            return Unreadable(f"{self._where}:{line}", f"no JSON: {problem}", text[:RAW_BYTES_MAX])
+            why = f"no JSON: {problem} (each line holds one whole value)"
+            return Unreadable(f"{self._where}:{line}", why, text[:RAW_BYTES_MAX])
 
 
 class CsvCutter:
@@ -180,7 +191,7 @@ class CsvCutter:
     def _unfit(self, values: list[str], text: str, line: int) -> Unreadable:
         where = f"{self._where}:{line}"
         if any(map(_undecoded, values)):
-            return undecodable(text, where, self._encoding)
+            return undecodable(text, where, self._encoding, ENCODING_OPTION)
         return Unreadable(where, f"{len(values)} columns, not {len(self.columns or ())}", text[:RAW_BYTES_MAX])
 
     def _header(self, values: list[str], texts: list[str]) -> Sequence[str]:
@@ -232,9 +243,9 @@ def _undecoded(text: str) -> bool:
     return False
 
 
-def undecodable(text: str, where: str, encoding: str) -> Unreadable:
+def undecodable(text: str, where: str, encoding: str, option: str) -> Unreadable:
     """The element for a line that is not of the encoding."""
-    return Unreadable(where, f"not {encoding}", text[:RAW_BYTES_MAX].encode(encoding, "surrogateescape"))
+    return Unreadable(where, f"not {encoding}", text[:RAW_BYTES_MAX].encode(encoding, "surrogateescape"), option)
 
 
 def json_of(text: str) -> Any:

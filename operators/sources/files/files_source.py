@@ -15,11 +15,12 @@ from typing import Any
 
 from causal.errors import PipelineError
 from operators.graph import caller
-from operators.sources.files.cutting_rows import CsvCutter, LineCutter, json_of
+from operators.sources.files.cutting_rows import ENCODING_OPTION, CsvCutter, LineCutter, json_of
 from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks
 from operators.sources.files.file_reader import FileReader, directory_of
 from operators.sources.files.listing import FileJournal, Listed, denied, matches, regular
 from operators.sources.source import PartitionReader, Source, SourceContext
+from operators.sources.unreadable import SET_ASIDE
 
 FORMATS = ("text", "json", "csv", "parquet")
 _BY_SUFFIX = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -48,6 +49,10 @@ class FilesSource(Source[Any]):
     """
 
     may_be_unreadable = True
+    bad_input_remedy = (
+        f"{SET_ASIDE}; a job that is resumed refuses a file that has changed, so for a corrected one start again, "
+        "without --resume and with the sink emptied"
+    )
     everywhere = False
     """Its files, and the journal of them, are on one host."""
 
@@ -153,7 +158,8 @@ class FilesSource(Source[Any]):
             cutter = CsvCutter(file.shown, self.encoding, self.row_bytes_max, self.columns, self.delimiter)
             return LineBlocks(file, mark, cutter, partial(_headed, cutter), self.row_bytes_max)
         convert, whole = (json_of, False) if self.format == "json" else (None, True)
-        lines = LineCutter(file.shown, self.encoding, self.row_bytes_max, convert, whole)
+        option = "" if self.format == "json" else ENCODING_OPTION
+        lines = LineCutter(file.shown, self.encoding, self.row_bytes_max, convert, whole, option)
         return LineBlocks(file, mark, lines, bool, self.row_bytes_max)
 
 

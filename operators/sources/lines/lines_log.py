@@ -20,7 +20,7 @@ from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.ingest_place import IngestPlace
 from operators.sources.ingest_reader import IngestReader
 from operators.sources.source import Companion, PartitionReader, Source, SourceContext
-from operators.sources.unreadable import Unreadable
+from operators.sources.unreadable import SET_ASIDE, Unreadable
 
 SEGMENT_BYTES = 1 << 22
 FORMATS = ("text", "json")
@@ -127,6 +127,7 @@ class LineSource(Source[Any]):
 
     partitions = 1
     may_be_unreadable = True
+    bad_input_remedy = SET_ASIDE
     everywhere = False
     """The log that it ingests into is on one host."""
 
