@@ -66,7 +66,16 @@ _swallowed: list[BaseException] = []
 
 
 class NotCarried(TypeError):
-    """A value that MessagePack cannot carry unchanged; the message names it and what to use instead."""
+    """A value that MessagePack cannot carry unchanged; the message names it and what to use instead.
+
+    Args:
+        text: the message.
+        whole: whether no part of the value is to blame alone.
+    """
+
+    def __init__(self, text: str, whole: bool = False) -> None:
+        super().__init__(text)
+        self.whole = whole
 
 
 def _extender(
@@ -80,7 +89,8 @@ def _extender(
             if kind is tuple:
                 if depth == TUPLE_DEPTH_MAX:
                     raise NotCarried(
-                        f"more than {TUPLE_DEPTH_MAX} tuples within one another cannot be carried; use lists"
+                        f"more than {TUPLE_DEPTH_MAX} tuples within one another cannot be carried; use lists",
+                        whole=True,
                     )
                 return extension(_TUPLE, pack(list(value), depth + 1))
             if kind is datetime:
@@ -98,11 +108,41 @@ def _extender(
     return extend
 
 
+_INSTEAD = {
+    "numpy.generic": "value.item()",
+    "numpy.ndarray": "value.tolist()",
+    "pandas._libs.tslibs.timestamps.Timestamp": "value.to_pydatetime()",
+    "enum.Enum": "value.value",
+    "uuid.UUID": "str(value)",
+    "pathlib.PurePath": "str(value)",
+    "datetime.date": "value.isoformat()",
+    "datetime.time": "value.isoformat()",
+    "datetime.timedelta": "value.total_seconds()",
+    "msgspec.Struct": "msgspec.structs.asdict(value)",
+    "collections.deque": "list(value)",
+    "builtins.range": "list(value)",
+    "builtins.generator": "list(value)",
+    "builtins.dict": "dict(value)",
+    "builtins.list": "list(value)",
+    "builtins.tuple": "tuple(value)",
+    "builtins.str": "str(value)",
+    "builtins.int": "int(value)",
+    "builtins.float": "float(value)",
+    "builtins.bytes": "bytes(value)",
+    "builtins.bytearray": "bytes(value)",
+    "builtins.memoryview": "bytes(value)",
+}
+"""The expression to use instead of a value of a type, or of a type derived from it."""
+
+
 def _refused(kind: type) -> NotCarried:
-    return NotCarried(
-        f"{kind.__module__}.{kind.__qualname__} cannot be carried; "
-        "use dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal"
-    )
+    bases = (_INSTEAD.get(f"{base.__module__}.{base.__qualname__}") for base in kind.__mro__)
+    instead = next(filter(None, bases), "dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal")
+    if hasattr(kind, "__dataclass_fields__"):
+        instead = "dataclasses.asdict(value)"
+    elif hasattr(kind, "_asdict"):
+        instead += " or value._asdict()"
+    return NotCarried(f"{kind.__module__}.{kind.__qualname__} cannot be carried; use {instead}")
 
 
 def _datetime_bytes(value: datetime) -> bytes:
@@ -249,7 +289,29 @@ def _refusal(value: Any, problem: Exception) -> NotCarried:
         return problem
     deep = isinstance(problem, RecursionError) or _TOO_DEEP in str(problem)
     reason = f"it is nested too deeply, {NESTING_MAX} lists and dicts are possible" if deep else problem
-    return NotCarried(f"{type(value).__name__} cannot be carried: {reason}")
+    return NotCarried(f"{type(value).__name__} cannot be carried: {reason}", whole=deep)
+
+
+PLACE_CHARACTERS_MAX = 200
+"""The length from which the place of a part of a value is not named more exactly."""
+
+
+def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], object] = encode) -> str:
+    """Returns the place in `value` of what `carry` refuses, as `['a'][0]`; "" where no part alone is to blame."""
+    place = ""
+    while not problem.whole and len(place) < PLACE_CHARACTERS_MAX:
+        kind = type(value)
+        entries = value.items() if kind is dict else enumerate(value) if kind in _LISTS else ()
+        for key, inner in entries:
+            try:
+                carry(inner)
+            except NotCarried as refused:
+                problem, value = refused, inner
+                place += f"[{' '.join(repr(key).split()):.40}]"
+                break
+        else:
+            break
+    return place
 
 
 _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))

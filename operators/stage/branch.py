@@ -8,7 +8,7 @@ from typing import Any
 
 from causal.records.batch import encode_records
 from causal.records.rows import listed
-from causal.records.values import NotCarried, encode_loosely
+from causal.records.values import NotCarried, encode_loosely, place_of_refused
 from operators.stage.failures import NO_KEY, Failures
 from operators.stage.routing import DirectRoute, Route, StraightRoute
 from operators.stage.stages import Stage
@@ -124,7 +124,11 @@ class Tracing:
             raise ValueError(
                 f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"
             )
-        except (NotCarried, ValueError) as problem:
+        except (NotCarried, ValueError) as refused:
+            problem: Exception = refused
+            if isinstance(refused, NotCarried):
+                place = place_of_refused(record, refused, encode_loosely)
+                problem = NotCarried(f"record{place}: {refused}") if place else refused
             came_from, key = self._came_from(branch, index)
             self._failures.failed(branch.stage.name, key, came_from, record, problem)
         return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, filterfalse, islice
 from typing import Any
 
-from causal.records.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode, place_of_refused
 from operators.records.keys import canonical_key
 from operators.state.cold_store import ColdStore
 from operators.state.spool import Spool
@@ -159,10 +159,13 @@ class ColdValues(dict[Any, Any]):
             self._gone.pop(name, None)
 
     def _encoded(self, key: Any, value: Any) -> bytes:
+        packed = None
         try:
-            return encode(self._pack(value))
+            packed = self._pack(value)
+            return encode(packed)
         except NotCarried as problem:
-            raise NotCarried(f"key {key!r:.200}: {problem}") from problem
+            place = place_of_refused(packed, problem) if type(packed) is dict else ""  # a list is its table's layout
+            raise NotCarried(f"key {key!r:.200}{f', in {place}' if place else ''}: {problem}") from problem
 
     # The methods of a dict.
 

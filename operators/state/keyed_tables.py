@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from causal.errors import OperatorFailed, invariant
-from causal.records.values import NotCarried, encode
+from causal.records.values import NotCarried, encode, place_of_refused
 from operators.records.keys import key_groups_of
 from operators.records.ownership import SCALARS
 from operators.state.fragments import Entry, packed, unpacked
@@ -23,6 +23,8 @@ from operators.state.spool import Fragment, Spool
 
 UNDIVIDED = -2
 """The value in the place of a fragment's key group for entries of any group."""
+CORRECT = "correct the pipeline and resume with --code new"
+"""The remedy for state that cannot be stored: the job continues from the checkpoint before."""
 ABSENT: Any = object()
 """The result of `KeyedTable.packed` for a key without a value."""
 _LASTING = SCALARS | {type(ABSENT)}
@@ -132,7 +134,9 @@ class KeyedTable:
             try:
                 self.cold.shrink()
             except NotCarried as problem:
-                raise OperatorFailed(f"operator {self.operator!r}: its state cannot go to disk: {problem}") from problem
+                raise OperatorFailed(
+                    f"operator {self.operator!r}: its state cannot go to disk: {problem}; {CORRECT}"
+                ) from problem
 
     def touch(self, keys: Collection[Any]) -> None:
         """Note that these keys are about to change: their values are written as a whole."""
@@ -341,13 +345,17 @@ def _blame(table: KeyedTable, keys: Sequence[Any], values: Sequence[Any], gone: 
         try:
             encode([[key], [value]])  # as deep as in an increment
         except NotCarried as problem:
-            raise _blamed(table, key, problem) from problem
+            raise _blamed(table, key, problem, value) from problem
 
 
-def _blamed(table: KeyedTable, key: Any, problem: NotCarried) -> OperatorFailed:
+def _blamed(table: KeyedTable, key: Any, problem: NotCarried, value: Any = None) -> OperatorFailed:
     _, _, part = table.name.partition(":")
     what = f"its state {part!r}" if part else "its state"
-    return OperatorFailed(f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {problem}")
+    place = place_of_refused(value, problem) if type(value) is dict else ""  # a list is a layout of the table's own
+    where = f"{'ctx.state' if isinstance(table, StateTable) else 'value'}{place}: " if place else ""
+    return OperatorFailed(
+        f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {where}{problem}; {CORRECT}"
+    )
 
 
 def _shown(value: object) -> str:

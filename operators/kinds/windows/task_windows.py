@@ -29,7 +29,7 @@ from operators.records.seconds import seconds_of
 from operators.stage.failures import NO_KEY, shown
 from operators.stage.scope import Scope
 from operators.stage.stages import Due, ServedStage, check_records
-from operators.state.keyed_tables import FragmentJob
+from operators.state.keyed_tables import CORRECT, FragmentJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +260,6 @@ class WindowJob:
                 keys = ", ".join(shown(entry[1]) for entry in entries[:3])
                 raise OperatorFailed(
                     f"operator {self._operator!r}, among keys {keys}: "
-                    f"a record in its window cannot be checkpointed: {problem}"
+                    f"a record in its window cannot be checkpointed: {problem}; {CORRECT}"
                 ) from problem
         return len(taken)

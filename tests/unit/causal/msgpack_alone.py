@@ -10,15 +10,10 @@ from typing import Any
 import msgpack
 
 from causal.errors import PeerViolation
-from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried
+from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried, _refused
 
 _TUPLE, _DATETIME, _DECIMAL, _BIG_INT = 1, 2, 3, 4
-_CARRIED = "use dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal"
 _MARKS = re.compile(rb"[\xc4-\xc9\xcb\xd4-\xd8]")
-
-
-def _refused(kind: type) -> NotCarried:
-    return NotCarried(f"{kind.__module__}.{kind.__qualname__} cannot be carried; {_CARRIED}")
 
 
 def _extended(value: Any, depth: int) -> msgpack.ExtType:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
+import math
+import uuid
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgpack
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PeerViolation
-from causal.records.values import NotCarried, decode, encode, encode_loosely
+from causal.records.values import NotCarried, decode, encode, encode_loosely, place_of_refused
 from tests.unit.causal.strategies import spelled, values
 
 
@@ -118,6 +123,53 @@ def test_nan_as_a_key_is_refused_and_elsewhere_comes_back(key: Any, wrapped: Any
         encode(wrapped({key: 1}))
     for value in (wrapped({"": key}), wrapped({1: key, float("inf"): 2, (1.5, Decimal(1)): 3})):
         assert spelled(decode(encode(value))) == spelled(value)
+
+
+@dataclasses.dataclass
+class _Point:
+    x: int = 0
+
+
+@pytest.mark.parametrize(
+    "value, instead",
+    [
+        (np.int64(1), "value.item()"),
+        (np.float64(1), "value.item()"),
+        (np.array([1]), "value.tolist()"),
+        (_Point(), "dataclasses.asdict(value)"),
+        (uuid.UUID(int=1), "str(value)"),
+        (enum.Enum("Color", "RED").RED, "value.value"),  # type: ignore[attr-defined]
+        (collections.defaultdict(int), "dict(value)"),
+        (collections.Counter("a"), "dict(value)"),
+        (collections.OrderedDict(), "dict(value)"),
+        (collections.deque(), "list(value)"),
+        (date(2026, 1, 1), "value.isoformat()"),
+        (timedelta(1), "value.total_seconds()"),
+        (_Pair(1, 2), "tuple(value) or value._asdict()"),
+        (_Text("a"), "str(value)"),
+        (bytearray(b"a"), "bytes(value)"),
+        (Path("a"), "str(value)"),
+        (object(), "dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_refusal_names_what_to_use_instead_and_the_place(value: Any, instead: str) -> None:
+    whole = {"a": 1, "b": [(0, "x"), ({"c": value},)]}
+    with pytest.raises(NotCarried) as caught:
+        encode(whole)
+    assert str(caught.value).endswith(f"{type(value).__qualname__} cannot be carried; use {instead}")
+    assert place_of_refused(whole, caught.value) == "['b'][1][0]['c']"
+
+
+@pytest.mark.parametrize(
+    "value, place",
+    [(_circle(), ""), (_circle_of_tuples(), ""), ({1: {math.nan: 2}}, "[1]"), ({(1, 2): [0, {1}]}, "[(1, 2)][1]")],
+    ids=["circle", "circle of tuples", "a key", "deep"],
+)
+def test_the_place_is_that_of_a_part_that_alone_is_to_blame(value: Any, place: str) -> None:
+    with pytest.raises(NotCarried) as caught:
+        encode(value)
+    assert place_of_refused(value, caught.value) == place
 
 
 @pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -318,6 +319,18 @@ def test_nan_as_the_key_of_an_entry_is_refused(entry: Any, where: str, disk: boo
         give(chain, [("good", 1), ("good", math.inf), ("bad", entry)])
         parts_of(chain)
     assert "key 'bad'" in str(caught.value)
+
+
+@pytest.mark.parametrize("disk", [False, True])
+def test_state_that_cannot_be_carried_names_the_entry(disk: bool) -> None:
+    chain = keyed(lambda s: s.process("keeps", Keeps(), state="disk" if disk else "memory"), "keeps/0")
+    with pytest.raises(OperatorFailed, match="key 'bad'") as caught:
+        give(chain, [("good", 1), ("bad", [{"x": (1, UUID(int=1))}])])
+        parts_of(chain)
+    place = "in ['v'][0]['x'][1]" if disk else "ctx.state['v'][0]['x'][1]"
+    assert str(caught.value).endswith(
+        f"{place}: uuid.UUID cannot be carried; use str(value); correct the pipeline and resume with --code new"
+    )
 
 
 def test_a_snapshot_of_another_pipeline_is_refused() -> None:
