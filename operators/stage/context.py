@@ -163,7 +163,7 @@ class Context(Calls):
         return _seconds(self._around.watermark_ns())
 
     def aside(self, tag: str, record: Any) -> None:
-        """Adds a record to the side output `tag`, which `.side(tag)` reads; it is dropped when none does.
+        """Adds a record to the side output `tag`, which `.side(tag)` reads; else it is dropped and counted.
 
         Logs: –.
         """

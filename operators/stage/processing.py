@@ -38,6 +38,9 @@ _TICK = -1
 """The number of a tick where a timer has its own; it comes before timers of the same time."""
 _CHAIN_MAX = 10_000
 """The number of event-time timers that may set one another at one event time before the job stops."""
+_UNREAD = "unread aside"
+_TAGS_COUNTED_MAX = 20
+"""The number of tags that nothing reads whose records are counted one by one; those of further tags are together."""
 _REPLACED = "ctx.state was assigned to; change it in place: ctx.state.clear(), ctx.state.update(...)"
 
 
@@ -277,6 +280,21 @@ class ProcessStage(Stage):
             put.append(copy_containers(record))
             if self._undo is not None:
                 self._undo.note(put.pop)
+        else:
+            self._count_unread(tag)
+
+    def _count_unread(self, tag: str) -> None:
+        reason = f"{_UNREAD} {tag!r:.60}"
+        if reason not in self.counts and sum(known.startswith(_UNREAD) for known in self.counts) >= _TAGS_COUNTED_MAX:
+            reason = f"{_UNREAD} of other tags"
+        self.count(reason, 1)
+        if self._undo is not None:
+            self._undo.note(partial(self._uncount, reason))
+
+    def _uncount(self, reason: str) -> None:
+        self.counts[reason] -= 1
+        if not self.counts[reason]:
+            del self.counts[reason]
 
     # Events.
 

@@ -18,7 +18,7 @@ from operators.engine.plan import Plan, plan
 from operators.stage.event_times import ns_of, times_of
 from operators.stage.watermark_merge import IDLE_NS
 from operators.testing import At, every_crash, run
-from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, records_in, source
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, planned, records_in, source
 
 S = 1_000_000_000
 
@@ -361,11 +361,30 @@ def test_records_put_aside_go_their_own_way(fused: bool) -> None:
             by_channel.setdefault(ordinal, []).extend(decode_records(chunk.body))
     aside = [("b", 1, "late")] if fused else [("b", 1)]
     assert list(by_channel.values()) == [[("a", 5), ("c", 6)], aside]
+    assert chain.counts() == {}
 
 
-def test_what_no_operator_reads_is_forgotten() -> None:
+def test_what_no_operator_reads_is_counted() -> None:
     chain = late_chain()
     assert records_in(give(chain, [("a", 5), ("b", 1), ("c", 6)])) == [("a", 5), ("c", 6)]
+    assert chain.counts() == {"late": {"unread aside 'late'": 1}}
+
+
+class Sorts(Operator):
+    """Puts each record aside under its own tag, and refuses one of them afterwards."""
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        ctx.aside(record, 1)
+        return [1 / (record != "bad")]
+
+
+def test_a_tag_that_nothing_reads_is_counted_without_what_failed_and_many_tags_are_together() -> None:
+    chain = chain_of(planned(lambda s: s.process("p", Sorts()), on_error="dead-letter"), "p/0")
+    give(chain, ["lte", "bad", "lte"])
+    assert chain.counts() == {"p": {"unread aside 'lte'": 2}}
+    give(chain, [f"t{number}" for number in range(30)])
+    counts = chain.counts()["p"]
+    assert len(counts) == 21 and counts["unread aside of other tags"] == 11 and sum(counts.values()) == 32
 
 
 MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
