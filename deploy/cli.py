@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
-from causal.errors import PipelineError, ReplayDivergence, Unavailable
+from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavailable
 from causal.runs import after
 from causal.shell.roster import Roster
 from causal.topology import Topology
@@ -509,7 +509,17 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
         return say(f"job {config.name}: {kills_missed(outcome.view)}", FAILED)
     if outcome.status == 0:
         return DONE
-    return say(f"job {config.name}: {_explained(outcome.reason, job, config)}", outcome.status)
+    reason = outcome.reason if outcome.signal else f"{_explained(outcome.reason, job, config)}{_way_back(job)}"
+    return say(f"job {config.name}: {reason}", outcome.status)
+
+
+def _way_back(job: Path) -> str:
+    """The clause with the command that takes back the upgrade that a failed job began with; empty where none can be."""
+    try:
+        to_roll_back(job)
+    except CausalError:
+        return ""
+    return f"; the upgrade that it began with is taken back by: {resume_command(job)} --rollback"
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:

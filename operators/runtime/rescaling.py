@@ -299,7 +299,10 @@ def _operator_of(stage: str, task: Task) -> str:
 
 
 def _dropped(what: str) -> str:
-    return f"the savepoint holds {what}, which this pipeline has not; run with {ALLOW} to leave it behind"
+    return (
+        f"the savepoint holds {what}, which this pipeline has not: it is looked up by name, so what was renamed "
+        f"needs the name that it had; run with {ALLOW} to leave it behind"
+    )
 
 
 def _says_something(fragment: bytes) -> bool:

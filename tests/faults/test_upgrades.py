@@ -144,6 +144,9 @@ def a_failed_upgrade_is_taken_back(
     job.start("--resume", "--checkpoint-interval", "30")
     status, said = job.finish()
     assert status == 1 and "a mistake" in said and "this is an upgrade" in said
+    assert said.rstrip().endswith(
+        f"taken back by: causal run {path.name} --resume --state-dir {job.state.name} --rollback"
+    )
     wrong = [row for row in read(tmp_path) if "wrong" in row]
     assert bool(wrong) is ("epoch" not in options), "rows of the failed version are visible"
     [listed] = causal_output(tmp_path, "savepoint", "--list", "--state-dir", str(job.state)).splitlines()

@@ -157,7 +157,9 @@ def test_state_that_has_no_operator_any_more_is_refused_or_left() -> None:
     before = planned(2)
     after = planned(2, lambda stream, parallelism: stream.key_by(lambda r: r).count("other", parallelism=parallelism))
     saved_tasks = saved(before, {"ring/0": fed(before, "ring/0", [owned(list(range(9)), 0, 2)])})
-    with pytest.raises(PipelineError, match="state 'ring' of operator 'ring'.*--allow-dropped-state"):
+    with pytest.raises(
+        PipelineError, match="state 'ring' of operator 'ring'.* renamed needs the name .*--allow-dropped-state"
+    ):
         rescaled(before, saved_tasks, after)
     assert set(rescaled(before, saved_tasks, after, allow=True).chains()) == {
         task.name for task in after.topology.tasks
