@@ -9,6 +9,7 @@ from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.vectors import Vectors, require_arrow
+from operators.functions import check_plain
 from operators.graph import caller
 from operators.sources.source import PartitionReader, R_co, Read, Source, SourceContext
 from operators.tracebacks import described, location
@@ -44,6 +45,7 @@ class SequenceSource(Source[R_co]):
         name = type(self).__name__
         if not callable(read):
             raise PipelineError(f"{where}: {name} is given a {type(read).__name__}; give a function")
+        check_plain(f"{where}: {name} is given", read)
         if type(partitions) is not int or partitions < 1:
             raise PipelineError(f"{where}: {name} has partitions {partitions!r}; give a whole number from 1")
         if count is not None and (type(count) is not int or count < 0):

@@ -13,6 +13,8 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args, overload
 
+from operators.functions import check_plain
+from operators.graph import caller
 from operators.records.ownership import SCALARS, copy_containers
 from operators.records.seconds import ns_of_seconds
 from operators.state.lists import ListTable
@@ -271,6 +273,7 @@ class ReducingState(_One[T]):
         """
         if not callable(fn):
             raise TypeError(f"ReducingState needs a function of two values, not a {type(fn).__name__}")
+        check_plain(f"{caller()}: ReducingState is given", fn)
         super().__init__(kind, ttl_s, clock)
         self._fn = fn
 

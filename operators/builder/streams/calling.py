@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from causal.errors import PipelineError
@@ -83,11 +82,7 @@ class Asking(StreamBase[T]):
             retries: number of retries after an exception or a timeout, the first after `backoff_s`, then twice that …
         """
         where, what = graph.caller(), f"call {name!r}"
-        self._callable(where, what, fn)
-        if iscoroutinefunction(fn):
-            raise PipelineError(
-                f"{where}: {what} is given a coroutine function; give a plain function, it runs in a thread"
-            )
+        self._callable(where, what, fn, fix="give a plain function, it runs in a thread")
         if combine is not None:
             self._callable(where, f"combine of {what}", combine)
         if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:

@@ -63,7 +63,9 @@ class Folding(StreamBase[T], Generic[K, T]):
         """
         where = graph.caller()
         self._callable(where, f"reduce {name!r}", fn)
-        if initial is not NO_INITIAL and not callable(initial):
+        if callable(initial):
+            self._callable(where, f"initial of reduce {name!r}", initial)
+        elif initial is not NO_INITIAL:
             try:
                 encode(initial)
             except NotCarried as problem:

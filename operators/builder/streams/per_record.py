@@ -86,5 +86,5 @@ class PerRecord(StreamBase[T]):
 
     def _apply(self, kind: str, name: str, fn: Callable[..., Any]) -> Stream[Any]:
         where = graph.caller()
-        self._callable(where, f"{kind} {name!r}", fn)
+        self._callable(where, f"{kind} {name!r}", fn, generates=kind == "flat_map")
         return self._node(where, name, kind, fn, None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from causal.errors import PipelineError
+from operators.functions import PLAIN, check_plain
 from operators.graph import ARRIVAL, ORDERED, Edge
 from operators.records.seconds import ns_of_seconds
 
@@ -66,9 +67,11 @@ class StreamBase(Generic[T]):
     def _vectors(self) -> bool:
         return self._edges[0].source.vectors
 
-    def _callable(self, where: str, what: str, fn: object) -> None:
+    def _callable(self, where: str, what: str, fn: object, generates: bool = False, fix: str = PLAIN) -> None:
+        """Refuses what is no plain function; see `check_plain`."""
         if not callable(fn):
             raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
+        check_plain(f"{where}: {what} is given", fn, generates, fix)
 
     def _seconds(self, where: str, what: str, value: object, least: float) -> int:
         """Converts `value` from seconds to ns.

@@ -10,6 +10,7 @@ from causal.errors import PipelineError
 from operators import graph
 from operators.builder.streams.stream_base import StreamBase, T, U, kind_of
 from operators.builder.streams.table import Table
+from operators.functions import check_methods
 from operators.graph import DELIVERIES, LEFT, RIGHT, SPECULATIVE
 from operators.kinds.ordering.speculative import time_of_revision
 from operators.stage.operator import Operator
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 T_contra = TypeVar("T_contra", contravariant=True)
 U_co = TypeVar("U_co", covariant=True)
+
+_GIVING = ("process", "process_batch", "process_broadcast", "on_timer", "finish")
+"""The methods of an operator that give records."""
 
 
 class Processes(Protocol[T_contra, U_co]):
@@ -94,6 +98,7 @@ class Processing(StreamBase[T]):
             )
         if type(operator).process is Operator.process and not hasattr(operator, "process_batch"):
             raise PipelineError(f"{where}: {type(operator).__name__} has no process; define process(self, record, ctx)")
+        _check_methods(f"{where}: process {name!r}", operator)
         options: dict[str, Any] = self._delivery(where, f"process {name!r}", delivery, DELIVERIES)
         if delivery == SPECULATIVE:
             options["time_of"] = time_of_revision
@@ -121,6 +126,7 @@ class Processing(StreamBase[T]):
             raise PipelineError(
                 f"{where}: {what} is given {kind_of(operator)}; give an instance of a BroadcastOperator"
             )
+        _check_methods(f"{where}: {what}", operator)
         if type(wait) is not bool:
             raise PipelineError(f"{where}: {what} has wait {wait!r}; give True or False")
         left, right = self._use(), rules._use()
@@ -133,6 +139,12 @@ class Processing(StreamBase[T]):
         if parallelism is None:
             parallelism = max(edge.source.parallelism for edge in left)
         return self.pipeline._add(where, name, "broadcast", operator, parallelism, edges, wait=wait)
+
+
+def _check_methods(what: str, operator: object) -> None:
+    """Refuses an operator of which a call of a method would not run it."""
+    check_methods(what, operator, ("open",))
+    check_methods(what, operator, _GIVING, generates=True)
 
 
 def _no_key(rule: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from causal.errors import PipelineError
 from operators import graph
 from operators.builder.streams.stream_base import HasKey, K, StreamBase, T, U, kind_of
+from operators.functions import check_methods
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import (
     Assigned,
@@ -110,7 +111,7 @@ class Windowing(StreamBase[T]):
         if isinstance(contents, type) and issubclass(contents, Aggregate):
             raise PipelineError(f"{where}: window {name!r} is given {kind_of(contents)}; give {contents.__name__}(...)")
         if not isinstance(contents, Aggregate):
-            self._callable(where, f"window {name!r}", contents)
+            self._callable(where, f"window {name!r}", contents, generates=not self._vectors)
         if self._vectors and (isinstance(contents, Aggregate) or not isinstance(assigner, (int, float))):
             raise PipelineError(
                 f"{where}: window {name!r} on vectors takes a number of seconds and a function of (batch, window); "
@@ -160,6 +161,7 @@ def _check_trigger(where: str, name: str, assigned: Assigned, trigger: object) -
             "after_each(), at_end() or an instance of a subclass of Trigger"
         )
     clock_of(where, f"trigger of window {name!r}", trigger.clock)
+    check_methods(f"{where}: trigger of window {name!r}", trigger, ("on_record", "wake_at_s", "on_time"))
     if isinstance(assigned, (Session, CountWindow)):
         raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} takes no trigger; leave it out")
     if assigned.clock == "processing":

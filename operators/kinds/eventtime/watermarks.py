@@ -17,6 +17,7 @@ from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.values import NotCarried, encode
+from operators.functions import check_methods
 from operators.graph import Node, watermarks_before
 from operators.stage.event_times import times_of
 from operators.stage.failures import shown
@@ -84,6 +85,7 @@ class WatermarkStage(OneToOneStage):
             raise PipelineError(
                 f"generator of watermarks {self.name!r} made {instance!r:.60}; give a WatermarkGenerator"
             )
+        check_methods(f"generator of watermarks {self.name!r}", instance, ("on_batch",))
         return instance
 
     # Records.

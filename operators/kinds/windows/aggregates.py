@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from causal.errors import PipelineError, invariant
 from operators import graph
+from operators.functions import check_plain
 from operators.records.arithmetic import checked, extreme, is_nan, same_spelling, settled, shifted, spelling, total_of
 from operators.records.ownership import copy_containers
 
@@ -52,6 +53,8 @@ class Aggregate(Generic[T, A]):
         ]:  # fmt: skip
             if not callable(function) and (needed or function is not None):
                 raise PipelineError(f"{graph.caller()}: {what} of an aggregate is {function!r}; give a function")
+            if function is not None:
+                check_plain(f"{graph.caller()}: {what} of an aggregate is", function)
         self.initial = initial
         self.add = add
         self.result = result
@@ -225,3 +228,4 @@ def keeps_records(aggregate: Aggregate[Any, Any]) -> bool:
 def _check(fn: object, what: str, name: str) -> None:
     if not callable(fn):
         raise PipelineError(f"{graph.caller()}: {what} of {name} is {fn!r}; give a function")
+    check_plain(f"{graph.caller()}: {what} of {name} is", fn)

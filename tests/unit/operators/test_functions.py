@@ -1,0 +1,137 @@
+"""A function whose call would not run it, such as a coroutine function, is refused where the pipeline is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.errors import PipelineError
+from operators import Aggregate, Operator, Pipeline, Reduce, ReducingState, Sum, Trigger, Tumbling, WatermarkGenerator
+from operators.sinks import CallbackSink
+from operators.sources import GeneratedSource
+from tests.unit.operators.scene import planned, source
+
+Build = Callable[[Any, Any], object]
+"""A function of (stream, function of the user) that builds a part of a pipeline."""
+
+ONE_VALUE: list[tuple[Build, str]] = [
+    (lambda s, fn: s.map("x", fn), "map 'x' is given"),
+    (lambda s, fn: s.filter("x", fn), "filter 'x' is given"),
+    (lambda s, fn: s.map_batches("x", fn), "map_batches 'x' is given"),
+    (lambda s, fn: s.call("x", fn), "call 'x' is given"),
+    (lambda s, fn: s.call("x", pow, combine=fn), "combine of call 'x' is given"),
+    (lambda s, fn: s.key_by(fn), "key_by is given"),
+    (lambda s, fn: s.watermarks("x", fn), "time of watermarks 'x' is given"),
+    (lambda s, fn: s.watermarks("x", abs, generator=fn), "generator of watermarks 'x' is given"),
+    (lambda s, fn: s.timed(fn), "timed is given"),
+    (lambda s, fn: s.key_by(abs).reduce("x", fn), "reduce 'x' is given"),
+    (lambda s, fn: s.key_by(abs).reduce("x", max, fn), "initial of reduce 'x' is given"),
+    (lambda s, fn: s.key_by(abs).join("x", s.key_by(str), (0, 1), fn=fn), "join 'x' is given"),
+    (lambda s, fn: s.key_by(abs).join_table("x", s.key_by(str).table("t"), fn), "join_table 'x' is given"),
+    (lambda s, fn: s.key_by(abs).table("t").filter("x", fn), "filter 'x' is given"),
+    (lambda s, fn: s.key_by(abs).table("t").map_values("x", fn), "map_values 'x' is given"),
+    (lambda s, fn: s.key_by(abs).table("t").group_by("x", fn), "group_by 'x' is given"),
+    (lambda s, fn: s.key_by(abs).table("t").to_stream("x", fn), "to_stream 'x' is given"),
+    (lambda s, fn: Aggregate(fn, max), "initial of an aggregate is"),
+    (lambda s, fn: Aggregate(int, max, merge=fn), "merge of an aggregate is"),
+    (lambda s, fn: Sum(fn), "of of Sum is"),
+    (lambda s, fn: Reduce(fn), "fn of Reduce is"),
+    (lambda s, fn: ReducingState(fn), "ReducingState is given"),
+    (lambda s, fn: GeneratedSource(fn, 1), "GeneratedSource is given"),
+]
+"""Builders that take a function which returns one value."""
+
+RECORDS: list[tuple[Build, str]] = [
+    (lambda s, fn: s.flat_map("x", fn), "flat_map 'x' is given"),
+    (lambda s, fn: s.window("x", 10, fn), "window 'x' is given"),
+]
+"""Builders that take a function which may be a generator function."""
+
+
+async def awaited(*arguments: Any) -> Any:
+    return arguments[0]
+
+
+async def streamed(*arguments: Any) -> Any:
+    yield arguments[0]
+
+
+def generated(*arguments: Any) -> Any:
+    yield arguments[0]
+
+
+class Asynchronous:
+    async def __call__(self, *arguments: Any) -> Any:
+        return arguments[0]
+
+    async def method(self, *arguments: Any) -> Any:
+        return arguments[0]
+
+
+class Generates:
+    def __call__(self, *arguments: Any) -> Any:
+        yield arguments[0]
+
+
+def refusal(build: Build, fn: Any) -> str:
+    """Returns the message with which `fn` is refused, without its place in this file, if it names that."""
+    with pytest.raises(PipelineError) as failure:
+        build(Pipeline("test").source("in", source()), fn)
+    assert "\n" not in str(failure.value)
+    return str(failure.value).split(f"{Path(__file__)}:")[-1].partition(": ")[2]
+
+
+@pytest.mark.parametrize(("build", "what"), ONE_VALUE + RECORDS)
+@pytest.mark.parametrize("fn", [awaited, Asynchronous(), Asynchronous().method, partial(partial(awaited), 1)])
+def test_a_coroutine_function_is_refused(build: Build, what: str, fn: Any) -> None:
+    assert refusal(build, fn).startswith(f"{what} a coroutine function; give a plain function")
+    assert refusal(build, streamed).startswith(f"{what} an async generator function; give a plain function")
+
+
+@pytest.mark.parametrize(("build", "what"), ONE_VALUE)
+@pytest.mark.parametrize(
+    "fn", [generated, Generates(), Generates().__call__, partial(generated, 1), partial(Generates())]
+)
+def test_a_generator_function_is_refused_where_one_value_is_wanted(build: Build, what: str, fn: Any) -> None:
+    assert refusal(build, fn) == f"{what} a generator function; give a plain function, which returns its result"
+
+
+@pytest.mark.parametrize(("build", "what"), RECORDS)
+def test_a_generator_function_may_give_records(build: Build, what: str) -> None:
+    for fn in (generated, Generates(), partial(generated, 1)):
+        build(Pipeline("test").source("in", source()), fn)
+
+
+@pytest.mark.parametrize("name", ["open", "process", "on_timer", "finish", "process_batch"])
+def test_a_method_of_an_operator_that_is_a_coroutine_function_is_refused(name: str) -> None:
+    methods = {"process": generated, name: awaited}
+    operator = type("Counts", (Operator,), methods)()
+    expected = f"process 'x': Counts.{name} is a coroutine function; give a plain function"
+    assert refusal(lambda s, fn: s.process("x", fn), operator) == expected
+
+
+def test_a_method_of_an_operator_may_be_a_generator_function_unless_it_gives_no_records() -> None:
+    operator = type("Counts", (Operator,), dict.fromkeys(("process", "on_timer", "finish"), generated))()
+    planned(lambda s: s.process("x", operator))
+    operator.open = generated
+    assert refusal(lambda s, fn: s.process("x", fn), operator).startswith("process 'x': Counts.open is a generator")
+
+
+def test_other_methods_and_functions_of_users_are_looked_at_as_well() -> None:
+    marks = type("Marks", (WatermarkGenerator,), {"on_batch": awaited})
+    rule = type("Rule", (Trigger,), {"on_record": generated})()
+    with pytest.raises(PipelineError, match="generator of watermarks 'x': Marks.on_batch is a coroutine function"):
+        planned(lambda s: s.watermarks("x", abs, generator=marks)).chain(0)
+    message = refusal(lambda s, fn: s.window("x", Tumbling(1), sorted, trigger=fn), rule)
+    assert message.startswith("trigger of window 'x': Rule.on_record is a generator function")
+    with pytest.raises(PipelineError, match=r"^CallbackSink is given a coroutine function; give a plain function$"):
+        CallbackSink(awaited)
+
+
+@pytest.mark.parametrize("fn", [len, int, dict, sorted, [].append, Generates, Asynchronous])
+def test_built_in_functions_and_classes_are_taken(fn: Any) -> None:
+    planned(lambda s: s.map("x", fn))
