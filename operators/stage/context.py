@@ -181,7 +181,7 @@ class Context(Calls):
         Logs: `timer`: 1 byte and the difference per firing; nothing with `clock="event"`.
 
         Raises:
-            TypeError: the operator has no `on_timer`, or the arguments have other types.
+            TypeError: the operator has no `on_timer`, no watermarks where the clock is "event", or wrong arguments.
             ValueError: `at_s` is not a time, or there is no such clock.
         """
         if not isinstance(name, str):

@@ -14,7 +14,7 @@ from typing import Any
 from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
 from causal.records.values import NotCarried, encode
-from operators.graph import Node
+from operators.graph import LEFT, Node, watermarked
 from operators.records.ownership import SCALARS, copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.context import Context
@@ -78,10 +78,14 @@ class ProcessStage(Stage):
         refusal = ""
         if type(operator).on_timer is Operator.on_timer:
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
+        event_refusal = refusal or _without_event_time(node)
         self._undo = Undo() if self.failures.set_aside else None
         self._timers, self._event_timers = (
-            self._new_timers(TimerTable(f"{name}:{kind}", name, key_groups), scope.numbers, refusal, chain_max)
-            for kind, chain_max in (("timers", CHAIN_PER_EVENT_MAX), ("event-timers", None))
+            self._new_timers(TimerTable(f"{name}:{kind}", name, key_groups), scope.numbers, refused, chain_max)
+            for kind, refused, chain_max in (
+                ("timers", refusal, CHAIN_PER_EVENT_MAX),
+                ("event-timers", event_refusal, None),
+            )
         )
         self._ctx = self.context(name, scope.task, self._states, self._timers, self._event_timers, self)
         self._time_of = time_of
@@ -473,3 +477,14 @@ class ProcessStage(Stage):
         self._mark_ns = self._age_mark_ns = header.get("mark")
         self._timers.restored()
         self._event_timers.restored()
+
+
+def _without_event_time(node: Node) -> str:
+    """Returns why the operator can set no timers of event time, which no watermark would reach; empty if it can."""
+    without = next((edge.source for edge in node.edges if edge.side == LEFT and not watermarked(edge.source)), None)
+    if without is None:
+        return ""
+    return (
+        f"{node.where}: operator {node.name!r} sets a timer by event time, but {without.name!r} has none; "
+        'put .watermarks(name, time) before it, or give clock="processing"'
+    )

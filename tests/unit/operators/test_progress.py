@@ -113,9 +113,11 @@ def test_an_operator_tells_its_key_as_well(watch: Watch, tmp_path: Path, how: st
 
 
 def test_a_timer_tells_its_key(watch: Watch, tmp_path: Path) -> None:
-    performed(
-        lambda numbers: numbers.key_by(lambda record: record["k"]).process("slow", Slow(watch, "timer")), tmp_path
-    )
+    def build(numbers: Any) -> Any:
+        dated = numbers.watermarks("time", lambda record: record["i"])
+        return dated.key_by(lambda record: record["k"]).process("slow", Slow(watch, "timer"))
+
+    performed(build, tmp_path)
     activity = last(watch)
     assert (activity.operator, activity.key) == ("slow", "1")
 

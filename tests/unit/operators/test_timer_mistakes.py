@@ -1,0 +1,61 @@
+"""A timer that would never fire, or at another time than was meant, is refused where it is set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from causal.errors import OperatorFailed
+from operators import BroadcastOperator, Pipeline
+from operators.builder.streams.stream import Stream
+from operators.engine.plan import plan
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, give, source
+
+
+class Alarm(BroadcastOperator):
+    """Sets a timer at the time that a record is."""
+
+    def __init__(self, clock: str) -> None:
+        self.clock = clock
+
+    def process(self, record: Any, ctx: Any) -> None:
+        ctx.set_timer(record, clock=self.clock)
+
+    def on_timer(self, name: str, ctx: Any) -> None:
+        return None
+
+
+def alarm(stream: Stream[Any], clock: str = "event", rules: Stream[Any] | None = None) -> Any:
+    """Returns the chain of an `Alarm` that reads this stream, by rules if there are any."""
+    set_by = stream.process("op", Alarm(clock)) if rules is None else stream.broadcast("op", rules, Alarm(clock))
+    set_by.sink("out", NoSink())
+    return chain_of(plan(stream.pipeline, config()), "op/0")
+
+
+def begin() -> Stream[Any]:
+    return Pipeline("test").source("in", source())
+
+
+def test_one_of_event_time_is_refused_where_no_watermark_comes() -> None:
+    line = (
+        r"test_timer_mistakes.py:\d+: operator 'op' sets a timer by event time, but '{}' has none; "
+        r'put .watermarks\(name, time\) before it, or give clock="processing" at .*/test_timer_mistakes.py:\d+ in'
+    )
+    with pytest.raises(OperatorFailed, match=line.format("in")):
+        give(alarm(begin()), [1])
+    stream = begin()
+    dated = stream.map("same", lambda record: record).watermarks("time", float)
+    with pytest.raises(OperatorFailed, match=line.format("in")):
+        give(alarm(dated.union(stream)), [1])
+
+
+def test_one_of_event_time_needs_watermarks_but_no_known_time() -> None:
+    give(alarm(begin().watermarks("time", float).map("same", lambda record: record)), [1])
+    stream = begin()
+    rules = stream.pipeline.source("rules", source())
+    give(alarm(stream.watermarks("time", float), rules=rules), [1])
+
+
+def test_one_of_the_wall_clock_needs_no_watermarks() -> None:
+    give(alarm(begin(), "processing"), [Services().now_ns() / 1e9 + 60])
