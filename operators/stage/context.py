@@ -23,6 +23,11 @@ from operators.state.timers import Timers
 __all__ = ["CLOSED", "CallFailed", "Context", "Surroundings"]
 
 
+_DELAY_MAX_S = 1e8
+_OUR_TIMES_S = 1e9
+"""A time in 2001: the clock of a test may begin at 0, and `_DELAY_MAX_S` is a time then."""
+
+
 class Surroundings(Protocol):
     """The interface of the stage of an operator: event time, watermark and side outputs."""
 
@@ -182,10 +187,12 @@ class Context(Calls):
 
         Raises:
             TypeError: the operator has no `on_timer`, no watermarks where the clock is "event", or wrong arguments.
-            ValueError: `at_s` is not a time, or there is no such clock.
+            ValueError: `at_s` is not a time, or a delay instead of one; or there is no such clock.
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer is a str, not {type(name).__name__}")
+        if self._delays(at_s, clock):
+            raise ValueError(f"a timer at {at_s!r} s since 1970; give ctx.now() + {at_s!r}")
         if not -LATEST_S < at_s < LATEST_S:
             raise ValueError(f"a timer at {at_s!r} s: give seconds since 1970, as ctx.now() does")
         if clock == "event":
@@ -193,6 +200,10 @@ class Context(Calls):
             self._event_timers.set(self.key, name, at_ns if time_ns is None else max(at_ns, time_ns))
         else:
             self._timers_of(clock).set(self.key, name, ns_of_seconds(at_s))
+
+    def _delays(self, at_s: float, clock: str) -> bool:
+        """Returns whether `at_s` must be a delay, because nothing is due that long ago by a clock of our times."""
+        return clock == "processing" and 0 < at_s < _DELAY_MAX_S and self.now() > _OUR_TIMES_S
 
     def clear_timer(self, name: str = "", clock: str = "processing") -> None:
         """Deletes the timer `name` of the current key and that clock, if there is one.

@@ -12,6 +12,8 @@ from operators.builder.streams.stream import Stream
 from operators.engine.plan import plan
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, give, source
 
+SECOND_NS = 1_000_000_000
+
 
 class Alarm(BroadcastOperator):
     """Sets a timer at the time that a record is."""
@@ -59,3 +61,18 @@ def test_one_of_event_time_needs_watermarks_but_no_known_time() -> None:
 
 def test_one_of_the_wall_clock_needs_no_watermarks() -> None:
     give(alarm(begin(), "processing"), [Services().now_ns() / 1e9 + 60])
+
+
+def test_a_delay_is_refused_unless_the_clock_of_a_test_begins_at_0() -> None:
+    ours_ns = 1_700_000_000 * SECOND_NS
+    for delay_s in (60, 0.5, 9e7):
+        with pytest.raises(OperatorFailed, match=rf"a timer at {delay_s} s since 1970; give ctx.now\(\) \+ {delay_s}"):
+            give(alarm(begin(), "processing"), [delay_s], Services(start_ns=ours_ns))
+        give(alarm(begin(), "processing"), [delay_s], Services())
+    chain, services = alarm(begin(), "processing"), Services(start_ns=ours_ns)
+    give(chain, [0, -1, 1e8, 1_600_000_000], services)
+    assert services.log == [], "the clock is not read for what may be a time"
+
+
+def test_a_delay_is_a_time_of_events_that_begin_at_0() -> None:
+    give(alarm(begin().watermarks("time", float)), [60], Services(start_ns=1_700_000_000 * SECOND_NS))
