@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from numbers import Real
 from random import Random
 from typing import Any, Protocol
 from uuid import UUID
@@ -191,6 +193,8 @@ class Context(Calls):
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer is a str, not {type(name).__name__}")
+        if type(at_s) is not float:
+            _check_seconds(at_s)
         if self._delays(at_s, clock):
             raise ValueError(f"a timer at {at_s!r} s since 1970; give ctx.now() + {at_s!r}")
         if not -LATEST_S < at_s < LATEST_S:
@@ -225,6 +229,23 @@ class Context(Calls):
         invariant(self._services is not CLOSED, "states are asked for during an event", operator=self._operator)
         states = self._states
         return [states[key] for key in canonical_keys(list(keys))]
+
+
+def _check_seconds(at_s: object) -> None:
+    """Refuses the time of a timer that is no number.
+
+    Raises:
+        TypeError: the message says how to get seconds.
+    """
+    if isinstance(at_s, Real) and not isinstance(at_s, bool):
+        return
+    fix = "give seconds since 1970, as ctx.now() does"
+    if isinstance(at_s, datetime):
+        zone = ".replace(tzinfo=UTC)" if at_s.utcoffset() is None else ""
+        fix = f"give seconds since 1970, its {zone}.timestamp()"
+    elif isinstance(at_s, timedelta):
+        fix = "give ctx.now() + its .total_seconds()"
+    raise TypeError(f"a timer at a time of type {type(at_s).__name__}, {at_s!r:.80}; {fix}")
 
 
 def _seconds(at_ns: int | None) -> float | None:

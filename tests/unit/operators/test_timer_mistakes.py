@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from causal.errors import OperatorFailed
@@ -76,3 +80,33 @@ def test_a_delay_is_refused_unless_the_clock_of_a_test_begins_at_0() -> None:
 
 def test_a_delay_is_a_time_of_events_that_begin_at_0() -> None:
     give(alarm(begin().watermarks("time", float)), [60], Services(start_ns=1_700_000_000 * SECOND_NS))
+
+
+@pytest.mark.parametrize(
+    ("at", "line"),
+    [
+        (
+            datetime(2024, 1, 1, tzinfo=UTC),
+            r"a time of type datetime, .*; give seconds since 1970, its \.timestamp\(\) at",
+        ),
+        (datetime(2024, 1, 1), r"its \.replace\(tzinfo=UTC\)\.timestamp\(\) at"),
+        (timedelta(seconds=60), r"a time of type timedelta, .*; give ctx\.now\(\) \+ its \.total_seconds\(\) at"),
+        (None, r"a time of type NoneType, None; give seconds since 1970, as ctx\.now\(\) does at"),
+        ("1700000000", "a time of type str, '1700000000'; give seconds"),
+        (True, "a time of type bool, True; give seconds"),
+        (Decimal(1_700_000_000), "a time of type Decimal"),
+        (1j, "a time of type complex"),
+    ],
+)
+@pytest.mark.parametrize("clock", ["event", "processing"])
+def test_a_time_that_is_no_number_is_refused(at: Any, line: str, clock: str) -> None:
+    dated = begin().watermarks("time", lambda record: 0)
+    with pytest.raises(OperatorFailed, match=f"TypeError: a timer at .*{line}"):
+        give(alarm(dated.map("to", lambda record: at), clock), [0])
+
+
+@pytest.mark.parametrize("at", [1_700_000_000, Fraction(1_700_000_000), np.int64(1_700_000_000), np.float32(1.7e9)])
+def test_a_time_may_be_any_real_number(at: Any) -> None:
+    chain = alarm(begin().map("to", lambda record: at), "processing")
+    give(chain, [0])
+    assert abs(chain.next_timer_ns() / SECOND_NS - 1_700_000_000) < 100
