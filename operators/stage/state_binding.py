@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_origin
 
 from causal.errors import PipelineError
 from operators.graph import LEFT, Node, check_event_time
 from operators.stage.operator import Operator
 from operators.state.cold_values import Disk
-from operators.state.declared import Clock, State
+from operators.state.declared import Clock, ReducingState, State
 from operators.state.keyed_tables import KeyedTable
 from operators.state.ttl import merged as merged_ages
 from operators.state.undo import Undo
@@ -20,10 +20,26 @@ RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state
 
 def declared(operator: Operator) -> dict[str, State]:
     """Returns the states that the operator's class, or its instance, declares, in the order of declaration."""
+    return {name: value for name, value in _attributes(operator).items() if isinstance(value, State)}
+
+
+def _attributes(operator: Operator) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for scope in [*reversed(type(operator).__mro__), operator]:
         attributes.update(vars(scope))
-    return {name: value for name, value in attributes.items() if isinstance(value, State)}
+    return attributes
+
+
+def _check_instances(operator: Operator, name: str) -> None:
+    """Refuses the class of a state, such as `ListState` or `ListState[str]`, where the state is wanted."""
+    for attribute, value in _attributes(operator).items():
+        kind = get_origin(value) or value
+        if isinstance(kind, type) and issubclass(kind, State):
+            text = kind.__name__ if kind is value else str(value).removeprefix(f"{kind.__module__}.")
+            argument = "fn" if issubclass(kind, ReducingState) else ""
+            raise PipelineError(
+                f"state {attribute!r} of operator {name!r} is the class {text}; give {text}({argument})"
+            )
 
 
 def check(operator: Operator, name: str) -> None:
@@ -32,6 +48,7 @@ def check(operator: Operator, name: str) -> None:
     Raises:
         PipelineError: a state is wrong; the first one is named.
     """
+    _check_instances(operator, name)
     states = declared(operator)
     if states and getattr(operator, "process_batch", None) is not None:
         raise PipelineError(

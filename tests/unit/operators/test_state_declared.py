@@ -292,6 +292,13 @@ def declaring(**states: Any) -> Operator:
             declaring(n=ListState(), process_batch=lambda self, r, k, c: None),
             "declares state 'n'.*defines process_batch",
         ),
+        (
+            declaring(seen=ValueState),
+            r"state 'seen' of operator 'op' is the class ValueState; give ValueState\(\)$",
+        ),
+        (declaring(seen=MapState), r"the class MapState; give MapState\(\)$"),
+        (declaring(seen=ListState[str]), r"the class ListState\[str\]; give ListState\[str\]\(\)$"),
+        (declaring(seen=ReducingState), r"the class ReducingState; give ReducingState\(fn\)$"),
     ],
 )
 def test_what_is_wrong_with_a_declaration_is_said_before_the_job_starts(operator: Operator, line: str) -> None:
