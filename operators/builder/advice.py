@@ -1,4 +1,4 @@
-"""Warnings about pipelines that run, but rarely do what was intended: state that is not kept or not keyed.
+"""Warnings about pipelines that run, but rarely do what was intended, as with state that is not kept or not keyed.
 
 Each warning is one line that names the operator, its file and line, what will happen, and the fix.
 """
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from operators.graph import Node
+from operators.graph import Node, watermarked
 from operators.kinds.windows import window_kinds
+from operators.records.seconds import seconds_of
 from operators.stage.operator import Operator
 from operators.state.declared import State
 
@@ -23,7 +24,7 @@ _STANDARD = (sys.stdin, sys.stdout, sys.stderr)
 
 def advice(nodes: Sequence[Node]) -> list[str]:
     """Returns the warnings about these operators, in the order of the pipeline."""
-    return [line for node in nodes for line in (*_undivided(node), *_captured(node))]
+    return [line for node in nodes for line in (*_undivided(node), *_by_the_wall_clock(node), *_captured(node))]
 
 
 def _undivided(node: Node) -> Iterator[str]:
@@ -40,6 +41,21 @@ def _undivided(node: Node) -> Iterator[str]:
         f"{node.where}: operator {node.name!r} {what} but follows no key_by, so each of its {node.parallelism} tasks "
         "has its own and sees only a part of the records; put .key_by(fn) before it, or give it parallelism=1"
     )
+
+
+def _by_the_wall_clock(node: Node) -> Iterator[str]:
+    """Warns about windows of a bare number of seconds, which are of the wall clock, where records have event time.
+
+    On vectors there are no others.
+    """
+    if node.options.get("clock_stated", True) or node.reads_vectors:
+        return
+    if all(watermarked(edge.source) for edge in node.edges):
+        size = f"{seconds_of(node.options['assigner'].size_ns):.15g}"
+        yield (
+            f"{node.where}: window {node.name!r} of {size} s is by the wall clock, though its records have event time; "
+            f'give Tumbling({size}) for event time, or Tumbling({size}, clock="processing") if the wall clock is meant'
+        )
 
 
 def _keeps_state(operator: object) -> bool:

@@ -130,6 +130,7 @@ class Windowing(StreamBase[T]):
             raise PipelineError(f"{where}: lateness_s counts event time, window {name!r} uses the wall clock")
         time_of = end_of if clock == "event" and isinstance(contents, Aggregate) else None
         options: dict[str, Any] = {"assigner": assigned, "lateness_ns": lateness_ns, "trigger": trigger}
+        options["clock_stated"] = assigned is assigner
         options |= self._delivery(where, f"window {name!r}", delivery)
         return self._node(where, name, "window", contents, parallelism, time_of=time_of, **options)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from operators import Operator, Pipeline, ValueState
+from operators import Count, CountWindow, Operator, Pipeline, Session, Tumbling, ValueState
 from operators.builder.advice import advice
 from operators.builder.streams.stream import Stream
 from operators.sinks import JsonLinesSink
@@ -97,3 +97,24 @@ def test_an_iterator_is_named() -> None:
     assert "operator 'n' uses the count 'NUMBERS', whose position is no state" in line
     [line] = warnings(lambda s: s.process("n", Holds(x for x in [1])))
     assert "operator 'n' uses the generator 'lines'" in line
+
+
+def test_a_number_for_a_window_is_named_where_records_have_event_time() -> None:
+    def windowed(by: Any, dated: bool = True) -> list[str]:
+        def build(stream: Stream[Any]) -> Stream[Any]:
+            timed = stream.watermarks("time", lambda r: r["v"]) if dated else stream
+            return timed.key_by(lambda r: r["v"]).window("w", by, Count())
+
+        return warnings(build)
+
+    [line] = windowed(10)
+    assert line.startswith(f"{__file__}:")
+    assert line.endswith(
+        "window 'w' of 10 s is by the wall clock, though its records have event time; give Tumbling(10) for event "
+        'time, or Tumbling(10, clock="processing") if the wall clock is meant'
+    )
+    for size_s, size in ((0.5, "0.5"), (86_400_000, "86400000")):
+        assert f"give Tumbling({size}) for event" in windowed(size_s)[0]
+    assert not windowed(10, dated=False)
+    for stated in (Tumbling(10), Tumbling(10, clock="processing"), Session(10, clock="processing"), CountWindow(2)):
+        assert not windowed(stated)
