@@ -64,3 +64,15 @@ class KeyedStream(Stream[T], Folding[K, T], Joining[K, T], Tables[K, T], Generic
     """
 
     _key: K
+
+
+def _name_methods(kind: type) -> None:
+    """Gives the methods of the bases of `kind` its name, which Python writes in errors about arguments."""
+    for part in kind.__bases__:
+        for name, method in vars(part).items() if part not in (Stream, Generic) else ():
+            if isfunction(method):
+                method.__module__, method.__qualname__ = kind.__module__, f"{kind.__qualname__}.{name}"
+
+
+_name_methods(Stream)
+_name_methods(KeyedStream)

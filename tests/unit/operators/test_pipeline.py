@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,26 @@ def test_a_name_that_no_stream_has_is_an_attribute_error() -> None:
     for each in (stream, stream.key_by(len)):
         with pytest.raises(AttributeError, match=f"'{type(each).__name__}' object has no attribute 'cuont'"):
             each.cuont("n")
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (lambda s: s.map("m"), r"^Stream.map\(\) missing 1 required positional argument: 'fn'"),
+        (lambda s: s.process(name="p"), r"^Stream.process\(\) missing 1 required"),
+        (lambda s: s.key_by(), r"^Stream.key_by\(\) missing"),
+        (lambda s: s.key_by(len).count("n", paralellism=2), r"^KeyedStream.count\(\) got an unexpected keyword"),
+        (lambda s: s.join("j"), r"^KeyedStream.join\(\) missing 1 required"),
+    ],
+)
+def test_a_wrong_argument_is_one_of_the_class_that_users_know(build: Callable[[Any], object], line: str) -> None:
+    with pytest.raises(TypeError, match=line):
+        build(begin()[1])
+
+
+def test_methods_have_names_by_which_they_are_found() -> None:
+    for method in (Stream.map, Stream.window, KeyedStream.count, KeyedStream.join):
+        assert pickle.loads(pickle.dumps(method)) is method
 
 
 def test_a_pipeline_without_source_is_refused() -> None:
