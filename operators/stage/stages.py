@@ -69,12 +69,12 @@ def without(records: Sequence[Any], lost: Sequence[int]) -> list[Any]:
 
 
 def check_records(result: Any, operator: str) -> None:
-    """Refuse what can be iterated but is no iterable of records.
+    """Refuse what is no iterable of records: also a str or a dict, which is one of something else.
 
     Raises:
         TypeError: with the remedy.
     """
-    if isinstance(result, _NOT_RECORDS):
+    if isinstance(result, _NOT_RECORDS) or not (hasattr(result, "__iter__") or hasattr(result, "__getitem__")):
         kind = type(result).__name__
         raise TypeError(f"{operator!r} gave a {kind} where an iterable of records is wanted; yield it, or return [it]")
 
@@ -376,7 +376,7 @@ class FlatMapStage(Stage):
                 if type(result) is list:
                     out += result
                 elif result is not None:
-                    if isinstance(result, _NOT_RECORDS):
+                    if isinstance(result, _NOT_RECORDS) or not hasattr(result, "__iter__"):
                         check_records(result, self.name)
                     out.extend(map(kept, result) if type(result) is GeneratorType else result)
             except CausalError:

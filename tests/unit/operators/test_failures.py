@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,52 @@ CASES: list[tuple[Callable[[Stream[Any]], Stream[Any]], str, str, list[Any]]] = 
     (lambda s: s.map("x", lambda r: r).key_by(lambda r: r if r[0] else []).count("n"), "key_by before n",
      "unhashable type: 'list'; give key_by", [(1, "a"), (2, "c")]),
 ]  # fmt: skip
+
+
+class Gives(Operator):
+    """Gives `output` for each record, or at the end if it is `late`."""
+
+    def __init__(self, output: Any, late: bool = False) -> None:
+        self.output, self.late = output, late
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        ctx.state["n"] = 1
+        return None if self.late else self.output
+
+    def finish(self, ctx: Any) -> Any:
+        return self.output if self.late else None
+
+
+@pytest.mark.parametrize("output", [3, 0.5, True, object(), Gives(1), b"x", {"a": 1}, "x"])
+@pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
+def test_what_is_no_iterable_of_records_is_named_with_the_remedy(output: Any, on_error: str) -> None:
+    kind = type(output).__name__
+    line = rf"'x' gave a {kind} where an iterable of records is wanted; yield it, or return \[it\]"
+    for build in (
+        lambda s: s.process("x", Gives(output)),
+        lambda s: s.flat_map("x", lambda record: output),
+        lambda s: s.process("x", Gives(output, late=True)),
+    ):
+        chain = chain_of(planned(build, on_error=on_error), "x/0")
+        if on_error == "stop":
+            with pytest.raises(OperatorFailed, match=line):
+                records_in([*chain.deliver(0, listed([1]), 0, Services()), *chain.ended(0, Services())])
+                chain.finish(Services())
+        else:
+            outputs = [*chain.deliver(0, listed([1]), 0, Services()), *chain.ended(0, Services())]
+            [letter] = records_in([*outputs, *chain.finish(Services())])
+            assert re.search(line, letter["error"])
+
+
+class Indexed:
+    def __getitem__(self, index: int) -> Any:
+        return [1, 2][index]
+
+
+@pytest.mark.parametrize("output", [(1, 2), range(1, 3), iter([1, 2]), Indexed(), {1: 0, 2: 0}.keys()])
+def test_any_other_iterable_gives_its_records(output: Any) -> None:
+    chain = chain_of(planned(lambda s: s.process("x", Gives(output))), "x/0")
+    assert records_in(chain.deliver(0, listed([1]), 0, Services())) == [1, 2]
 
 
 class InvertToListSafe(Operator):
