@@ -1,10 +1,20 @@
-"""The check that a call of a user's function runs it: that of a coroutine function only returns an object."""
+"""The checks that a call of a user's function runs it: it is no coroutine function, and takes the arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, isroutine
+from inspect import (
+    Parameter,
+    Signature,
+    isasyncgenfunction,
+    isclass,
+    iscoroutinefunction,
+    isfunction,
+    isgeneratorfunction,
+    ismethod,
+    signature,
+)
 from typing import Any
 
 from causal.errors import PipelineError
@@ -31,21 +41,57 @@ def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix:
         raise PipelineError(f"{what} a generator function; {PLAIN}, which returns its result")
 
 
-def check_methods(what: str, instance: object, names: Sequence[str], generates: bool = False) -> None:
-    """Refuses an object of the user's whose methods are coroutine functions, as `check_plain` does.
+def check_methods(what: str, instance: object, methods: Mapping[str, Sequence[str]], generates: bool = False) -> None:
+    """Refuses an object of the user's with a method that `check_plain` refuses, or that takes other arguments.
 
     Args:
         what: the beginning of the message, for example "p.py:3: process 'p'".
-        names: the methods that are called; one that is missing is not looked at.
+        methods: the parameters of the methods that are called; one that is missing is not looked at.
     """
-    for name in names:
+    for name, parameters in methods.items():
         method = getattr(instance, name, None)
         if callable(method):
-            check_plain(f"{what}: {type(instance).__name__}.{name} is", method, generates)
+            called = f"{type(instance).__name__}.{name}"
+            check_plain(f"{what}: {called} is", method, generates)
+            other = _other_parameters(method, parameters)
+            if other:
+                wanted = ", ".join(parameters)
+                raise PipelineError(f"{what}: {called} takes {other}, not ({wanted}); define {name}(self, {wanted})")
+
+
+def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str]) -> None:
+    """Refuses a function that takes other arguments.
+
+    Args:
+        what: the beginning of the message, for example "p.py:3: window 'w' is given".
+
+    Raises:
+        PipelineError: the message names the parameters.
+    """
+    other = _other_parameters(fn, parameters)
+    if other:
+        raise PipelineError(f"{what} a function of {other}; give a function of ({', '.join(parameters)})")
+
+
+def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:
+    """Returns the parameters of `fn` if it cannot be called with as many arguments as `parameters`, otherwise "".
+
+    Some built-in functions do not say what they take.
+    """
+    try:
+        of_fn = signature(fn, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        of_fn.bind(*parameters)
+    except TypeError:
+        bare = [each.replace(annotation=Parameter.empty) for each in of_fn.parameters.values()]
+        return str(of_fn.replace(parameters=bare, return_annotation=Signature.empty))
+    return ""
 
 
 def _code_of(fn: Any) -> Any:
     """Returns the function or method that a call of `fn` runs."""
     while isinstance(fn, partial):
         fn = fn.func
-    return fn if isroutine(fn) or isinstance(fn, type) else type(fn).__call__
+    return fn if isfunction(fn) or ismethod(fn) or isclass(fn) else type(fn).__call__

@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 T_contra = TypeVar("T_contra", contravariant=True)
 U_co = TypeVar("U_co", covariant=True)
 
-_GIVING = ("process", "process_batch", "process_broadcast", "on_timer", "finish")
-"""The methods of an operator that give records."""
+_GIVING = {
+    "process": ("record", "ctx"),
+    "process_batch": ("records", "keys", "ctx"),
+    "process_broadcast": ("record", "ctx"),
+    "on_timer": ("name", "ctx"),
+    "finish": ("ctx",),
+}
+"""The methods of an operator that give records, and their parameters."""
 
 
 class Processes(Protocol[T_contra, U_co]):
@@ -142,8 +148,8 @@ class Processing(StreamBase[T]):
 
 
 def _check_methods(what: str, operator: object) -> None:
-    """Refuses an operator of which a call of a method would not run it."""
-    check_methods(what, operator, ("open",))
+    """Refuses an operator with a method that a call would not run."""
+    check_methods(what, operator, {"open": ("ctx",)})
     check_methods(what, operator, _GIVING, generates=True)
 
 

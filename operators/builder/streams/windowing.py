@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from causal.errors import PipelineError
 from operators import graph
 from operators.builder.streams.stream_base import HasKey, K, StreamBase, T, U, kind_of
-from operators.functions import check_methods
+from operators.functions import check_methods, check_parameters
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import (
     Assigned,
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 _KINDS = {Session: "session", CountWindow: "count", Global: "global"}
 """The kinds that have no lateness, or take no trigger."""
+_TRIGGERING = {
+    "on_record": ("state", "record", "window", "mark_s"),
+    "wake_at_s": ("state", "window"),
+    "on_time": ("state", "window", "at_s"),
+}
+"""The methods of a trigger, and their parameters."""
 
 
 def end_of(result: Any) -> Any:
@@ -112,6 +118,8 @@ class Windowing(StreamBase[T]):
             raise PipelineError(f"{where}: window {name!r} is given {kind_of(contents)}; give {contents.__name__}(...)")
         if not isinstance(contents, Aggregate):
             self._callable(where, f"window {name!r}", contents, generates=not self._vectors)
+            parameters = ("batch", "window") if self._vectors else ("key", "records", "window")
+            check_parameters(f"{where}: window {name!r} is given", contents, parameters)
         if self._vectors and (isinstance(contents, Aggregate) or not isinstance(assigner, (int, float))):
             raise PipelineError(
                 f"{where}: window {name!r} on vectors takes a number of seconds and a function of (batch, window); "
@@ -162,7 +170,7 @@ def _check_trigger(where: str, name: str, assigned: Assigned, trigger: object) -
             "after_each(), at_end() or an instance of a subclass of Trigger"
         )
     clock_of(where, f"trigger of window {name!r}", trigger.clock)
-    check_methods(f"{where}: trigger of window {name!r}", trigger, ("on_record", "wake_at_s", "on_time"))
+    check_methods(f"{where}: trigger of window {name!r}", trigger, _TRIGGERING)
     if isinstance(assigned, (Session, CountWindow)):
         raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} takes no trigger; leave it out")
     if assigned.clock == "processing":

@@ -85,7 +85,7 @@ class WatermarkStage(OneToOneStage):
             raise PipelineError(
                 f"generator of watermarks {self.name!r} made {instance!r:.60}; give a WatermarkGenerator"
             )
-        check_methods(f"generator of watermarks {self.name!r}", instance, ("on_batch",))
+        check_methods(f"generator of watermarks {self.name!r}", instance, {"on_batch": ("times_ns",)})
         return instance
 
     # Records.

@@ -1,16 +1,27 @@
-"""A function whose call would not run it, such as a coroutine function, is refused where the pipeline is built."""
+"""A function that a call would not run, or that takes other arguments, is refused where the pipeline is built."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod, wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from causal.errors import PipelineError
-from operators import Aggregate, Operator, Pipeline, Reduce, ReducingState, Sum, Trigger, Tumbling, WatermarkGenerator
+from operators import (
+    Aggregate,
+    CountWindow,
+    Operator,
+    Pipeline,
+    Reduce,
+    ReducingState,
+    Sum,
+    Trigger,
+    Tumbling,
+    WatermarkGenerator,
+)
 from operators.sinks import CallbackSink
 from operators.sources import GeneratedSource
 from tests.unit.operators.scene import planned, source
@@ -72,6 +83,11 @@ class Asynchronous:
         return arguments[0]
 
 
+class Decorated(Asynchronous):
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self
+
+
 class Generates:
     def __call__(self, *arguments: Any) -> Any:
         yield arguments[0]
@@ -86,7 +102,9 @@ def refusal(build: Build, fn: Any) -> str:
 
 
 @pytest.mark.parametrize(("build", "what"), ONE_VALUE + RECORDS)
-@pytest.mark.parametrize("fn", [awaited, Asynchronous(), Asynchronous().method, partial(partial(awaited), 1)])
+@pytest.mark.parametrize(
+    "fn", [awaited, Asynchronous(), Asynchronous().method, partial(partial(awaited), 1), Decorated()]
+)
 def test_a_coroutine_function_is_refused(build: Build, what: str, fn: Any) -> None:
     assert refusal(build, fn).startswith(f"{what} a coroutine function; give a plain function")
     assert refusal(build, streamed).startswith(f"{what} an async generator function; give a plain function")
@@ -108,14 +126,13 @@ def test_a_generator_function_may_give_records(build: Build, what: str) -> None:
 
 @pytest.mark.parametrize("name", ["open", "process", "on_timer", "finish", "process_batch"])
 def test_a_method_of_an_operator_that_is_a_coroutine_function_is_refused(name: str) -> None:
-    methods = {"process": generated, name: awaited}
-    operator = type("Counts", (Operator,), methods)()
+    operator = counting(**{name: awaited})
     expected = f"process 'x': Counts.{name} is a coroutine function; give a plain function"
     assert refusal(lambda s, fn: s.process("x", fn), operator) == expected
 
 
 def test_a_method_of_an_operator_may_be_a_generator_function_unless_it_gives_no_records() -> None:
-    operator = type("Counts", (Operator,), dict.fromkeys(("process", "on_timer", "finish"), generated))()
+    operator = counting(on_timer=generated, finish=generated)
     planned(lambda s: s.process("x", operator))
     operator.open = generated
     assert refusal(lambda s, fn: s.process("x", fn), operator).startswith("process 'x': Counts.open is a generator")
@@ -126,7 +143,7 @@ def test_other_methods_and_functions_of_users_are_looked_at_as_well() -> None:
     rule = type("Rule", (Trigger,), {"on_record": generated})()
     with pytest.raises(PipelineError, match="generator of watermarks 'x': Marks.on_batch is a coroutine function"):
         planned(lambda s: s.watermarks("x", abs, generator=marks)).chain(0)
-    message = refusal(lambda s, fn: s.window("x", Tumbling(1), sorted, trigger=fn), rule)
+    message = refusal(lambda s, fn: s.window("x", Tumbling(1), generated, trigger=fn), rule)
     assert message.startswith("trigger of window 'x': Rule.on_record is a generator function")
     with pytest.raises(PipelineError, match=r"^CallbackSink is given a coroutine function; give a plain function$"):
         CallbackSink(awaited)
@@ -135,3 +152,78 @@ def test_other_methods_and_functions_of_users_are_looked_at_as_well() -> None:
 @pytest.mark.parametrize("fn", [len, int, dict, sorted, [].append, Generates, Asynchronous])
 def test_built_in_functions_and_classes_are_taken(fn: Any) -> None:
     planned(lambda s: s.map("x", fn))
+
+
+def counting(**methods: Any) -> Any:
+    return type("Counts", (Operator,), {"process": generated, **methods})()
+
+
+@pytest.mark.parametrize(
+    ("operator", "line"),
+    [
+        (
+            counting(process=lambda self, record: []),
+            "process takes (record), not (record, ctx); define process(self, re",
+        ),
+        (
+            counting(process=lambda record, ctx: []),
+            "process takes (ctx), not (record, ctx); define process(self, record",
+        ),
+        (
+            counting(process=lambda self, record, ctx, more: []),
+            "process takes (record, ctx, more), not (record, ctx); d",
+        ),
+        (
+            counting(process=lambda self, record, ctx, *, more: []),
+            "process takes (record, ctx, *, more), not (record, ",
+        ),
+        (
+            counting(on_timer=lambda self, ctx: []),
+            "on_timer takes (ctx), not (name, ctx); define on_timer(self, name, c",
+        ),
+        (counting(finish=lambda self: []), "finish takes (), not (ctx); define finish(self, ctx)"),
+        (counting(open=lambda self: None), "open takes (), not (ctx); define open(self, ctx)"),
+        (
+            counting(process_batch=lambda self, rs, ctx: []),
+            "process_batch takes (rs, ctx), not (records, keys, ctx); de",
+        ),
+    ],
+)
+def test_a_method_that_takes_other_arguments_is_refused(operator: Any, line: str) -> None:
+    assert refusal(lambda s, fn: s.process("x", fn), operator).startswith(f"process 'x': Counts.{line}")
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        lambda self, *arguments: [],
+        lambda self, record, ctx, more=0: [],
+        lambda self, anything, else_: [],
+        lambda *arguments, **options: [],
+        wraps(lambda self: [])(lambda *arguments: []),
+        staticmethod(lambda record, ctx: []),
+        classmethod(lambda cls, record, ctx: []),
+        partialmethod(lambda self, first, record, ctx: [], 1),
+    ],
+)
+def test_a_method_that_can_be_called_is_taken(process: Any) -> None:
+    planned(lambda s: s.process("x", counting(process=process)))
+
+
+def per_window(key: Any, records: list[Any]) -> list[Any]:
+    return records
+
+
+def test_a_window_function_that_takes_other_arguments_is_refused() -> None:
+    for assigner in (10, Tumbling(10), CountWindow(2)):
+        message = refusal(lambda s, fn: s.window("x", assigner, fn), per_window)  # noqa: B023
+        assert message == "window 'x' is given a function of (key, records); give a function of (key, records, window)"
+    of_vectors = refusal(lambda s, fn: s.to_vectors("v", {"n": "int64"}).window("x", 10, fn), lambda key, rs, w: rs)
+    assert of_vectors == "window 'x' is given a function of (key, rs, w); give a function of (batch, window)"
+
+
+@pytest.mark.parametrize(
+    "fn", [print, max, zip, lambda *a: a, lambda k, rs, w, n=1: rs, partial(print, 2), Generates()]
+)
+def test_a_window_function_that_can_be_called_or_does_not_say_is_taken(fn: Any) -> None:
+    planned(lambda s: s.window("x", 10, fn))
