@@ -73,7 +73,13 @@ class FilesSource(Source[Any]):
         quiet_s: float = 1.0,
     ) -> None:
         self._where = f"{caller()}: FilesSource"
-        if not patterns or not all(isinstance(each, (str, os.PathLike)) and os.fspath(each) for each in patterns):
+        for each in patterns:
+            if not isinstance(each, (str, os.PathLike)):
+                raise PipelineError(
+                    f"{self._where} is given a {type(each).__name__}; give each path as an argument of its own, as in "
+                    "FilesSource('a.csv', 'b.csv') or FilesSource(*paths)"
+                )
+        if not patterns or not all(map(os.fspath, patterns)):
             raise PipelineError(
                 f"{self._where} is given no file; give paths or patterns, as in FilesSource('in/*.csv')"
             )

@@ -289,8 +289,16 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
     ):
         with pytest.raises(PipelineError, match=f"test_files.py:.*FilesSource has .*{why}|{why}"):
             FilesSource("a.txt", **options)
-    with pytest.raises(PipelineError, match="is given no file"):
-        FilesSource()
+    for nothing in ((), ("",), ("a.csv", "")):
+        with pytest.raises(PipelineError, match="is given no file"):
+            FilesSource(*nothing)
+    for wrong in (["a.csv"], ("a.csv", "b.csv"), None, 3):
+        with pytest.raises(PipelineError) as failure:
+            FilesSource(wrong)  # type: ignore[arg-type]
+        assert str(failure.value).endswith(
+            f"FilesSource is given a {type(wrong).__name__}; give each path as an argument of its own, as in "
+            "FilesSource('a.csv', 'b.csv') or FilesSource(*paths)"
+        )
 
 
 def test_parquet(tmp_path: Path) -> None:
