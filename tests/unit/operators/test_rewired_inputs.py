@@ -62,7 +62,7 @@ def left_time_of(record: Any) -> Any:
 
 @dataclass(frozen=True)
 class Graph:
-    """The number of tasks that read each stream and that perform the operator, and whether the streams change places."""
+    """The number of tasks that read each stream and that perform the operator, and whether the streams are swapped."""
 
     left: int = 1
     right: int = 1
