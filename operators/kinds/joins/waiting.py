@@ -72,7 +72,10 @@ class Waiting:
         self._awaited = list(self._inputs if header["awaited"] is None else header["awaited"])
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> list[dict[str, Any]]:
-        """See `Stage.rewired`: an input is waited for unless all that it continues have ended."""
+        """See `Stage.rewired`: an input is waited for unless all that it continues have ended.
+
+        Where none is left to wait for, as those that had not ended are gone, the next watermark releases the records.
+        """
         ended = [
             all(
                 headers[place]["awaited"] is not None and input not in headers[place]["awaited"]
@@ -81,7 +84,7 @@ class Waiting:
             for each in origins
         ]
         awaited = [input for input in self._inputs if not (origins[input] and ended[input])]
-        return [{**header, "awaited": awaited} for header in headers]
+        return [{**header, "awaited": awaited, "over": header["over"] or not awaited} for header in headers]
 
     @staticmethod
     def merged(headers: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from causal.ids import OUTSIDE
 from causal.records.batch import WATERMARK, stamp_of, watermark
 from operators import BroadcastOperator, Operator, Pipeline
+from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan, plan
 from operators.kinds.windows.aggregates import Count
 from operators.kinds.windows.assigners import Tumbling
@@ -258,6 +259,22 @@ def test_records_wait_for_no_rules_that_had_ended_before_a_change() -> None:
     assert life.end(("R", 0), services) == [] == life.give(("L", 0), waiting, services)
     life = life.changed("rules", Graph(right=2, tasks=3))
     assert sorted(record for record, _ in life.end(("R", 1), services)) == waiting
+
+
+def test_records_do_not_wait_for_rules_that_the_new_graph_does_not_read() -> None:
+    services, waiting = Services(), [(0, "L", (0, 0), 1.0)]
+    life = Life("rules", Graph(right=2), {}, set())
+    assert life.end(("R", 1), services) == [] == life.give(("L", 0), waiting, services)
+    [chain] = life.chains
+    assert isinstance(chain, FusedChain)
+    stage = chain.stages[0]
+    header, left, ended = stage.header(), (0, 0), (0, 2)
+    assert header["waiting"]["awaited"] == [1]
+    [rewired] = stage.rewired([header], [[left], [ended], [ended]])
+    assert rewired["waiting"]["awaited"] == [] and rewired["waiting"]["over"]
+    stage.load_header(rewired, full=False)
+    out = [output for input in (0, 1) for output in chain.deliver(input, [watermark(2 * S)], 1, services)]
+    assert [record for record, _ in records_in(out)] == waiting
 
 
 def test_of_versions_of_one_time_that_from_behind_a_change_is_valid() -> None:
