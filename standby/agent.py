@@ -330,7 +330,7 @@ class Agent:
                 if began_ns:
                     save_began(self._job, began_ns)
             case orders.Fenced():
-                self._welcomed, self._hello_due = False, 0.0
+                self._welcomed, self._hello_due, self._sign_due = False, 0.0, 0.0
             case orders.Roster(text):
                 save_roster(self._job, text)
                 self._roster_mark = roster_mark(self._job)
@@ -367,7 +367,8 @@ class Agent:
             if self._host is not None:
                 save_incarnation(self._job, self._host.session, incarnation)
             _log.info("joined as incarnation %d", incarnation)
-        self._welcomed, self._host_beat_due = True, 0.0
+        self._welcomed, self._heard_s = True, time.monotonic()
+        self._host_beat_due = self._sign_due = 0.0  # the supervisor and `causal probe` learn of it at once
         self._beat()
 
     def _kill_all(self) -> None:
