@@ -128,7 +128,7 @@ endless = st.builds(
 )
 
 
-@given(st.lists(endless, min_size=1, max_size=40), st.sampled_from(["map", "process"]))
+@given(st.lists(endless, min_size=1, max_size=5), st.sampled_from(["map", "process"]))
 def test_a_record_that_holds_itself_is_refused_alone_and_among_many(records: list[Any], kind: str) -> None:
     for record in records:
         with pytest.raises(NotCarried):
