@@ -285,7 +285,7 @@ class KeysOfCold:
                 passed.clear()
         return keys
 
-    def claim(self, keys: Collection[Any]) -> list[Any]:
+    def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
         """Removes and returns those of these keys that are left; the others did not exist, and will not be taken."""
         claimed = self._listed.intersection(keys)
         self._listed -= claimed

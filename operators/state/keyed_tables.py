@@ -28,6 +28,7 @@ CORRECT = "correct the pipeline and resume with --code new"
 ABSENT: Any = object()
 """The result of `KeyedTable.packed` for a key without a value."""
 _LASTING = SCALARS | {type(ABSENT)}
+_NUMERIC = frozenset((int, float, bool, type(None), type(ABSENT)))
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """The most values that are encoded together, where they can wait: of one key group, and of any."""
 CLAIMED_MIN = 64
@@ -87,11 +88,12 @@ class KeyedTable:
         dirty: the keys touched since the last snapshot.
         since: of a dirty key, which part of its value earlier snapshots have; without an entry they have none of it.
         of_one_group: whether what increments continue may be missing, as one key group alone is loaded.
+        numeric: whether the values that were encoded last were numbers, of which each takes next to no time.
     """
 
     __slots__ = (
         "name", "operator", "key_groups", "values", "dirty", "since", "group_of", "cold", "of_one_group",
-        "large_searches", "_job",
+        "large_searches", "numeric", "_job",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +119,7 @@ class KeyedTable:
         self.cold: Cold | None = None
         self.of_one_group = False
         self.large_searches = 0
+        self.numeric = False
         self._job: TableJob | None = None
 
     def keep(self, values: dict[Any, Any], cold: Cold) -> None:
@@ -258,17 +261,31 @@ class TableJob:
     def before(self, keys: Collection[Any]) -> None:
         """Encode those of `keys` that are pending: they are about to change.
 
-        If they are few, some that the next step would encode are encoded with them, which costs hardly more.
+        If they are few, some that the next step would encode are encoded with them, which costs hardly more.  To find
+        out which of no more numbers than `keys` are about to change would take longer than to encode all of them.
         """
-        claimed = self._pending.claim(keys)
+        claimed = self._pending.claim(keys, self._table.numeric)
         if claimed:
             if len(claimed) < CLAIMED_MIN:
                 claimed += self._pending.take(CLAIMED_MIN - len(claimed))
             self._encode(claimed, self._packed(claimed))
 
     def _encode(self, keys: list[Any], values: list[Any]) -> None:
-        lasting = _LASTING.issuperset(map(type, values))
+        if not keys:
+            return
+        kinds = set(map(type, values))
+        lasting, self._table.numeric = kinds <= _LASTING, kinds <= _NUMERIC
         groups: dict[int, Entry] = self._waiting if lasting else {}
+        if self._divided or type(ABSENT) in kinds:
+            self._sort(keys, values, groups)
+        else:
+            kept, contents, _ = groups.setdefault(UNDIVIDED, ([], [], []))
+            kept += keys
+            contents += values
+        self._write(groups, 0 if not lasting else WAITING_MAX if self._divided else UNDIVIDED_MAX)
+
+    def _sort(self, keys: list[Any], values: list[Any], groups: dict[int, Entry]) -> None:
+        """Add keys and their values to the entries of their groups."""
         for group, key, value in zip(self._groups_of(keys), keys, values):
             entry = groups.get(group)
             if entry is None:
@@ -278,7 +295,6 @@ class TableJob:
             else:
                 entry[0].append(key)
                 entry[1].append(value)
-        self._write(groups, 0 if not lasting else WAITING_MAX if self._divided else UNDIVIDED_MAX)
 
     def _packed(self, keys: Collection[Any]) -> list[Any]:
         values: list[Any] = []

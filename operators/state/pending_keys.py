@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Protocol
 
 
@@ -17,8 +17,12 @@ class PendingKeys(Protocol):
         """Removes and returns up to `keys_max` of them; fewer only where no more are left."""
         ...
 
-    def claim(self, keys: Collection[Any]) -> list[Any]:
-        """Removes and returns those of these keys that are left: they are about to change."""
+    def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
+        """Removes and returns those of these keys that are left: they are about to change.
+
+        Args:
+            or_all: whether it may be all that are left, if they are no more than these keys.
+        """
         ...
 
 
@@ -36,10 +40,16 @@ class ListedKeys:
     def take(self, keys_max: int) -> list[Any]:
         """Removes and returns up to `keys_max` keys."""
         keys = self._keys
-        return [keys.pop() for _ in range(min(keys_max, len(keys)))]
+        return self._all() if len(keys) <= keys_max else [keys.pop() for _ in range(keys_max)]
 
-    def claim(self, keys: Iterable[Any]) -> list[Any]:
-        """Removes and returns those of these keys that are left."""
+    def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
+        """Removes and returns those of these keys that are left, or all that are left if they are no more."""
+        if or_all and len(self._keys) <= len(keys):
+            return self._all()
         claimed = self._keys.intersection(keys)
         self._keys -= claimed
         return list(claimed)
+
+    def _all(self) -> list[Any]:
+        keys, self._keys = list(self._keys), set()
+        return keys

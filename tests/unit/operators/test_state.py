@@ -139,6 +139,31 @@ def test_a_batch_that_touches_a_pending_key_has_it_encoded_first() -> None:
     assert live.dirty == {"k", "other"}
 
 
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(keys, st.integers() | st.booleans() | st.none(), max_size=5), st.integers(0, 3))
+    ),
+    st.booleans(),
+)
+def test_where_values_are_numbers_a_batch_has_as_many_encoded_as_it_has_keys(
+    batches: list[tuple[dict[Any, Any], int]], full: bool
+) -> None:
+    live, restored = AccumulatorTable("t", "op", 16), AccumulatorTable("t", "op", 16)
+    live.numeric = True
+    for number, (batch, steps) in enumerate(batches):
+        if number % 3 == 0:
+            expected, job = dict(live.values), live.snapshot(full)
+        live.touch([*batch, *batch])
+        live.values.update(batch)
+        if number % 3 == 2 or number == len(batches) - 1:
+            while job.step(1):
+                pass
+            load(restored, job)
+            assert restored.values == expected
+        elif steps:
+            job.step(steps)
+
+
 def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the_one_behind_it_few() -> None:
     live, restored = AccumulatorTable("op", "op", 8), AccumulatorTable("op", "op", 8)
 
