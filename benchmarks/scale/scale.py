@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.graphs import layered
 from benchmarks.harness.measured import figure
-from benchmarks.scale.scale_control import ControlPlane, Tally, blocks, layered
+from benchmarks.scale.scale_control import ControlPlane, Tally, blocks
 from benchmarks.scale.scale_data import Shape, determinants, handshake
 from causal.topology import FULL_DEPTH
 

@@ -19,13 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.graphs import graph
 from benchmarks.harness.runs import RunFailed
 from causal.commands import read_command
 from causal.config import JobConfig
 from causal.events import CheckpointRequested
-from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.ids import OUTSIDE
 from causal.records.values import decode, encode
-from causal.topology import Channel, Task, Topology
+from causal.topology import Topology
 from operators.runtime.membership import (
     Act,
     Commanded,
@@ -65,34 +66,14 @@ COUNTERS: dict[str, Any] = {
 
 def blocks(count: int) -> Topology:
     """`count` keyed counts beside each other: two sources, two counting tasks, one sink each."""
-    tasks: list[Task] = []
-    channels: list[Channel] = []
-    for block in range(count):
-        base = len(tasks)
-        for place, name in enumerate(("rows", "rows", "count", "count", "out")):
-            tasks.append(Task(TaskIndex(base + place), TaskName(f"{name}/{2 * block + place % 2}")))
-        ends = [(OUTSIDE, 0), (OUTSIDE, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 4), (3, 4), (4, OUTSIDE)]
-        for source, target in ends:
-            here = TaskIndex(OUTSIDE if source == OUTSIDE else base + source)
-            there = TaskIndex(OUTSIDE if target == OUTSIDE else base + target)
-            partition = target if here == OUTSIDE else 0
-            channels.append(Channel(ChannelId(len(channels)), here, there, partition))
-    return Topology(tuple(tasks), tuple(channels))
+    block = (("rows", 0), ("rows", 1), ("count", 0), ("count", 1), ("out", 0))
+    within = [(OUTSIDE, 0), (OUTSIDE, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 4), (3, 4), (4, OUTSIDE)]
 
+    def at(number: int, task: int) -> int:
+        return task if task == OUTSIDE else number * len(block) + task
 
-def layered(widths: tuple[int, ...]) -> Topology:
-    """Layers of these widths, each task sending to every task of the next one; the first read, the last write."""
-    starts = [sum(widths[:place]) for place in range(len(widths) + 1)]
-    layers = [[TaskIndex(start + i) for i in range(width)] for start, width in zip(starts, widths, strict=False)]
-    tasks = [
-        Task(task, TaskName(f"l{depth}/{i}")) for depth, layer in enumerate(layers) for i, task in enumerate(layer)
-    ]
-    ends = [(TaskIndex(OUTSIDE), task, place) for place, task in enumerate(layers[0])]
-    for above, below in zip(layers, layers[1:], strict=False):
-        ends += [(source, target, 0) for source in above for target in below]
-    ends += [(task, TaskIndex(OUTSIDE), 0) for task in layers[-1]]
-    channels = tuple(Channel(ChannelId(i), *end) for i, end in enumerate(ends))
-    return Topology(tuple(tasks), channels)
+    names = [f"{name}/{2 * number + place}" for number in range(count) for name, place in block]
+    return graph(names, *[(at(number, a), at(number, b)) for number in range(count) for a, b in within])
 
 
 @dataclass

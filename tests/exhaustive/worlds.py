@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
-from causal.topology import Channel, Task, Topology
+from benchmarks.harness.graphs import chain_of, graph
 from tests.exhaustive.world import Job
 
-
-def graph(names: str, *ends: tuple[int, int], ordered: int = -1) -> Topology:
-    """Returns a graph of named tasks and of channels between them; -1 is outside.
-
-    Args:
-        ordered: the task whose inputs follow from content.
-    """
-    tasks = tuple(Task(TaskIndex(i), TaskName(name), (), i == ordered) for i, name in enumerate(names.split()))
-    channels = []
-    for place, (source, target) in enumerate(ends):
-        partition = sum(1 for before in ends[:place] if before[0] == OUTSIDE)
-        channels.append(
-            Channel(ChannelId(place), TaskIndex(source), TaskIndex(target), partition if source == OUTSIDE else 0)
-        )
-    return Topology(tasks, tuple(channels))
-
-
-PAIR = graph("source sink", (-1, 0), (0, 1), (1, -1))
-CHAIN = graph("source middle sink", (-1, 0), (0, 1), (1, 2), (2, -1))
-MERGE = graph("left right sink", (-1, 0), (-1, 1), (0, 2), (1, 2), (2, -1))
-ORDERED_SINK = graph("left right sink", (-1, 0), (-1, 1), (0, 2), (1, 2), (2, -1), ordered=2)
-ORDERED_JOIN = graph("left right join sink", (-1, 0), (-1, 1), (0, 2), (1, 2), (2, 3), (3, -1), ordered=2)
-DIAMOND = graph("source left right join", (-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, -1))
-TRIANGLE = graph("source middle join", (-1, 0), (0, 1), (0, 2), (1, 2), (2, -1))
+PAIR = chain_of("source", "sink")
+CHAIN = chain_of("source", "middle", "sink")
+MERGE = graph(("left", "right", "sink"), (-1, 0), (-1, 1), (0, 2), (1, 2), (2, -1))
+ORDERED_SINK = graph(("left", "right", "sink"), (-1, 0), (-1, 1), (0, 2), (1, 2), (2, -1), ordered=(2,))
+ORDERED_JOIN = graph(("left", "right", "join", "sink"), (-1, 0), (-1, 1), (0, 2), (1, 2), (2, 3), (3, -1), ordered=(2,))
+DIAMOND = graph(("source", "left", "right", "join"), (-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, -1))
+TRIANGLE = graph(("source", "middle", "join"), (-1, 0), (0, 1), (0, 2), (1, 2), (2, -1))
 
 JOBS = {
     job.name: job

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from causal.ids import ChannelId, TaskIndex, TaskName
+from benchmarks.harness.graphs import graph
+from causal.ids import TaskIndex
 from causal.logs.deltas import pack_deltas, unpack_deltas
 from causal.logs.dissemination import Holdings, Seen
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Extent, vector_of
-from causal.topology import FULL_DEPTH, Channel, Task, Topology
+from causal.topology import FULL_DEPTH
 
 TASKS_MAX = 5
 Message = tuple[list[LogDelta], list[Extent]]
@@ -42,9 +43,7 @@ class Dissemination(RuleBasedStateMachine):
     def begin(self, count: int, depth: int, data: st.DataObject) -> None:
         pairs = [(a, b) for b in range(count) for a in range(b)]
         chosen = [pair for pair in pairs if pair[1] == pair[0] + 1 or data.draw(st.booleans())]
-        tasks = tuple(Task(TaskIndex(i), TaskName(f"t/{i}")) for i in range(count))
-        channels = tuple(Channel(ChannelId(i), TaskIndex(a), TaskIndex(b)) for i, (a, b) in enumerate(chosen))
-        self.topology = Topology(tasks, channels)
+        self.topology = graph([f"t/{i}" for i in range(count)], *chosen)
         self.depth = depth
         self.tasks = [Holdings(self.topology, TaskIndex(i), depth, 0) for i in range(count)]
         self.written: list[dict[int, bytes]] = [{} for _ in range(count)]

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from benchmarks.harness.graphs import layered
 from causal.channels import wire
 from causal.channels.wire import Header
 from causal.config import JobConfig
@@ -42,7 +43,6 @@ from causal.task.recovery import State
 from causal.task.task import TaskProtocol
 from operators.runtime.hot_standby import HotStandby, Promotion
 from tests.simulation.chains import Whole
-from tests.unit.causal.world import layered
 
 TOPOLOGY = layered((2, 1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p", standbys="hot")

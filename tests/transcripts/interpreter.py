@@ -28,10 +28,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from benchmarks.harness.graphs import graph
 from causal.config import JobConfig
 from causal.events import Turn
 from causal.ids import OUTSIDE
-from causal.topology import Channel, Task, Topology
+from causal.topology import Topology
 from tests.transcripts.conditions import mismatch
 from tests.transcripts.operators import TRAITS
 from tests.transcripts.peers import Partition
@@ -299,10 +300,8 @@ def topology_of(text: str) -> Topology:
         names += [name for name in links if name not in names]
         joins += zip(links, links[1:])
     names.sort()
-    ends = list(_ends(names, joins))
-    tasks = tuple(Task(index, name) for index, name in enumerate(names))  # type: ignore[arg-type]
-    channels = tuple(Channel(place, *end) for place, end in enumerate(ends))  # type: ignore[arg-type]
-    return Topology(tasks, channels)
+    ends = _ends(names, joins)
+    return graph(names, *ends)
 
 
 def _ends(names: list[str], joins: list[tuple[str, str]]) -> Iterator[tuple[int, int]]:

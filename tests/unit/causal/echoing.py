@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from benchmarks.harness.graphs import layered
 from causal.channels import wire
 from causal.channels.receiver import Receiver
 from causal.channels.wire import Header
@@ -22,7 +23,6 @@ from causal.task.echo_states import EchoState
 from causal.task.shadow import Shadow
 from causal.task.task import TaskProtocol
 from operators.runtime.hot_standby import HotStandby
-from tests.unit.causal.world import layered
 
 TOPOLOGY = layered((1, 1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p", standbys="hot")

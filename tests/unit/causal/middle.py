@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.harness.graphs import layered
 from causal.channels import wire
 from causal.channels.ends import Channels
 from causal.channels.exchange import Exchange
@@ -16,7 +17,6 @@ from causal.logs.dissemination import Holdings
 from causal.records import batch
 from causal.records.batch import Chunk, encode_records
 from causal.rolling import RollingDigest
-from tests.unit.causal.world import layered
 
 TOPOLOGY = layered((1, 1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p")

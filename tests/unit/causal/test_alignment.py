@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from benchmarks.harness.graphs import layered
 from causal.channels.ends import Channels
 from causal.channels.receiver import Receiver
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import PeerViolation
 from causal.task.checkpointing import Checkpointing
-from tests.unit.causal.world import layered
 
 CONFIG = JobConfig(run="r", name="n", pipeline="p")
 

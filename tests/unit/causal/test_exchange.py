@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.harness.graphs import layered
 from causal.channels import exchange, wire
 from causal.channels.ends import Channels
 from causal.channels.exchange import (
@@ -35,7 +36,6 @@ from causal.records import batch
 from causal.records.batch import Chunk, encode_records, pack_chunks
 from causal.rolling import RollingDigest
 from causal.task.task import TaskProtocol
-from tests.unit.causal.world import layered
 
 TOPOLOGY = layered((1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p", channel_window_bytes=1 << 16)

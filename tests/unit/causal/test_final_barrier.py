@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.harness.graphs import layered
 from causal.cut import Cut
 from causal.determinants import Barrier, DeterminantCodec
 from causal.events import CheckpointRequested
 from tests.members import sample
-from tests.unit.causal.world import World, layered
+from tests.unit.causal.world import World
 
 STEPS_MAX = 100_000
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.harness.graphs import layered
 from causal.effects import WriteBundle
 from causal.events import JobEnded
 from causal.ports import Bundle
 from operators.sinks.contract.account import Account
 from operators.sinks.journaled.ledger import covered
-from tests.unit.causal.world import World, layered
+from tests.unit.causal.world import World
 
 STEPS_MAX = 100_000
 

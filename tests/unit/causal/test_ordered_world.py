@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from benchmarks.harness.graphs import layered
 from causal.channels.receiver import Receiver
 from causal.errors import PeerViolation, ReplayDivergence
 from causal.logs.log import DeterminantLog
@@ -16,7 +17,7 @@ from causal.task.picking import ByContent
 from operators.sources.source import Read
 from tests.members import sample
 from tests.unit.causal.test_task_world import check, run
-from tests.unit.causal.world import World, layered
+from tests.unit.causal.world import World
 
 LAYERS = (2, 2, 2, 1)
 

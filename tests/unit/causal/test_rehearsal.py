@@ -21,7 +21,7 @@ from causal.task.recording import Recorded, Recording, read_recording
 from causal.task.rehearsal import rehearse
 from operators.testing.cluster import Process
 from tests.simulation.chains import HashingChain
-from tests.unit.causal.test_rough_world import diamond
+from tests.unit.causal.test_rough_world import DIAMOND
 from tests.unit.causal.world import Disk, World, hashing
 
 
@@ -41,7 +41,7 @@ class Recorder(World):
 
     def __init__(self, seed: int) -> None:
         self.recordings: dict[tuple[int, int], list[bytes]] = {}
-        super().__init__(diamond(), seed, 400, verify_replay=True, batch_elements_max=4, latency_target_ms=0)
+        super().__init__(DIAMOND, seed, 400, verify_replay=True, batch_elements_max=4, latency_target_ms=0)
 
     def disk(self, process: Process) -> Disk:
         return RecordingDisk(self, process)

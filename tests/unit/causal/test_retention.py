@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.graphs import graph, layered
 from causal.channels.sink_channel import SinkChannel
 from causal.events import CheckpointCompleted, CheckpointRequested, Event, Turn
-from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.records.batch import ROWS, Chunk
-from causal.topology import Channel, Task, Topology
 from tests.members import campaign, sample
 from tests.unit.causal.test_rough_world import RoughWorld
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
-from tests.unit.causal.world import World, layered
+from tests.unit.causal.world import World
 
 INFLIGHT_MAX, LOG_MAX = 4000, 2000
 RECORDS = 1500
@@ -104,15 +103,8 @@ def test_a_sink_wants_a_checkpoint_until_its_staged_rows_are_visible() -> None:
     assert sink.staged_bytes == 20, "rows behind the barrier wait for the next one"
 
 
-def two_chains() -> Topology:
-    """Two pipelines in one job that share nothing but its checkpoints."""
-    tasks = tuple(Task(TaskIndex(i), TaskName(name)) for i, name in enumerate(("a/0", "b/0", "a-out/0", "b-out/0")))
-    ends = [(OUTSIDE, 0), (OUTSIDE, 1), (0, 2), (1, 3), (2, OUTSIDE), (3, OUTSIDE)]
-    channels = (
-        Channel(ChannelId(i), TaskIndex(a), TaskIndex(b), partition=i if a == OUTSIDE else 0)
-        for i, (a, b) in enumerate(ends)
-    )
-    return Topology(tasks, tuple(channels))
+TWO_CHAINS = graph(("a/0", "b/0", "a-out/0", "b-out/0"), (-1, 0), (-1, 1), (0, 2), (1, 3), (2, -1), (3, -1))
+"""Two pipelines in one job that share nothing but its checkpoints."""
 
 
 class Hanging(World):
@@ -127,7 +119,7 @@ class Hanging(World):
 
 def hanging(**bounds: Any) -> tuple[Hanging, int]:
     """The job after a while in which one task hangs with a checkpoint under way, and the most that was kept."""
-    world = Hanging(two_chains(), seed=2, records=RECORDS, **bounds)
+    world = Hanging(TWO_CHAINS, seed=2, records=RECORDS, **bounds)
     most = 0
     for _ in range(12_000):
         world.step()

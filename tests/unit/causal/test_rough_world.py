@@ -7,29 +7,26 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.graphs import graph, layered
 from causal.channels import exchange, flow
 from causal.effects import ReadSource, Send, SpillSegment, WriteBundle
 from causal.errors import Fenced, ReplayDivergence
 from causal.events import Event, FrameReceived, SegmentFailed, SourceRead, Turn
-from causal.ids import OUTSIDE, TaskIndex
+from causal.ids import TaskIndex
 from causal.ports import Output, Services
 from causal.records.rows import listed
 from causal.task.performer import DiskEffect
 from causal.task.task import TaskProtocol
-from causal.topology import Channel, Task, Topology
 from operators.testing.cluster import Process
 from tests.members import sample
 from tests.simulation.chains import HashingChain
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
-from tests.unit.causal.world import Disk, World, layered
+from tests.unit.causal.world import Disk, World
 
-
-def diamond() -> Topology:
-    """A source, two tasks in the middle, a join that also reads the source directly, a sink."""
-    tasks = tuple(Task(i, name) for i, name in enumerate(("l0/0", "m/0", "m/1", "join/0", "out/0")))  # type: ignore[arg-type]
-    ends = [(OUTSIDE, 0), (0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (3, 4), (4, OUTSIDE)]
-    channels = tuple(Channel(i, a, b) for i, (a, b) in enumerate(ends))  # type: ignore[arg-type]
-    return Topology(tasks, channels)
+DIAMOND = graph(
+    ("l0/0", "m/0", "m/1", "join/0", "out/0"), (-1, 0), (0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (3, 4), (4, -1)
+)
+"""A source, two tasks in the middle, a join that also reads the source directly, a sink."""
 
 
 class SlowDisk(Disk):
@@ -86,7 +83,7 @@ def test_a_network_that_loses_and_doubles_frames(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", sample(range(20), 4))
 def test_a_diamond_with_a_shortcut(seed: int) -> None:
-    world = RoughWorld(diamond(), seed=seed, records=60)
+    world = RoughWorld(DIAMOND, seed=seed, records=60)
     run(world, kills=5, pause=300, together=2)
     check(world)
 
@@ -169,7 +166,7 @@ class Worst(Haunted, RoughWorld):
 
 @pytest.mark.parametrize("seed", sample(range(20), 4))
 def test_everything_bad_at_once(seed: int) -> None:
-    world = Worst(diamond(), seed=seed, records=60, inflight_memory_bytes_max=600)
+    world = Worst(DIAMOND, seed=seed, records=60, inflight_memory_bytes_max=600)
     run(world, kills=5, pause=300, together=3)
     check(world)
 
@@ -177,7 +174,7 @@ def test_everything_bad_at_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", sample(range(15), 3))
 def test_determinants_that_do_not_fit_into_one_frame(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "DELTA_BYTES_TARGET", 20)
-    world = Worst(diamond(), seed=seed, records=50)
+    world = Worst(DIAMOND, seed=seed, records=50)
     run(world, kills=5, pause=300, together=2)
     check(world)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.harness.graphs import layered
 from causal.channels.ends import Channels
 from causal.config import JobConfig
 from causal.cut import Cut
@@ -9,7 +10,6 @@ from causal.effects import SpillSegment
 from causal.events import SegmentWritten
 from causal.task.spilling import AGAIN_NS, Spilling
 from tests.unit.causal.test_channels import chunk_of, introduce, sent
-from tests.unit.causal.world import layered
 
 MEMORY_MAX = 1000
 

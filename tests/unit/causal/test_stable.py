@@ -8,23 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.graphs import chain_of
 from causal.effects import AppendStable, BeginStable, ReadStable
 from causal.errors import DeterminantsLost, PeerViolation, Unavailable
 from causal.events import StableFailed, StableRead, StableWritten
-from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.ids import TaskIndex
 from causal.logs.dissemination import STABLE_BYTES_REPORTED, Holdings, Seen
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.shell.stable import StableLogs, framed, prefix_of
 from causal.task.flushing import AGAIN_NS, FLUSH_EVERY_NS, Flushing
-from causal.topology import FULL_DEPTH, Channel, Task, Topology
+from causal.topology import FULL_DEPTH
 from operators.sinks.contract.account import Account
 
 LOG = bytes(range(250)) * 2
 NAMES = ("read/0", "sum/0", "out/0")
-ROW = Topology(
-    tuple(Task(TaskIndex(i), TaskName(name)) for i, name in enumerate(NAMES)),
-    tuple(Channel(ChannelId(i), TaskIndex(i - 1), TaskIndex(i if i < 3 else OUTSIDE)) for i in range(4)),
-)
+ROW = chain_of(*NAMES)
 
 
 def holdings(task: int, depth: int = FULL_DEPTH) -> Holdings:

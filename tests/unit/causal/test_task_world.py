@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from benchmarks.harness.graphs import layered
 from causal.events import PeerDown, PeerUp
 from tests.members import sample
-from tests.unit.causal.world import World, layered
+from tests.unit.causal.world import World
 
 STEPS_MAX = 200_000
 

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.harness.graphs import graph
 from causal.errors import InvariantViolation
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
 
 
 def topology(tasks: int, edges: list[tuple[int, int]]) -> Topology:
-    return Topology(
-        tuple(Task(TaskIndex(i), TaskName(f"t/{i}")) for i in range(tasks)),
-        tuple(Channel(ChannelId(i), TaskIndex(s), TaskIndex(t)) for i, (s, t) in enumerate(edges)),
-    )
+    return graph([f"t/{i}" for i in range(tasks)], *edges)
 
 
 DIAMOND = topology(4, [(-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (0, 3), (3, -1)])

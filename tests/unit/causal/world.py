@@ -33,35 +33,11 @@ from causal.ports import Request, SinkStore
 from causal.records.values import encode
 from causal.task.performer import DiskEffect, Reader, Requests
 from causal.task.task import TaskProtocol
-from causal.topology import Channel, Task, Topology
+from causal.topology import Topology
 from operators.sources.source import Read
 from operators.testing.cluster import Cluster, Process, Segments
 from operators.testing.outside import MemoryStore
 from tests.simulation.chains import HashingChain
-
-
-def layered(layers: Sequence[int], ordered: Collection[int] = ()) -> Topology:
-    """Sources, then fully connected layers, then sinks; `layers` are their widths, `ordered` says which are ordered."""
-    tasks: list[Task] = []
-    groups: list[list[int]] = []
-    for depth, width in enumerate(layers):
-        groups.append([len(tasks) + i for i in range(width)])
-        tasks += [Task(len(tasks) + i, f"l{depth}/{i}", (), depth in ordered) for i in range(width)]  # type: ignore[arg-type]
-    channels: list[Channel] = []
-
-    def join(source: int, target: int, partition: int = 0) -> None:
-        channels.append(Channel(len(channels), source, target, partition))  # type: ignore[arg-type]
-
-    for place, task in enumerate(groups[0]):
-        join(OUTSIDE, task, place)
-    for above, below in zip(groups, groups[1:]):
-        for source in above:
-            for target in below:
-                join(source, target)
-    for task in groups[-1]:
-        join(task, OUTSIDE)
-    return Topology(tuple(tasks), tuple(channels))
-
 
 TIMER_NS = 20_000_000
 SERVICES = ("clock", "random", "call", "timer", "ask")

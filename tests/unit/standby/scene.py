@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.harness.graphs import chain_of
 from causal.commands import Files
 from causal.config import JobConfig
-from causal.ids import ChannelId, TaskIndex, TaskName
-from causal.topology import Channel, Task, Topology
 from standby.blueprint import Blueprint, CompanionCall
 from standby.supervision import effects as fx
 from standby.supervision import events
@@ -20,16 +19,6 @@ from standby.supervision.supervision import Supervision
 
 MS = 1_000_000
 SECOND = 1_000 * MS
-
-
-def chain_of(*names: str) -> Topology:
-    """A pipeline of single tasks, each sending to the next; the first reads, the last writes."""
-    tasks = tuple(Task(TaskIndex(i), TaskName(name)) for i, name in enumerate(names))
-    ends = [-1, *range(len(names)), -1]
-    channels = tuple(
-        Channel(ChannelId(i), TaskIndex(a), TaskIndex(b)) for i, (a, b) in enumerate(zip(ends, ends[1:], strict=False))
-    )
-    return Topology(tasks, channels)
 
 
 def snapshot_files(task: str, epoch: int, incarnation: int) -> Files:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from deploy.jobdirectory import JobDirectory
 from deploy.local import LocalDeployment
 from standby.blueprint import Blueprint, CompanionCall
 from standby.host.processes import marked
-from tests.unit.standby.scene import chain_of
 
 WAIT_S = 120.0
 """The bound for a hang: a busy machine may take long for anything."""

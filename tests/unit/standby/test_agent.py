@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import zmq
 
+from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from causal.records.values import encode
 from standby.blueprint import Blueprint
 from standby.control import unpack
 from standby.orders import Kill, Start
-from tests.unit.standby.scene import chain_of
 from tests.unit.standby.stage import ROOT, WAIT_S
 
 

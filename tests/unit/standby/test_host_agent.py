@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
+from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from causal.records.values import encode
 from causal.shell.clock import OFFSET
@@ -25,7 +26,6 @@ from standby.agent import STATUS_LEFT
 from standby.blueprint import Blueprint
 from standby.control import unpack
 from standby.host.processes import kill_marked
-from tests.unit.standby.scene import chain_of
 from tests.unit.standby.stage import ROOT, WAIT_S
 
 AHEAD_NS = 1_000_000_000_000

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from deploy.cli import main
 from standby import host_logs
@@ -15,7 +16,6 @@ from standby.host.log_sender import LOOK_S, TEXT_BYTES_MAX, LogSender
 from standby.host_logs import HostLogs
 from standby.supervision import events
 from tests.unit.causal.test_log_tails import append, line
-from tests.unit.standby.scene import chain_of
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.graphs import chain_of
 from causal.commands import Inspect, read_command
 from causal.effects import StateReply
 from causal.events import StateQuery
@@ -24,7 +25,7 @@ from operators.runtime.membership import (
 from standby.control import Inbox, pack
 from standby.supervision import effects as fx
 from standby.supervision import events
-from tests.unit.standby.scene import Scene, chain_of, of, running, sent
+from tests.unit.standby.scene import Scene, of, running, sent
 
 QUESTION = {"task": "count/0", "operator": "count", "key": ("k", 1)}
 

@@ -7,12 +7,12 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.harness.graphs import chain_of
 from causal.shell.roster import Member
 from causal.topology import Topology
 from standby.blueprint import Constraint
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
 from tests.unit.standby.host_scene import HostScene, settled
-from tests.unit.standby.scene import chain_of
 
 CHAIN = ("read/0", "double/0", "count/0", "out/0")
 
