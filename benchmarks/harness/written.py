@@ -1,4 +1,4 @@
-"""Reads back what a job has written into SQLite, for the checks of its rows."""
+"""Reads back what a job has written into SQLite and into files of lines, for the checks of its rows."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def records_in(database: Path) -> Iterator[Any]:
     """The records of all tasks of a `SqliteSink`, by task and position."""
     for (text,) in rows_in(database, "SELECT record FROM output ORDER BY task, position"):
         yield json.loads(text)
+
+
+def lines_in(directory: Path) -> Iterator[Any]:
+    """The records of all files of JSON lines in a directory, by task and position."""
+    for path in sorted(directory.glob("*.jsonl")):
+        yield from map(json.loads, path.read_text().splitlines())

@@ -6,7 +6,6 @@ What varies (which task dies when, how records are batched) varies in the testin
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import sqlite3
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.written import records_in
 from examples.cookbook.payment_service import Service
 from operators.testing import run
 from tests.docs.recipes import CHECKS, PAGES, PROGRAMS, Page, generated, pipeline_of, small_inputs, with_held_end
@@ -47,12 +47,7 @@ def full_inputs(name: str) -> dict[str, Any]:
 
 def rows_in(directory: Path, **files: str) -> dict[str, list[Any]]:
     """Sink → its records, in the order of their positions."""
-    rows = {}
-    for sink, file in files.items():
-        with sqlite3.connect(directory / file) as database:
-            select = "SELECT record FROM output ORDER BY task, position"
-            rows[sink] = [json.loads(record) for (record,) in database.execute(select)]
-    return rows
+    return {sink: list(records_in(directory / file)) for sink, file in files.items()}
 
 
 def assert_answers(page: Page, directory: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.conftest import start as start
 from tests.faults.job import WAIT_S
@@ -50,10 +49,8 @@ def test_the_first_pipeline_survives_a_kill(start: Start, tmp_path: Path) -> Non
 
 def assert_counted(directory: Path) -> None:
     counts: dict[int, list[int]] = {}
-    with sqlite3.connect(directory / "out.db") as database:
-        for (record,) in database.execute("SELECT record FROM output ORDER BY task, position"):
-            row = json.loads(record)
-            counts.setdefault(row["key"], []).append(row["n"])
+    for row in records_in(directory / "out.db"):
+        counts.setdefault(row["key"], []).append(row["n"])
     assert counts == {key: list(range(1, 201)) for key in range(100)}
 
 

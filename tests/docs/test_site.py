@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.written import records_in
 from docs import commands
 from tests.faults.job import WAIT_S
 
@@ -92,8 +92,7 @@ def test_the_tutorial_does_what_it_says(tutorial: Path) -> None:
     assert "run orders.py --kill loyalty/0@2" in shown
     output = shell(tutorial, *causal, "run", "orders.py", "--kill", "loyalty/0@2")
     assert "records in 20,000, out 20,000" in output
-    with sqlite3.connect(tutorial / "orders.db") as database:
-        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output")]
+    rows = list(records_in(tutorial / "orders.db"))
     assert sorted(row["order"] for row in rows) == list(range(20_000))
     assert "state orders loyalty '\"Ada\"'" in shown
     state = re.search(

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from benchmarks.harness import processes
 from benchmarks.harness.processes import SUPERVISOR, argv, children, kill, of_job
 from benchmarks.harness.processes import WAIT_S as WAIT_S  # tests import it from here
+from benchmarks.harness.written import lines_in
 from standby.host.processes import kill_marked
 from tests.faults.forked import LOOKING, forked
 from tests.faults.roots import ROOTS, Root
@@ -227,6 +228,10 @@ class Job:
     def living(self) -> dict[int, str]:
         """Every process of the job that runs: by the marks of its environment, or by its command line."""
         return of_job(self.state.resolve())
+
+    def letters(self) -> list[dict[str, Any]]:
+        """Returns its dead letters."""
+        return list(lines_in(self.state / "dead-letters"))
 
     def log_tails(self) -> str:
         """Returns the last lines that its processes logged, which show why a test failed."""

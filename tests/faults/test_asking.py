@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
@@ -26,8 +25,7 @@ def asking(start: Start, directory: Path, *arguments: str, **settings: object) -
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    with sqlite3.connect(directory / "rows.db") as store:
-        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output ORDER BY task, position")]
+    return list(records_in(directory / "rows.db"))
 
 
 def effects(directory: Path) -> list[tuple[str, int, int]]:
@@ -111,11 +109,7 @@ def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: S
     job.finish_well()
     bad = {i for i in range(COUNT) if i % 50 == 0 or i % 90 == 0}
     assert sorted((r["p"], r["i"]) for r in rows(tmp_path)) == [(p, i) for p, i in everything() if i not in bad]
-    letters = [
-        json.loads(line)
-        for path in (job.state / "dead-letters").glob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
+    letters = job.letters()
     assert sorted((each["record"]["p"], each["record"]["i"]) for each in letters) == [
         (p, i) for p, i in everything() if i in bad
     ]

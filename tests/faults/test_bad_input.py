@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import lines_in
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import Job, causal
 from tests.members import members
@@ -142,10 +143,8 @@ def test_dead_letters_are_put_aside_exactly_once(start: Start, tmp_path: Path) -
     gate.touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == ["dead-letters/0", "half/0"]
-    rows = [json.loads(line)["i"] for line in (tmp_path / "rows" / "out-0.jsonl").read_text().splitlines()]
-    assert rows == [i for i in range(1000) if i % 10]
-    [file] = (job.state / "dead-letters").glob("*.jsonl")
-    letters = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["i"] for row in lines_in(tmp_path / "rows")] == [i for i in range(1000) if i % 10]
+    letters = job.letters()
     assert [(letter["position"], letter["record"]["i"]) for letter in letters] == [(i, i) for i in range(0, 1000, 10)]
     assert {letter["operator"] for letter in letters} == {"half"}
     assert all("ZeroDivisionError" in letter["error"] for letter in letters)

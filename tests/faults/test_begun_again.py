@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import Job, ended_of
 from tests.faults.test_bad_input import one_line
@@ -46,8 +45,7 @@ def interrupted(start: Start, tmp_path: Path) -> Job:
 
 
 def counts(tmp_path: Path) -> list[list[int]]:
-    with sqlite3.connect(tmp_path / "out.db") as store:
-        return sorted(json.loads(text) for (text,) in store.execute("SELECT record FROM output"))
+    return sorted(records_in(tmp_path / "out.db"))
 
 
 def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 from tests.faults.test_bad_input import one_line
@@ -26,8 +25,7 @@ def hidden(start: Start, directory: Path, *arguments: str, **settings: object) -
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    with sqlite3.connect(directory / "rows.db") as store:
-        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output")]
+    return list(records_in(directory / "rows.db"))
 
 
 def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.written import rows_in
 from deploy.cli import main
 from tests.faults.job import Job, causal
 from tests.members import campaign
@@ -42,11 +43,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def rows(home: Path) -> dict[tuple[str, int], str]:
-    store = sqlite3.connect(home / "out.db")
-    try:
-        return {(task, place): row for task, place, row in store.execute("SELECT task, position, record FROM output")}
-    finally:
-        store.close()
+    stored = rows_in(home / "out.db", "SELECT task, position, record FROM output")
+    return {(task, place): row for task, place, row in stored}
 
 
 def emptied(path: Path) -> None:

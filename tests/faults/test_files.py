@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.written import records_in, rows_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 
@@ -29,10 +27,8 @@ def add(directory: Path, name: str, count: int) -> list[str]:
 
 
 def written(path: Path) -> list[Any]:
-    with closing(sqlite3.connect(path)) as database:
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'output'").fetchall():
-            return []
-        return [json.loads(row) for (row,) in database.execute("SELECT record FROM output")]
+    there = list(rows_in(path, "SELECT 1 FROM sqlite_master WHERE name = 'output'"))
+    return list(records_in(path)) if there else []
 
 
 def test_new_files_while_tasks_and_then_everything_is_killed(start: Start, tmp_path: Path) -> None:
@@ -108,11 +104,7 @@ def test_bad_rows_are_dead_letters_and_the_others_come(start: Start, tmp_path: P
     job = start(FOLLOWED, *arguments, "--on-error", "dead-letter")
     job.finish_well()
     assert sorted(row["line"]["a"] for row in written(tmp_path / "out.db")) == [1, 3]
-    [letter] = [
-        json.loads(line)
-        for path in (job.state / "dead-letters").glob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
+    [letter] = job.letters()
     assert (letter["operator"], letter["position"], letter["record"]) == ("lines", 1, '{"a":')
     assert letter["error"].startswith(f"BadInput: {tmp_path}/in.jsonl:2: no JSON")
 

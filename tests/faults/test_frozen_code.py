@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal_output
 from tests.faults.test_bad_input import one_line
@@ -48,8 +47,7 @@ def written(directory: Path) -> Path:
 
 
 def check(directory: Path, count: int = 6000) -> None:
-    with sqlite3.connect(directory / "out.db") as store:
-        rows = [json.loads(text) for (text,) in store.execute("SELECT record FROM output")]
+    rows = records_in(directory / "out.db")
     assert Counter((row["key"], row["n"]) for row in rows) == {(i % 20, 1 + i // 20): 1 for i in range(count)}
 
 

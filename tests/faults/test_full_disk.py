@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from causal.errors import Unavailable
 from standby import journal
 from standby.journal import Journal
@@ -100,8 +99,7 @@ def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
     gate.touch()
     report = job.finish_well()
     assert [recovery["task"] for recovery in report["recoveries"]] == ["slow/0", "slow/0"]
-    with sqlite3.connect(tmp_path / "heavy.db") as database:
-        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
+    rows = list(records_in(tmp_path / "heavy.db"))
     assert [row["i"] for row in rows] == list(range(count))
     assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(count)]
 

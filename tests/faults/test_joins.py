@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import lines_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
 COUNT = 1500
 
 
-def written(directory: Path) -> list[Any]:
-    return [json.loads(line) for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
-
-
-def folded(rows: list[Any]) -> dict[Any, Any]:
+def folded(rows: Iterable[Any]) -> dict[Any, Any]:
     """Returns what revisions of one table add up to, whichever task wrote them; fails where they do not fit."""
     totals: dict[Any, Any] = {}
     waiting = [(tuple(key) if isinstance(key, list) else key, old, new) for key, old, new in rows]
@@ -46,15 +43,15 @@ def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) ->
     (tmp_path / "gate").touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
-    rows = sorted(written(tmp_path / "out"), key=lambda row: row["order"])
+    rows = sorted(lines_in(tmp_path / "out"), key=lambda row: row["order"])
     assert rows == [{"order": number, "paid": number if number % 3 else None} for number in range(2 * COUNT)]
     expected = Counter((number % 7, number // 2 // 100 * 10) for number in range(2 * COUNT))
-    counts = folded(written(tmp_path / "revisions"))
+    counts = folded(lines_in(tmp_path / "revisions"))
     assert {(key, start): n for (key, start, _), n in counts.items()} == expected
     sums: Counter[int] = Counter()
     for (_, begin), n in expected.items():
         sums[begin] += n
-    assert folded(written(tmp_path / "sums")) == sums
+    assert folded(lines_in(tmp_path / "sums")) == sums
 
 
 def ready(view: dict[str, Any]) -> bool:
@@ -78,7 +75,7 @@ def test_every_task_that_holds_rules_and_rows_may_die(start: Start, tmp_path: Pa
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
     of_key = Counter((i * 3 + p) % 10 for p in range(2) for i in range(COUNT))
-    rows = sorted(written(tmp_path / "out"), key=lambda row: (row["k"], row["n"]))
+    rows = sorted(lines_in(tmp_path / "out"), key=lambda row: (row["k"], row["n"]))
     assert rows == [
         {"k": key, "n": n, "limit": key + 10, "rules": 10, "name": f"n{key + 20}"}
         for key in range(10)

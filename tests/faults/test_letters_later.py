@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import rows_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 from tests.members import campaign
@@ -20,14 +20,8 @@ BAD = [i for i in range(COUNT) if i % RAISES == RAISES - 1]
 
 
 def rows(directory: Path) -> list[tuple[str, int, dict[str, Any]]]:
-    with sqlite3.connect(directory / "out.db") as database:
-        stored = database.execute("SELECT task, position, record FROM output ORDER BY task, position").fetchall()
+    stored = rows_in(directory / "out.db", "SELECT task, position, record FROM output ORDER BY task, position")
     return [(task, position, json.loads(record)) for task, position, record in stored]
-
-
-def letters(job: Job) -> list[int]:
-    files = sorted((job.state / "dead-letters").glob("*.jsonl"))
-    return [json.loads(line)["record"]["i"] for file in files for line in file.read_text().splitlines()]
 
 
 def assert_exact(job: Job, before: list[tuple[str, int, dict[str, Any]]]) -> None:
@@ -38,7 +32,7 @@ def assert_exact(job: Job, before: list[tuple[str, int, dict[str, Any]]]) -> Non
     for key in (0, 1):
         ordered = sorted(record["n"] for _, _, record in after if record["i"] % 2 == key)
         assert ordered == list(range(1, len(ordered) + 1))
-    assert sorted(letters(job)) == BAD
+    assert sorted(letter["record"]["i"] for letter in job.letters()) == BAD
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.harness.written import lines_in
 from causal.determinants import ANSWER_BYTES_MAX
 from causal.records.values import NESTING_MAX
 from tests.faults.conftest import Start
@@ -42,7 +42,7 @@ def test_what_is_at_a_bound_is_taken_once_and_what_is_above_set_aside_once(start
     (tmp_path / "gate").touch()
     report = job.finish_well()
     assert {recovery["task"] for recovery in report["recoveries"]} >= {"grown/0", "keeps/0", "out/0"}
-    rows = [json.loads(line) for path in (tmp_path / "rows").glob("*.jsonl") for line in path.open()]
+    rows = list(lines_in(tmp_path / "rows"))
     large = Counter((name, row[name]) for row in rows for name in ("bytes", "levels") if name in row)
     assert large == Counter(
         ("levels" if kind == "levels" else "bytes", BOUNDS[kind] + more - AROUND[kind])
@@ -51,8 +51,7 @@ def test_what_is_at_a_bound_is_taken_once_and_what_is_above_set_aside_once(start
     )
     assert len(rows) == COUNT - len(BOUNDS)
     assert max(row["key"] for row in rows) == RECORD_BYTES_MAX - AROUND["bytes"]
-    [file] = (job.state / "dead-letters").glob("*.jsonl")
-    letters = {letter["position"]: letter["error"] for letter in map(json.loads, file.open())}
+    letters = {letter["position"]: letter["error"] for letter in job.letters()}
     assert set(letters) == {CASES.index((kind, bound + 1)) * 7 for kind, bound in BOUNDS.items()}
     for kind, words in WORDS.items():
         assert words in letters[CASES.index((kind, BOUNDS[kind] + 1)) * 7]

@@ -5,15 +5,14 @@ The limit is short here, so that a record of two seconds is a long one; nothing 
 
 from __future__ import annotations
 
-import json
 import signal
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.members import members
@@ -41,9 +40,7 @@ def long_work(job: Job) -> dict[str, Any]:
 
 
 def assert_exact(directory: Path) -> None:
-    with sqlite3.connect(directory / "out.db") as database:
-        records = [json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
-    rows = sorted(records, key=lambda row: row["i"])
+    rows = sorted(records_in(directory / "out.db"), key=lambda row: row["i"])
     assert [(row["i"], row["v"], row["n"]) for row in rows] == [(i, 2 * i, i // 7 + 1) for i in range(COUNT)]
 
 
@@ -174,6 +171,4 @@ def test_a_state_may_take_longer_to_load_than_the_silence_that_counts_as_death(
     gate.touch()
     report = job.finish_well()
     assert len(report["recoveries"]) == (failure == "cold"), report["recoveries"]
-    with sqlite3.connect(tmp_path / "out.db") as database:
-        rows = [json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
-    assert rows == [[key, 2] for key in range(0, KEYS, 1000)]
+    assert list(records_in(tmp_path / "out.db")) == [[key, 2] for key in range(0, KEYS, 1000)]

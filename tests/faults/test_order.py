@@ -5,8 +5,6 @@ The model knows nothing of the runtime: which records are late follows from each
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.written import records_in
 from tests.faults.job import PIPELINES, Job
 from tests.faults.pipelines.ordered import BOUND_S, NAMES, PER_S, link, record
 from tests.members import members
@@ -64,11 +63,6 @@ def counted() -> Counter[Any]:
     return Counter({("count", *which, count): 1 for which, count in counts.items()})
 
 
-def rows_of(path: Path) -> list[Any]:
-    with sqlite3.connect(path) as database:
-        return [json.loads(row) for (row,) in database.execute("SELECT record FROM output ORDER BY task, position")]
-
-
 def killed(start: Start, out: Path, kills: tuple[str, ...], *settings: str) -> dict[str, Any]:
     """The report of a job that ended after all of these kills."""
     gate = out.with_name("gate")
@@ -93,8 +87,8 @@ KILLS = {
 def test_the_order_is_that_of_the_event_times_whatever_dies(start: Start, tmp_path: Path, name: str) -> None:
     out = tmp_path / "ordered.db"
     report = killed(start, out, KILLS[name])
-    assert rows_of(out) == chained()
-    assert Counter(map(tuple, rows_of(Path(f"{out}.counts")))) == counted()
+    assert list(records_in(out)) == chained()
+    assert Counter(map(tuple, records_in(Path(f"{out}.counts")))) == counted()
     assert report["counts"]["chain"]["late"] == in_order()[1] > 0
     assert len(report["recoveries"]) == len(KILLS[name])
     logged = report["tasks"]["chain/0"]["determinant_bytes"]
@@ -105,7 +99,7 @@ def test_speculation_amounts_to_the_same_whatever_dies(start: Start, tmp_path: P
     out = tmp_path / "ordered.db"
     kills = ("revisions/0@0.4", "right-time/0@0.8", "revisions/0@1.1", "out/0@1.1", "left-time/0@1.5")
     report = killed(start, out, kills, "delivery=speculative")
-    rows = rows_of(out)
+    rows = list(records_in(out))
     assert standing(rows) == chained()
     assert report["counts"]["chain"]["late"] == in_order()[1]
     assert report["counts"]["chain"]["revised"] > 0 and len(rows) > len(chained())

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.soak.disk import SmallDisk, permitted
@@ -24,13 +25,8 @@ OUTAGE = PIPELINES / "outage.py"
 COUNT = 6000
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    with sqlite3.connect(path) as database:
-        return [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
-
-
 def assert_exact(path: Path) -> None:
-    assert_all(rows_of(path))
+    assert_all(list(records_in(path)))
 
 
 def assert_all(rows: list[dict[str, Any]]) -> None:
@@ -76,7 +72,7 @@ def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start
         state = waited_for(job)
         assert "out.db is locked by another process" in state["reason"]
         assert 0 <= state["at_ns"] - state["since_ns"] < 60e9
-        before = rows_of(out)
+        before = list(records_in(out))
         status, _ = causal(tmp_path, "status", "--state-dir", str(job.state))
         assert status == 0
         for task in (
@@ -88,7 +84,7 @@ def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start
             kill(pid)
             job.until_replaced(pid)
         waited_for(job)
-        assert rows_of(out) == before
+        assert list(records_in(out)) == before
     let_end(tmp_path)
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == ["number/0", "numbers/0", "out/0"]

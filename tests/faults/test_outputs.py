@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 
@@ -58,8 +58,7 @@ def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path
         job.until_replaced(pid)
     gate.touch()
     job.finish_well()
-    with sqlite3.connect(tmp_path / "heavy.db") as database:
-        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
+    rows = list(records_in(tmp_path / "heavy.db"))
     assert [row["i"] for row in rows] == list(range(count))
     assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(count)]
     assert {row["bytes"] for row in rows} == {2048}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import subprocess
 import sys
 from collections import defaultdict
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.written import records_in
 from deploy.cli import main
 from tests.faults.job import WAIT_S, causal, environment
 
@@ -26,10 +24,8 @@ def test_a_new_project_runs_and_passes_its_test(tmp_path: Path) -> None:
         customer, cents = line.split(",")
         expected[customer].append(sum(expected[customer][-1:]) + int(cents))
     totals: dict[str, list[int]] = defaultdict(list)
-    with closing(sqlite3.connect(project / "spending.db")) as database:
-        for (text,) in database.execute("SELECT record FROM output ORDER BY task, position"):
-            row = json.loads(text)
-            totals[row["customer"]].append(row["total"])
+    for row in records_in(project / "spending.db"):
+        totals[row["customer"]].append(row["total"])
     assert totals == expected
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", "."]
     tested = subprocess.run(argv, cwd=project, env=environment(), capture_output=True, text=True, timeout=WAIT_S)

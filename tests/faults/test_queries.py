@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import lines_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal, ended_of, wait_for
 from tests.members import campaign
@@ -96,7 +97,7 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
 
 
 def assert_exact(tmp_path: Path) -> None:
-    rows = [json.loads(line) for path in (tmp_path / "rows").glob("*.jsonl") for line in path.read_text().splitlines()]
+    rows = lines_in(tmp_path / "rows")
     expected = [(i, f"k{i % KEYS}", i // KEYS + 1) for i in range(COUNT)]
     assert sorted((row["i"], row["k"], row["n"]) for row in rows) == expected
 

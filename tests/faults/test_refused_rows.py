@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in, rows_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
@@ -52,11 +51,8 @@ def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start
     job.start("--resume")
     report = job.finish_well()
     refused = [i for i in range(COUNT) if i % 10 == 7]
-    with sqlite3.connect(tmp_path / "out.db") as database:
-        rows: list[dict[str, Any]] = [
-            json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")
-        ]
-        kept = database.execute("SELECT position, reason FROM causal_refused ORDER BY position").fetchall()
+    rows = list(records_in(tmp_path / "out.db"))
+    kept = list(rows_in(tmp_path / "out.db", "SELECT position, reason FROM causal_refused ORDER BY position"))
     assert [row["i"] for row in rows] == [i for i in range(COUNT) if i % 10 != 7]
     assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(COUNT) if i % 10 != 7]
     assert kept == [(position, "no sevens") for position in refused]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import records_in
 from tests.faults.conftest import POOL, Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
@@ -32,8 +31,7 @@ def stop(job: Job, *arguments: str) -> None:
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    with sqlite3.connect(directory / "rows.db") as store:
-        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output ORDER BY task, position")]
+    return list(records_in(directory / "rows.db"))
 
 
 def further(directory: Path) -> int:

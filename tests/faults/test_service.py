@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.processes import kill, of_job
+from benchmarks.harness.written import records_in
 from standby.host.processes import kill_marked
 from tests.faults.job import HOME, WAIT_S, environment, wait_for
 
@@ -90,8 +90,7 @@ def test_stopped_killed_and_started_again_every_row_is_there_once(job: Path) -> 
     third = started(job)
     _, said = third.communicate(timeout=WAIT_S)
     assert third.returncode == 0, said
-    with sqlite3.connect(job.parent / "out.db") as store:
-        rows = sorted(tuple(json.loads(text)) for (text,) in store.execute("SELECT record FROM output"))
+    rows = sorted(map(tuple, records_in(job.parent / "out.db")))
     assert rows == sorted((shop, n + 1) for shop in range(7) for n in range(len(range(shop, COUNT, 7))))
 
     again = started(job)  # after a reboot

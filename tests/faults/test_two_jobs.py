@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.written import lines_in, records_in
 from operators.sinks.parquet.parquet_reading import read
 from tests.faults.job import Job
 from tests.faults.owned import owner, the_newer_job_owns_the_sink
@@ -27,12 +26,11 @@ def jobs() -> Iterator[list[Job]]:
 
 
 def in_sqlite(path: Path) -> list[tuple[str, int]]:
-    with sqlite3.connect(path) as db:
-        return listed([json.loads(text) for (text,) in db.execute("SELECT record FROM output")])
+    return listed(list(records_in(path)))
 
 
 def in_lines(path: Path) -> list[tuple[str, int]]:
-    return listed([json.loads(line) for file in path.glob("*.jsonl") for line in file.read_text().splitlines()])
+    return listed(list(lines_in(path)))
 
 
 def in_parquet(path: Path) -> list[tuple[str, int]]:

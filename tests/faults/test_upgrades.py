@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.written import lines_in, records_in
 from causal.sealed import seal, unseal
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal, causal_output
@@ -68,11 +67,7 @@ Rows = list[dict[str, Any]]
 def rows(directory: Path) -> Rows:
     if (directory / "files").exists():
         return in_parquet(directory / "files")
-    if (directory / "rows").exists():
-        lines = (line for path in sorted((directory / "rows").glob("*.jsonl")) for line in path.open())
-        return [json.loads(line) for line in lines]
-    with sqlite3.connect(directory / "out.db") as store:
-        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output")]
+    return list(lines_in(directory / "rows") if (directory / "rows").exists() else records_in(directory / "out.db"))
 
 
 def in_parquet(directory: Path) -> Rows:

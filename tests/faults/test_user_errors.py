@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,9 +35,7 @@ def test_an_exception_names_its_line_and_the_log_has_the_traceback(start: Start)
 def test_a_dead_letter_has_the_traceback_also_when_a_task_died(start: Start) -> None:
     job = start(RAISING, "--set", "raises=500", "--on-error", "dead-letter", "--kill", "count/0@0.5")
     job.finish_well()
-    letters: list[Any] = []
-    for path in (job.state / "dead-letters").glob("*.jsonl"):
-        letters += map(json.loads, path.read_text().splitlines())
+    letters = job.letters()
     assert sorted(letter["record"]["i"] for letter in letters) == [499, 999, 1499, 1999]
     assert {letter["where"] for letter in letters} == {WHERE}
     assert all("in checked" in letter["traceback"] and "in look_up" in letter["traceback"] for letter in letters)

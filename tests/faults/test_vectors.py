@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from benchmarks.harness.written import lines_in
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no vectors")
 pytest.importorskip("numpy", reason="NumPy is not installed: there are no vectors")
@@ -25,26 +25,22 @@ def expected() -> Iterator[tuple[int, int]]:
     return (((i * 7 + p) % KEYS, i) for p in range(2) for i in range(1, COUNT, 2))
 
 
-def written(directory: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
-
-
 def assert_exact(directory: Path) -> None:
     of_key = Counter(key for key, _ in expected())
     total: Counter[int] = Counter()
     for key, i in expected():
         total[key] += i
-    counts = sorted((row["k"], row["count"]) for row in written(directory / "counts"))
+    counts = sorted((row["k"], row["count"]) for row in lines_in(directory / "counts"))
     assert counts == [(key, n) for key in sorted(of_key) for n in range(1, of_key[key] + 1)]
     last: dict[int, int] = {}
     steps: Counter[tuple[int, int]] = Counter()
-    for row in written(directory / "sums"):  # in the order in which they were made: each adds one i to its key
+    for row in lines_in(directory / "sums"):  # in the order in which they were made: each adds one i to its key
         steps[row["k"], row["sum"] - last.get(row["k"], 0)] += 1
         last[row["k"]] = row["sum"]
     assert last == dict(total) and steps == Counter(expected())
     in_windows: Counter[int] = Counter()
     rows_in_windows: Counter[int] = Counter()
-    for row in written(directory / "windows"):
+    for row in lines_in(directory / "windows"):
         in_windows[row["k"]] += row["i_sum"]
         rows_in_windows[row["k"]] += row["i_count"]
     assert in_windows == total and rows_in_windows == of_key

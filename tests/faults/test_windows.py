@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.written import records_in
 from tests.faults.job import PIPELINES, Job
 
 WINDOWS = PIPELINES / "windows.py"
@@ -67,10 +66,8 @@ def sessions(gap: int) -> Counter[tuple[int, int, int, int]]:
 
 def rows_of(out: Path) -> dict[str, list[dict[str, Any]]]:
     by_window: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    with sqlite3.connect(out) as db:
-        for (text,) in db.execute("SELECT record FROM output ORDER BY task, position"):
-            row = json.loads(text)
-            by_window[row["window"]].append(row)
+    for row in records_in(out):
+        by_window[row["window"]].append(row)
     return by_window
 
 

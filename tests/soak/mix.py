@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.written import lines_in, records_in
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sources import GeneratedSource
@@ -89,9 +89,7 @@ def check(database: Path, lines: Path, elements: int) -> dict[str, int]:
     Returns:
         Counts: rows, lost, doubled, contradicted (a chain, a window or the two outputs disagree).
     """
-    with sqlite3.connect(database) as connection:
-        rows = [json.loads(text) for (text,) in connection.execute("SELECT record FROM output ORDER BY task, position")]
-    filed = [json.loads(line) for path in sorted(lines.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    rows, filed = list(records_in(database)), list(lines_in(lines))
     due = {
         f"{name}-{p}-{i}" for name, partitions in SOURCES.items() for p in range(partitions) for i in range(elements)
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks.harness.written import records_in
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: no cluster to test with")
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
@@ -70,9 +71,7 @@ def test_executors_write_into_the_store(tmp_path: Path) -> None:
     ended = run(tmp_path, "frame")
     logs = "\n".join(path.read_text()[-3000:] for path in (tmp_path / "state" / "logs").glob("*in*.log"))
     assert ended.returncode == 0, f"{ended.stderr}\n{logs}"
-    with sqlite3.connect(tmp_path / "out.db") as store:
-        rows = [json.loads(text)["v"] for (text,) in store.execute("SELECT record FROM output")]
-    assert sorted(rows) == list(range(1, 501))
+    assert sorted(row["v"] for row in records_in(tmp_path / "out.db")) == list(range(1, 501))
     assert list((tmp_path / "store").glob("spark/*/ingest/in/manifests/*"))
     assert not (tmp_path / "state" / "ingest" / "in" / "segments").exists()
 

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.written import records_in
 from operators.testing import run
 from tests.docs.recipes import CHECKS, PROGRAMS, Page
 from tests.spark.conftest import ROOT, WAIT_S
@@ -39,9 +39,7 @@ def test_orders_go_from_spark_to_spark(tmp_path: Path) -> None:
         printed.append(done.stdout)
     recoveries = json.loads((tmp_path / "report.json").read_text())["recoveries"]
     assert [recovery["task"] for recovery in recoveries] == page.killed == page.recovered()
-    with sqlite3.connect(tmp_path / "totals.db") as database:
-        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
-    CHECKS["spark_in_out"]({"orders": ORDERS}, {"out": rows})
+    CHECKS["spark_in_out"]({"orders": ORDERS}, {"out": list(records_in(tmp_path / "totals.db"))})
     table = re.findall(r"^[+|].*$", printed[1], re.MULTILINE)
     assert table and table == re.findall(r"^[+|].*$", page.text, re.MULTILINE)
 

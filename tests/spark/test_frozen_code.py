@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.written import records_in
 from tests.faults.job import HOME
 
 WAIT_S = 600.0
@@ -63,7 +63,5 @@ def test_an_edit_reaches_neither_the_driver_nor_its_python_workers(tmp_path: Pat
     )
     logs = "\n".join(path.read_text()[-3000:] for path in (tmp_path / "state" / "logs").glob("in-driver*.log"))
     assert ended.returncode == 0, f"{ended.stderr}\n{logs}"
-    with sqlite3.connect(tmp_path / "out.db") as store:
-        rows = [json.loads(text)["v"] for (text,) in store.execute("SELECT record FROM output")]
-    assert sorted(rows) == list(range(1, 51))
+    assert sorted(row["v"] for row in records_in(tmp_path / "out.db")) == list(range(1, 51))
     assert "edited" in (tmp_path / "plus.py").read_text()
