@@ -38,12 +38,16 @@ def arguments(
     place: Path, pipeline: Path, settings: Mapping[str, Any], options: Sequence[str], config: Mapping[str, Any] | None
 ) -> list[str]:
     """Arguments of a `causal run` that keeps everything in `place`; `out` is added to the pipeline's settings."""
-    words = ["run", str(pipeline), *(f"--set={key}={value}" for key, value in settings.items())]
-    words.append(f"--set=out={place / 'out.db'}")
+    words = ["run", str(pipeline), *sets(**settings), *sets(out=place / "out.db")]
     if config:
         (place / "job.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
         words.append(f"--config={place / 'job.toml'}")
     return [*words, *options, f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
+
+
+def sets(**settings: object) -> list[str]:
+    """The options of `causal run` that give a pipeline these settings."""
+    return [f"--set={name}={value}" for name, value in settings.items()]
 
 
 def job(

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarks.harness.runs import RunFailed
+from benchmarks.harness.runs import RunFailed, sets
 from benchmarks.harness.written import rows_in
 from benchmarks.hosts.site import SUPERVISOR, Site
 from examples.hosts.network import missing
@@ -58,9 +58,7 @@ def begin(
     """
     path = site.directory / "job.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
-    values = {**settings, "out": site.directory / "out.db"}
-    words = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-    site.run(pipeline, *words, "--config", str(path), *options)
+    site.run(pipeline, *sets(**{**settings, "out": site.directory / "out.db"}), "--config", str(path), *options)
     for name in site.names:
         site.join(name, "--slots", str(SLOTS), *agents.get(name, ()))
 

@@ -62,9 +62,7 @@ def killed_and_finished(start: Start, page: Page, directory: Path, *arguments: s
     """Runs the program with the kill of its page, and returns the job, which has ended well."""
     gate = directory / "gate"
     job = start(with_held_end(page.program, directory, gate), *page.arguments, *arguments)
-    job.until_killed()
-    gate.touch()
-    report = job.finish_well()
+    report = job.finish_killed(gate)
     assert [recovery["task"] for recovery in report["recoveries"]] == page.killed == page.recovered()
     return job
 

@@ -40,9 +40,7 @@ def test_the_first_pipeline_survives_a_kill(start: Start, tmp_path: Path) -> Non
     import_line = "from tests.faults.pipelines.held_source import held_generated\n"
     (tmp_path / "counts.py").write_text(import_line + shown.replace(source, f"held_generated({str(gate)!r}, "))
     job = start(tmp_path / "counts.py", "--kill", "count/0@1.5")
-    job.until_killed()
-    gate.touch()
-    report = job.finish_well()
+    report = job.finish_killed(gate)
     assert [recovery["task"] for recovery in report["recoveries"]] == ["count/0"]
     assert_counted(tmp_path)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from examples.fraud_chain import check
 from tests.faults.job import PIPELINES, Job
 
@@ -51,8 +52,7 @@ class HeldChain:
     def __init__(self, start: Start, directory: Path, *arguments: str, count: int = COUNT, **config: Any) -> None:
         self._count = count
         self._rows, self._gate = directory / "held.db", directory / "gate"
-        pairs = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={count}"]
-        settings = [part for setting in pairs for part in ("--set", setting)]
+        settings = sets(out=self._rows, gate=self._gate, rate=self.RATE, count=count)
         self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config, own_standbys=True)
 
     def until_checkpoint(self, count: int) -> int:

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -188,12 +189,18 @@ class Job:
 
     def until_killed(self) -> None:
         """Wait until each `--kill` of the job has happened and each dead process has a successor."""
-        asked = self.arguments.count("--kill")
+        asked = sum(argument.startswith("--kill") for argument in self.arguments)
 
         def killed(view: dict[str, Any]) -> bool:
             return not view["kills_left"] and len(view["recoveries"]) >= asked
 
         self.until(f"{asked} kills have happened", killed)
+
+    def finish_killed(self, gate: Path) -> dict[str, Any]:
+        """Let the sources end once each `--kill` has happened; returns the report of a run that must end well."""
+        self.until_killed()
+        gate.touch()
+        return self.finish_well()
 
     def until_written(self, records: int) -> None:
         """Wait until the sinks have written at least that many records."""
@@ -246,17 +253,23 @@ class Job:
         """Sends SIGKILL to the tasks' processes, none of which is replaced before all are dead; returns their pids.
 
         A busy machine may let seconds pass between two signals.  So the supervisor, which decides who takes over, is
-        stopped meanwhile.
+        stopped meanwhile, if there are several.
         """
         dying = [self.pid_of(task) for task in tasks]
+        with self._undecided() if len(tasks) > 1 else nullcontext():
+            missed = [pid for pid in dying if not kill(pid)]
+        assert not missed, f"{missed} of {dying} had ended before"
+        return dying
+
+    @contextmanager
+    def _undecided(self) -> Iterator[None]:
+        """Stops the supervisor inside the context."""
         supervisor = self.server(SUPERVISOR)
         assert kill(supervisor, signal.SIGSTOP)
         try:
-            missed = [pid for pid in dying if not kill(pid)]
-            assert not missed, f"{missed} of {dying} had ended before"
+            yield
         finally:
             kill(supervisor, signal.SIGCONT)
-        return dying
 
     def replace(self, *tasks: str) -> None:
         """Kill these tasks' processes at once, and wait until others run in their place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.harness.runs import sets
 from causal.config import JobConfig
 from tests.faults.job import PIPELINES, Job
 from tests.faults.test_bad_input import one_line
@@ -18,8 +19,7 @@ def owner(directory: Path, who: str, kind: str, where: str, *arguments: str, **s
     """A job that writes into the sink, and ends when `let_end` says so."""
     (directory / who).mkdir()
     values = {"who": who, "kind": kind, "where": where, "gate": str(directory / f"{who}.gate"), **settings}
-    options = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-    return Job(directory / who, PIPELINES / "owned.py", *options, "--checkpoint-interval", "0.3", *arguments)
+    return Job(directory / who, PIPELINES / "owned.py", *sets(**values), "--checkpoint-interval", "0.3", *arguments)
 
 
 def let_end(job: Job) -> None:

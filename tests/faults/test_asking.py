@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
-from tests.faults.test_savepoints import further, sets, stop
+from tests.faults.test_savepoints import further, stop
 from tests.members import campaign, members
 
 COUNT = 900
@@ -44,9 +44,7 @@ def test_each_record_once_and_its_effect_once_whatever_is_killed(start: Start, t
     job = asking(start, tmp_path, order=order, gate=gate, rate=200)
     job.until_warm(records=100)
     for task in ("after/0", "keyed/0", "after/0"):
-        pid = job.pid_of(task)
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace(task)
     gate.touch()
     report = job.finish_well()
     visible = rows(tmp_path)

@@ -139,9 +139,7 @@ def test_dead_letters_are_put_aside_exactly_once(start: Start, tmp_path: Path) -
         written(tmp_path, body, rate="100", gate=gate),
         *("--on-error", "dead-letter", "--kill", "half/0@1.5", "--kill", "dead-letters/0@2.2"),
     )
-    job.until_killed()
-    gate.touch()
-    report = job.finish_well()
+    report = job.finish_killed(gate)
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == ["dead-letters/0", "half/0"]
     assert [row["i"] for row in lines_in(tmp_path / "rows")] == [i for i in range(1000) if i % 10]
     letters = job.letters()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
@@ -19,9 +19,8 @@ from tests.unit.operators import ticket
 
 def hidden(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
     ticket.install(directory / "site")
-    values = {"out": directory / "rows.db", "site": directory / "site", **settings}
-    options = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-    return start(PIPELINES / "hidden.py", *options, *arguments)
+    values = sets(out=directory / "rows.db", site=directory / "site", **settings)
+    return start(PIPELINES / "hidden.py", *values, *arguments)
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
@@ -34,9 +33,7 @@ def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> 
     job = hidden(start, tmp_path, "--checkpoint-interval", "0.7", count=6000, rate=1000, gate=gate)
     job.until_warm(records=500)
     for task in ("last/0", "lucky/0", "last/1"):
-        pid = job.pid_of(task)
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace(task)
     gate.touch()
     report = job.finish_well()
     assert len(report["recoveries"]) >= 3

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
@@ -17,12 +17,10 @@ PAD = 1000
 def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_others(
     start: Start, tmp_path: Path
 ) -> None:
-    job = start(PIPELINES / "shown.py", "--set", f"count={COUNT}", "--set", f"gate={tmp_path / 'gate'}")
+    job = start(PIPELINES / "shown.py", *sets(count=COUNT, gate=tmp_path / "gate"))
     job.until_warm(records=50)
     for task in ("out/0", "number/1", "out/1"):
-        pid = job.pid_of(task)
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace(task)
     job.until_written(300)
     job.interrupt()
     status, said = job.finish()
@@ -42,8 +40,7 @@ def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_
 def test_who_reads_slowly_throttles_the_job_and_what_was_printed_takes_no_room(start: Start, tmp_path: Path) -> None:
     """The pipe of `causal run` is not read until a sink waits for that; a task that dies then still waits."""
     (tmp_path / "gate").touch()
-    values = {"count": COUNT, "gate": tmp_path / "gate", "pad": PAD, "kept": 1 << 16}
-    job = start(PIPELINES / "shown.py", *(part for name in values for part in ("--set", f"{name}={values[name]}")))
+    job = start(PIPELINES / "shown.py", *sets(count=COUNT, gate=tmp_path / "gate", pad=PAD, kept=1 << 16))
 
     def waiting(view: dict[str, Any]) -> list[str] | None:
         reasons = [task["waiting"]["reason"] for task in view["tasks"] if task["waiting"]]
@@ -51,9 +48,7 @@ def test_who_reads_slowly_throttles_the_job_and_what_was_printed_takes_no_room(s
 
     for reason in job.until("both sinks wait for a reader", waiting):
         assert "bytes of rows wait to be printed, kept_bytes_max is 65536; read the output" in reason
-    pid = job.pid_of("out/0")
-    kill(pid)
-    job.until_replaced(pid)
+    job.replace("out/0")
     job.until("both sinks wait for a reader again", waiting)
     job.finish_well()
     assert sorted(json.loads(line)["i"] for line in job.printed.splitlines()) == list(range(COUNT))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from causal.config import JobConfig
 from causal.sealed import seal
 from deploy.ui.dashboard import CONNECTIONS_MAX
@@ -196,8 +197,8 @@ def test_requests_that_are_never_ended_block_no_other_for_long(job: Path) -> Non
 
 def test_a_key_whose_records_take_long_leads_on_the_page_of_its_task(start: Start, tmp_path: Path) -> None:
     slow = ",".join(str(i) for i in range(3, 500, 7))  # the records of key 3
-    settings = ["slow=process", f"at={slow}", "sleep_s=0.3", "count=4000", f"out={tmp_path / 'out.db'}"]
-    job = start(PIPELINES / "long_events.py", *(part for each in settings for part in ("--set", each)))
+    settings = sets(slow="process", at=slow, sleep_s=0.3, count=4000, out=tmp_path / "out.db")
+    job = start(PIPELINES / "long_events.py", *settings)
     job.until_warm()
 
     def hottest() -> list[object] | None:

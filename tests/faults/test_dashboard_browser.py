@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.harness.browser import MISSING, browsing, present
 from benchmarks.harness.processes import AGENT, SUPERVISOR, server
+from benchmarks.harness.runs import sets
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.dashboard import Dashboard
 from tests.faults.job import PIPELINES, wait_for
@@ -179,8 +180,8 @@ def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
 
 def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, browser: Any, tmp_path: Path) -> None:
     slow = ",".join(str(i) for i in range(3, 500, 7))  # the records of key 3
-    settings = ["slow=process", f"at={slow}", "sleep_s=0.3", "count=4000", f"out={tmp_path / 'out.db'}"]
-    job = start(PIPELINES / "long_events.py", *(part for each in settings for part in ("--set", each)))
+    settings = sets(slow="process", at=slow, sleep_s=0.3, count=4000, out=tmp_path / "out.db")
+    job = start(PIPELINES / "long_events.py", *settings)
     job.until_warm()
     with Dashboard(job.state) as dashboard:
         page = Page(browser, dashboard.url)

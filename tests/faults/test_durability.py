@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from tests.faults.job import PIPELINES, WAIT_S, command, environment
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -22,8 +23,7 @@ def synced(directory: Path, durability: str) -> Counter[str]:
     """Returns how often each file of the job's directory was synced, by its path without numbers."""
     gate, trace = directory / "gate", directory / "trace"
     gate.touch()
-    pairs = [f"out={directory / 'rows'}", "count=120", f"gate={gate}"]
-    settings = [part for setting in pairs for part in ("--set", setting)]
+    settings = sets(out=directory / "rows", count=120, gate=gate)
     traced = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(trace)]
     options = ["--durability", durability, "--determinant-flush", "background", "--checkpoint-interval", "0.1"]
     run = command("run", str(PIPELINES / "row.py"), *settings, "--state-dir", str(directory / "job"), *options)

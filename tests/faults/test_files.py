@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in, rows_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
@@ -73,7 +74,7 @@ BAD = '{"a": 1}\n{"a":\n{"a": 3}\n'
 
 def test_a_bad_row_ends_the_job_with_one_line_that_names_file_and_line(start: Start, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(BAD)
-    job = start(FOLLOWED, "--set", "pattern=in.jsonl", "--set", "format=json", "--set", "follow=no")
+    job = start(FOLLOWED, *sets(pattern="in.jsonl", format="json", follow="no"))
     status, line = job.finish()
     assert status == 1 and len(line.splitlines()) == 1
     assert f"operator 'lines', position 1 of partition 0 of source 'lines': BadInput: {tmp_path}/in.jsonl:2: no" in line
@@ -100,8 +101,7 @@ def test_a_text_of_another_encoding_is_read_once_that_is_given(start: Start, tmp
 
 def test_bad_rows_are_dead_letters_and_the_others_come(start: Start, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(BAD)
-    arguments = ("--set", "pattern=in.jsonl", "--set", "format=json", "--set", "follow=no")
-    job = start(FOLLOWED, *arguments, "--on-error", "dead-letter")
+    job = start(FOLLOWED, *sets(pattern="in.jsonl", format="json", follow="no"), "--on-error", "dead-letter")
     job.finish_well()
     assert sorted(row["line"]["a"] for row in written(tmp_path / "out.db")) == [1, 3]
     [letter] = job.letters()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.processes import kill
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal_output
@@ -54,9 +53,7 @@ def check(directory: Path, count: int = 6000) -> None:
 def replaced(job: Job, task: str) -> None:
     """Kill the task; the next call kills the successor, whose place a standby takes that was started meanwhile."""
     job.until_warm()
-    pid = job.pid_of(task)
-    assert kill(pid)
-    job.until_replaced(pid)
+    job.replace(task)
 
 
 EDITS = ["constant", "module", "lazy module", "parallelism", "syntax error", "deleted"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from causal.errors import Unavailable
 from standby import journal
@@ -83,7 +84,7 @@ def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
     config = {"inflight_memory_bytes_max": 1 << 18, "batch_elements_max": 128, "checkpoint_interval_s": 1.0}
     count = 12_000
     gate = tmp_path / "gate"
-    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", "--set", f"gate={gate}", config=config)
+    job = start(PIPELINES / "heavy.py", *sets(count=count, gate=gate), config=config)
     spill = mount(job, "spill")
     for left in spill.path.rglob("*.seg"):
         left.unlink()  # as a resumed job does

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from deploy.cli import main
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import PIPELINES, Job, causal, wait_for
@@ -57,8 +58,7 @@ class Gathering:
     def __init__(self, start: Start, directory: Path, *arguments: str, **settings: object) -> None:
         self.database, self.gate = directory / "out.db", directory / "gate"
         values = {"out": self.database, "gate": self.gate, "first": FIRST, "count": COUNT, **settings}
-        sets = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-        self.job: Job = start(PIPELINES / "guarantees.py", *sets, *arguments, own_standbys=True)
+        self.job: Job = start(PIPELINES / "guarantees.py", *sets(**values), *arguments, own_standbys=True)
 
     def until_held(self) -> dict[str, Any]:
         """Wait until every key holds records, and all standbys are ready."""
@@ -129,9 +129,7 @@ def test_the_same_job_and_the_same_death_under_each_guarantee(start: Start, tmp_
     wait_for(f"{seen} rows are visible", lambda: len(rows(gathering.database)) == seen)
     if guarantee == "none":
         gathering.until_acknowledged()
-    pid = gathering.job.pid_of("gather/0")
-    kill(pid)
-    gathering.job.until_replaced(pid)
+    gathering.job.replace("gather/0")
     gathering.let_end()
     gathering.job.finish_well()
     assert PROMISES[guarantee](*gathering.counted()), gathering.counted()

@@ -25,10 +25,8 @@ def test_they_take_over_from_operators_and_sinks_again_and_again(start_chain: St
     job, dead = chain.job, []
     for task in ("score/0", "ledger/0", "score/0", "ledger/0"):
         job.until(f"{task} has a hot standby", partial(shadow_of, task=task))
-        dying = job.pid_of(task)
-        kill(dying)
         dead.append(task)
-        job.until_replaced(dying)
+        job.replace(task)
     recoveries = chain.finish_exactly()["recoveries"]
     assert [recovery["task"] for recovery in recoveries] == dead
     # What is replayed is what had not been echoed: not everything since a checkpoint.
@@ -57,7 +55,5 @@ def test_a_hot_standby_that_dies_has_a_successor(start_chain: StartChain) -> Non
         lambda view: (other := shadow_of(view, "score/0")) and other["slot"] != first["slot"] and other or None,
     )
     assert again["epoch"] >= first["epoch"]
-    dying = job.pid_of("score/0")
-    kill(dying)
-    job.until_replaced(dying)
+    job.replace("score/0")
     assert len(chain.finish_exactly()["recoveries"]) == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import lines_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
@@ -29,17 +29,13 @@ def folded(rows: Iterable[Any]) -> dict[Any, Any]:
 
 @pytest.mark.campaign
 def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) -> None:
-    places = [f"{name}={tmp_path / name}" for name in ("out", "revisions", "sums")]
-    settings = [f"count={COUNT}", "rate=200", f"gate={tmp_path / 'gate'}", *places]
-    arguments = [part for setting in settings for part in ("--set", setting)]
-    job = start(PIPELINES / "joined.py", *arguments, "--checkpoint-interval", "0.5")
+    places = {name: tmp_path / name for name in ("out", "revisions", "sums")}
+    settings = sets(count=COUNT, rate=200, gate=tmp_path / "gate", **places)
+    job = start(PIPELINES / "joined.py", *settings, "--checkpoint-interval", "0.5")
     job.until_warm(records=500, checkpoints=1)
     groups = (("pay/0", "revisions/0"), ("order-time/0", "pay/1", "windows/0"), ("payment-time/0", "out/0", "summed/0"))
     for tasks in groups:
-        dying = [job.pid_of(task) for task in tasks]
-        for pid in dying:
-            kill(pid)
-        job.until_replaced(*dying)
+        job.replace(*tasks)
     (tmp_path / "gate").touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
@@ -61,16 +57,12 @@ def ready(view: dict[str, Any]) -> bool:
 
 
 def test_every_task_that_holds_rules_and_rows_may_die(start: Start, tmp_path: Path) -> None:
-    settings = [f"count={COUNT}", "rate=200", f"out={tmp_path / 'out'}", f"gate={tmp_path / 'gate'}"]
-    arguments = [part for setting in settings for part in ("--set", setting)]
-    job = start(PIPELINES / "ruled.py", *arguments, "--checkpoint-interval", "0.5", own_standbys=True)
+    settings = sets(count=COUNT, rate=200, out=tmp_path / "out", gate=tmp_path / "gate")
+    job = start(PIPELINES / "ruled.py", *settings, "--checkpoint-interval", "0.5", own_standbys=True)
     job.until("a checkpoint, all standbys ready", ready)
     groups = (("judge/0", "named/0"), ("events/0", "judge/1"), ("named/1", "out/0"))
     for tasks in groups:
-        dying = [job.pid_of(task) for task in tasks]
-        for pid in dying:
-            kill(pid)
-        job.until_replaced(*dying)
+        job.replace(*tasks)
     (tmp_path / "gate").touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)

@@ -62,7 +62,7 @@ def test_more_neighbours_at_once_than_the_sharing_depth_covers(start_chain: Star
 @pytest.mark.campaign
 def test_the_same_task_again_while_it_recovers(start_chain: StartChain) -> None:
     moments = ("score/0@2.5", "score/0@2.53", "score/0@2.8", "out/0@4.5", "out/0@4.6", "out/0@5.8")
-    chain = start_chain(*(part for moment in moments for part in ("--kill", moment)))
+    chain = start_chain(*(f"--kill={moment}" for moment in moments))
     chain.job.until_killed()
     report = chain.finish_exactly()
     assert Counter(r["task"] for r in report["recoveries"]) == {"score/0": 3, "out/0": 3}

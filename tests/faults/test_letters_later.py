@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.processes import kill
 from benchmarks.harness.written import rows_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
@@ -56,9 +55,7 @@ def test_a_record_that_stopped_the_job_is_put_aside_when_it_is_resumed(
     job.start("--resume", "--on-error", "dead-letter")
     for task in ("draw/0", "dead-letters/0"):
         job.until_warm(checkpoints=0)
-        pid = job.pid_of(task)
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace(task)
     job.until_warm(checkpoints=0)
     job.kill_everything()
     gate.touch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import lines_in
 from causal.determinants import ANSWER_BYTES_MAX
 from causal.records.values import NESTING_MAX
@@ -25,13 +26,8 @@ CONFIG = {"record_bytes_max": RECORD_BYTES_MAX, "on_error": "dead-letter"}
 
 
 def settings(directory: Path, cases: list[tuple[str, int]]) -> list[str]:
-    values = {
-        "cases": ",".join(f"{kind}:{size}" for kind, size in cases),
-        "count": COUNT,
-        "rate": 50,
-        "gate": directory / "gate",
-    }
-    return [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    listed = ",".join(f"{kind}:{size}" for kind, size in cases)
+    return sets(cases=listed, count=COUNT, rate=50, gate=directory / "gate")
 
 
 def test_what_is_at_a_bound_is_taken_once_and_what_is_above_set_aside_once(start: Start, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
@@ -24,9 +25,8 @@ OPERATORS = {"map": "double", "process": "count", "call": "count", "timer": "cou
 
 
 def begun(start: Start, directory: Path, slow: str, *arguments: str, **more: Any) -> Job:
-    settings = {"slow": slow, "count": COUNT, "once": directory / "once", **more}
-    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    return start(PIPELINE, *options, *arguments, config=SHORT)
+    settings = sets(slow=slow, count=COUNT, once=directory / "once", **more)
+    return start(PIPELINE, *settings, *arguments, config=SHORT)
 
 
 def long_work(job: Job) -> dict[str, Any]:
@@ -72,9 +72,7 @@ def test_a_person_sees_which_operator_key_and_line_take_long(start: Start, tmp_p
 def test_a_task_that_dies_within_a_long_event_performs_it_again(start: Start, tmp_path: Path, slow: str) -> None:
     job = begun(start, tmp_path, slow, at="30")
     task = long_work(job)["task"]
-    dying = job.pid_of(task)
-    assert kill(dying)
-    job.until_replaced(dying)
+    job.replace(task)
     report = job.finish_well()
     assert [recovery["task"] for recovery in report["recoveries"]] == [task]
     assert_exact(tmp_path)
@@ -135,9 +133,8 @@ def test_a_process_that_is_stopped_within_a_long_event_is_replaced(start: Start,
 
 
 def test_an_event_that_takes_longer_than_it_may_ends_the_job_in_one_line(start: Start, tmp_path: Path) -> None:
-    settings = [f"slow=process sleep_s=60 at=30 count={COUNT}".split(), ["out=" + str(tmp_path / "out.db")]]
-    options = [part for each in settings for text in each for part in ("--set", text)]
-    job = start(PIPELINE, *options, config={**SHORT, "event_timeout_s": 1.5})
+    settings = sets(slow="process", sleep_s=60, at=30, count=COUNT, out=tmp_path / "out.db")
+    job = start(PIPELINE, *settings, config={**SHORT, "event_timeout_s": 1.5})
     status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
     for part in ("operator 'count', key 2", f"at {PIPELINE}:", "event_timeout_s is 1.5", "'i': 30", "--resume"):
@@ -155,7 +152,7 @@ def test_a_state_may_take_longer_to_load_than_the_silence_that_counts_as_death(
     start: Start, tmp_path: Path, failure: str
 ) -> None:
     gate = tmp_path / "gate"
-    job = start(LARGE_STATE, "--set", f"keys={KEYS}", "--set", f"gate={gate}", config={**TINY, "standbys": "0"})
+    job = start(LARGE_STATE, *sets(keys=KEYS, gate=gate), config={**TINY, "standbys": "0"})
 
     def whole(view: dict[str, Any]) -> int | None:
         [count] = [task for task in view["tasks"] if task["task"] == "count/0"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from examples.nexmark import check, queries
 from examples.nexmark.terms import Terms
 from tests.faults.job import PIPELINES, Job, causal_output
@@ -32,27 +33,18 @@ ALWAYS = (5,)
 
 def tasks_of(query: int) -> list[str]:
     """Returns the tasks of a query, as `causal plan` names them."""
-    settings = {**SETTINGS, "query": str(query)}
-    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    return [
-        task["task"] for task in json.loads(causal_output(PIPELINES, "plan", str(NEXMARK), "--json", *options))["tasks"]
-    ]
+    plan = causal_output(PIPELINES, "plan", str(NEXMARK), "--json", *sets(**SETTINGS, query=query))
+    return [task["task"] for task in json.loads(plan)["tasks"]]
 
 
 @pytest.mark.parametrize("query", members(sorted(queries.BUILT), *ALWAYS))
 def test_a_query_whose_processes_are_killed(start: Callable[..., Job], tmp_path: Path, query: int) -> None:
     out, tasks = tmp_path / "out.db", tasks_of(query)
     gate = tmp_path / "gate"
-    settings = {**SETTINGS, "query": str(query), "out": str(out), "gate": str(gate)}
-    pairs = [f"{name}={value}" for name, value in settings.items()]
     victims = [tasks[(query + step * 2) % len(tasks)] for step in range(2)] + [tasks[-1]]
-    kills = [f"{task}@{moment}" for task, moment in zip(victims, KILLS, strict=True)]
-    arguments = [part for setting in pairs for part in ("--set", setting)]
-    arguments += [part for kill in kills for part in ("--kill", kill)]
-    job = start(NEXMARK, *arguments, "--checkpoint-interval", "0.5")
-    job.until_killed()
-    gate.touch()
-    report = job.finish_well()
+    kills = [f"--kill={task}@{moment}" for task, moment in zip(victims, KILLS, strict=True)]
+    settings = sets(**SETTINGS, query=query, out=out, gate=gate)
+    report = start(NEXMARK, *settings, *kills, "--checkpoint-interval", "0.5").finish_killed(gate)
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(victims)
     rows = check.rows_of(out)
     result = check.compare(query, rows, check.read_events(SETTINGS), Terms.of_settings(SETTINGS))

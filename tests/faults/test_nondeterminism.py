@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
@@ -20,8 +21,7 @@ VISIBLE = ("urandom", "address", "thread")
 
 
 def misbehaving(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
-    pairs = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
-    settings = [part for setting in pairs for part in ("--set", setting)]
+    settings = sets(how=how, count=count, out=directory / "rows")
     return start(PIPELINES / "misbehaving.py", *settings, "--hidden-nondeterminism", "allow", *arguments)
 
 
@@ -50,9 +50,7 @@ def test_the_check_finds_nothing_where_nothing_is(start_chain: Callable[..., Hel
     """Clock, random numbers, calls, timers, windows and state, all by the book; and a failure on the way."""
     chain = start_chain("--verify-replay", "--checkpoint-interval", "0.4", "--set", "parallelism=1")
     chain.job.until_warm(records=500, checkpoints=2)
-    dying = chain.job.pid_of("score/0")
-    kill(dying)
-    chain.job.until_replaced(dying)
+    chain.job.replace("score/0")
     report = chain.finish_exactly()
     assert report["checked_epochs"] and all(report["checked_epochs"].values())
     assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"]
@@ -61,7 +59,7 @@ def test_the_check_finds_nothing_where_nothing_is(start_chain: Callable[..., Hel
 @pytest.mark.campaign
 def test_a_bounded_job_waits_for_the_check_of_every_task(start: Start, tmp_path: Path) -> None:
     """All records are through before the first checkpoint."""
-    settings = ["--set", f"out={tmp_path / 'fraud.db'}", "--set", "count=100"]
+    settings = sets(out=tmp_path / "fraud.db", count=100)
     report = start(FRAUD_CHAIN, *settings, "--verify-replay", "--checkpoint-interval", "1").finish_well()
     assert all(report["checked_epochs"].values())
 
@@ -90,9 +88,7 @@ CASES = [(how, count) for how in CULPRITS for count in (ENDLESS, SINGLE_EPOCH)]
 
 
 def forgetful(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
-    pairs = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
-    settings = [part for setting in pairs for part in ("--set", setting)]
-    return start(PIPELINES / "forgetful.py", *settings, *arguments)
+    return start(PIPELINES / "forgetful.py", *sets(how=how, count=count, out=directory / "rows"), *arguments)
 
 
 @pytest.mark.parametrize(("how", "count"), members(CASES, ("closure", SINGLE_EPOCH)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.job import PIPELINES, Job
 from tests.faults.pipelines.ordered import BOUND_S, NAMES, PER_S, link, record
@@ -63,16 +64,11 @@ def counted() -> Counter[Any]:
     return Counter({("count", *which, count): 1 for which, count in counts.items()})
 
 
-def killed(start: Start, out: Path, kills: tuple[str, ...], *settings: str) -> dict[str, Any]:
+def killed(start: Start, out: Path, kills: tuple[str, ...], **settings: object) -> dict[str, Any]:
     """The report of a job that ended after all of these kills."""
     gate = out.with_name("gate")
-    pairs = [f"out={out}", f"rate={RATE}", f"count={COUNT}", f"gate={gate}", *settings]
-    arguments = [part for setting in pairs for part in ("--set", setting)]
-    arguments += [part for kill in kills for part in ("--kill", kill)]
-    job = start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3")
-    job.until_killed()
-    gate.touch()
-    return job.finish_well()
+    arguments = [*sets(out=out, rate=RATE, count=COUNT, gate=gate, **settings), *(f"--kill={kill}" for kill in kills)]
+    return start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3").finish_killed(gate)
 
 
 KILLS = {
@@ -98,7 +94,7 @@ def test_the_order_is_that_of_the_event_times_whatever_dies(start: Start, tmp_pa
 def test_speculation_amounts_to_the_same_whatever_dies(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "ordered.db"
     kills = ("revisions/0@0.4", "right-time/0@0.8", "revisions/0@1.1", "out/0@1.1", "left-time/0@1.5")
-    report = killed(start, out, kills, "delivery=speculative")
+    report = killed(start, out, kills, delivery="speculative")
     rows = list(records_in(out))
     assert standing(rows) == chained()
     assert report["counts"]["chain"]["late"] == in_order()[1]

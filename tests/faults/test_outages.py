@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
@@ -36,8 +36,7 @@ def assert_all(rows: list[dict[str, Any]]) -> None:
 
 def begun(start: Start, directory: Path, *arguments: str, **config: Any) -> Job:
     """A job that has written something, and runs until `let_end`."""
-    settings = ("--set", f"count={COUNT}", "--set", f"gate={directory / 'gate'}")
-    job = start(OUTAGE, *settings, *arguments, config=config)
+    job = start(OUTAGE, *sets(count=COUNT, gate=directory / "gate"), *arguments, config=config)
     job.until_warm(records=50)
     return job
 
@@ -80,9 +79,7 @@ def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start
             "out/0",
             "numbers/0",
         ):  # those upstream recover although the store is still unavailable
-            pid = job.pid_of(task)
-            kill(pid)
-            job.until_replaced(pid)
+            job.replace(task)
         waited_for(job)
         assert list(records_in(out)) == before
     let_end(tmp_path)

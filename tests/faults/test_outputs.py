@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
@@ -22,11 +22,8 @@ def rows_of(directory: Path) -> list[list[dict[str, Any]]]:
 def killed(start: Start, directory: Path, moments: tuple[str, ...], *settings: str) -> dict[str, Any]:
     """The report of a job that ended after all of these kills."""
     gate = directory / "gate"
-    kills = [part for moment in moments for part in ("--kill", moment)]
-    job = start(PIPELINES / "spread.py", "--set", f"count={COUNT}", "--set", f"gate={gate}", *settings, *kills)
-    job.until_killed()
-    gate.touch()
-    return job.finish_well()
+    kills = [f"--kill={moment}" for moment in moments]
+    return start(PIPELINES / "spread.py", *sets(count=COUNT, gate=gate), *settings, *kills).finish_killed(gate)
 
 
 def test_two_tasks_with_a_file_each_write_every_line_once(start: Start, tmp_path: Path) -> None:
@@ -50,12 +47,10 @@ def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path
     config = {"inflight_memory_bytes_max": 1 << 18, "batch_elements_max": 128, "checkpoint_interval_s": 2.0}
     count = 8000
     gate = tmp_path / "gate"
-    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", "--set", f"gate={gate}", config=config)
+    job = start(PIPELINES / "heavy.py", *sets(count=count, gate=gate), config=config)
     for task in ("slow/0", "numbers/0", "slow/0"):
         job.until("elements are on disk", lambda view: spilled(job))
-        pid = job.pid_of(task)
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace(task)
     gate.touch()
     job.finish_well()
     rows = list(records_in(tmp_path / "heavy.db"))

@@ -16,7 +16,6 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Pa
 
 import pyarrow.dataset as dataset
 
-from benchmarks.harness.processes import kill
 from causal.errors import PipelineError
 from operators.sinks.parquet.parquet_sink import publish, read
 from tests.faults.conftest import Start
@@ -101,10 +100,7 @@ def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
         job.until_warm(records=300)
         wait_for("a reader has seen rows", lambda: eyes.seen or None)
         for tasks in (("rows/0",), ("vectors/0",), ("rows/1", "number/0"), ("rows/0", "rows/1", "vectors/0")):
-            dying = [job.pid_of(task) for task in tasks]
-            for pid in dying:
-                kill(pid)
-            job.until_replaced(*dying)
+            job.replace(*tasks)
         job.kill_everything()
         job.start("--resume")
         (tmp_path / "gate").touch()
@@ -129,9 +125,7 @@ def test_below_full_depth_files_have_what_checkpoints_cover_and_all_when_the_job
     job = begin(start, tmp_path / "gate", *options)
     with watched(tmp_path / "rows") as eyes:
         job.until_warm(records=300)
-        pid = job.pid_of("rows/0")
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace("rows/0")
         wait_for("files come while the job runs", lambda: eyes.sizes or None)
         (tmp_path / "gate").touch()
         job.finish_well()
@@ -158,10 +152,7 @@ def test_rows_that_do_not_fit_are_put_aside_once_whatever_dies(start: Start, tmp
     options = ("--on-error", "dead-letter", "--set", "odd=10", "--checkpoint-interval", "0.5")
     job = begin(start, tmp_path / "gate", *options)
     job.until_warm(records=300)
-    dying = [job.pid_of(task) for task in ("rows/0", "rows/1")]
-    for pid in dying:
-        kill(pid)
-    job.until_replaced(*dying)
+    job.replace("rows/0", "rows/1")
     (tmp_path / "gate").touch()
     report = job.finish_well()
     everything = [(p, i) for p in range(2) for i in range(COUNT)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import lines_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal, ended_of, wait_for
@@ -62,8 +63,7 @@ ON_DISK = {"state": "disk", "state_memory_bytes_max": 65536}
 
 @pytest.fixture(params=[campaign({}, id="memory"), pytest.param(ON_DISK, id="disk")])
 def job(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Job:
-    values = {"count": COUNT, "rate": RATE, "gate": tmp_path / "gate", "out": tmp_path / "rows"}
-    settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    settings = sets(count=COUNT, rate=RATE, gate=tmp_path / "gate", out=tmp_path / "rows")
     return start(PIPELINES / "kept.py", *settings, "--checkpoint-interval", "0.3", config=request.param)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in, rows_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
@@ -17,7 +17,7 @@ COUNT = 6000
 def test_a_refused_row_ends_the_job_in_one_line_and_is_put_aside_when_it_is_resumed(
     start: Start, tmp_path: Path
 ) -> None:
-    job = start(RULED, "--set", "count=50", "--set", f"gate={tmp_path}")
+    job = start(RULED, *sets(count=50, gate=tmp_path))
     status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
     assert "sink 'out', position 7 of out/0: its store refuses the row: no sevens; record {" in said
@@ -30,22 +30,11 @@ def test_a_refused_row_ends_the_job_in_one_line_and_is_put_aside_when_it_is_resu
 
 
 def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start: Start, tmp_path: Path) -> None:
-    job = start(
-        RULED,
-        "--on-error",
-        "dead-letter",
-        "--sharing-depth",
-        "1",
-        "--set",
-        f"count={COUNT}",
-        "--set",
-        f"gate={tmp_path / 'gate'}",
-    )
+    settings = sets(count=COUNT, gate=tmp_path / "gate")
+    job = start(RULED, "--on-error", "dead-letter", "--sharing-depth", "1", *settings)
     job.until_warm(records=50)
     for task in ("out/0", "draw/0", "out/0", "out/0"):
-        pid = job.pid_of(task)
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace(task)
     job.kill_everything()
     (tmp_path / "gate").touch()
     job.start("--resume")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import POOL, Start
 from tests.faults.job import PIPELINES, Job, causal
@@ -18,10 +18,6 @@ from tests.members import campaign
 
 def changing(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
     return start(PIPELINES / "changing.py", *sets(out=directory / "rows.db", **settings), *arguments)
-
-
-def sets(**settings: object) -> list[str]:
-    return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
 
 
 def stop(job: Job, *arguments: str) -> None:
@@ -57,18 +53,14 @@ def check(records: list[dict[str, Any]], count: int, partitions: int = 4) -> Non
 def test_from_two_tasks_to_four_to_three_with_kills(start: Start, tmp_path: Path) -> None:
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
     job.until_warm(records=400)
-    pid = job.pid_of("tally/1")
-    kill(pid)
-    job.until_replaced(pid)
+    job.replace("tally/1")
     stop(job)
     for parallelism, sources in ((4, 1), (3, 4)):
         before = len(rows(tmp_path))
         job.start("--resume", *sets(parallelism=parallelism, sources=sources))
         job.until_warm(records=before + 300, checkpoints=1)
         for task in (f"tally/{parallelism - 1}", "out/0", "same/0"):
-            pid = job.pid_of(task)
-            kill(pid)
-            job.until_replaced(pid)
+            job.replace(task)
         stop(job)
     done = further(tmp_path)
     job.start("--resume", *sets(parallelism=3, sources=4, count=done, rate=100_000))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 from tests.members import members
@@ -18,8 +19,7 @@ ROW = ("read/0", "a/0", "b/0", "c/0", "d/0", "out/0")
 
 
 def begin(start: Start, directory: Path, depth: str, *arguments: str, count: int = COUNT) -> Job:
-    pairs = [f"out={directory / 'rows'}", f"count={count}", f"gate={directory / 'gate'}"]
-    settings = [part for setting in pairs for part in ("--set", setting)]
+    settings = sets(out=directory / "rows", count=count, gate=directory / "gate")
     job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "600", *arguments)
     job.until_warm(records=200, checkpoints=0)
     return job

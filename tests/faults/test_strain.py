@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.jobs import strained_fold
 from benchmarks.recovery.bad_input_memory import Budget, sampled
 from tests.faults.conftest import Start
@@ -61,13 +61,10 @@ def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path:
     strain = STRAINS[name]
     out, gate, count = tmp_path / "fold.db", tmp_path / "gate", strain.settings["count"]
     values = {"out": out, "gate": gate, **strain.settings}
-    settings = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
-    job = start(PIPELINE, *settings, config={**CONFIG, **strain.config})
+    job = start(PIPELINE, *sets(**values), config={**CONFIG, **strain.config})
     with sampled(job.view) as peaks:
         job.until_written(strain.rows)
-        dying = job.pid_of(strain.victim)
-        assert kill(dying)
-        job.until_replaced(dying)
+        job.replace(strain.victim)
         gate.touch()
         report = job.finish_well()
     wrong = strained_fold.wrong(out, count, values.get("hot") == "yes", 1)
@@ -84,16 +81,14 @@ def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path:
 
 
 def test_a_record_above_the_limit_is_named_and_what_was_before_it_stands(start: Start, tmp_path: Path) -> None:
-    giant = {"out": tmp_path / "fold.db", "count": 3000, "giant_bytes": RECORD_BYTES_MAX, "giant_every": 2000}
-    settings = [part for key, value in giant.items() for part in ("--set", f"{key}={value}")]
+    settings = sets(out=tmp_path / "fold.db", count=3000, giant_bytes=RECORD_BYTES_MAX, giant_every=2000)
     status, said = start(PIPELINE, *settings, config=CONFIG).finish()
     assert status == 1 and len(said.splitlines()) == 1
     assert all(part in said for part in ("position 1999", "record_bytes_max", "raise it, or split the record")), said
 
 
 def test_a_record_above_the_limit_can_be_put_aside(start: Start, tmp_path: Path) -> None:
-    giant = {"out": tmp_path / "fold.db", "count": 3000, "giant_bytes": RECORD_BYTES_MAX, "giant_every": 2000}
-    settings = [part for key, value in giant.items() for part in ("--set", f"{key}={value}")]
+    settings = sets(out=tmp_path / "fold.db", count=3000, giant_bytes=RECORD_BYTES_MAX, giant_every=2000)
     job = start(PIPELINE, *settings, "--on-error", "dead-letter", config=CONFIG)
     job.finish_well()
     [file] = (job.state / "dead-letters").glob("*.jsonl")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import lines_in, records_in
 from causal.sealed import seal, unseal
 from tests.faults.conftest import Start
@@ -244,16 +245,7 @@ def test_a_copy_of_the_savepoint_at_which_a_job_stopped_keeps_its_sinks(start: S
     copy = tmp_path / "copy"
     assert "copy is in" in stopped(job, "--to", str(copy))
     done = len(rows(tmp_path)) + 1000
-    arguments = [
-        "run",
-        str(path),
-        "--state-dir",
-        str(tmp_path / "other"),
-        "--from",
-        str(copy),
-        "--set",
-        f"count={done}",
-    ]
+    arguments = ["run", str(path), "--state-dir", str(tmp_path / "other"), "--from", str(copy), *sets(count=done)]
     status, said = causal(tmp_path, *arguments)
     assert status == 2 and "rows of another run" in one_line(said), said
     status, said = causal(tmp_path, *arguments, "--keep-sinks", "--set", "rate=100000")

@@ -13,7 +13,6 @@ from benchmarks.harness.written import lines_in
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no vectors")
 pytest.importorskip("numpy", reason="NumPy is not installed: there are no vectors")
 
-from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
@@ -53,10 +52,7 @@ def test_every_task_on_vectors_may_die(start: Start, tmp_path: Path) -> None:
     job.until_warm(records=500, checkpoints=1)
     groups = (("count/0",), ("odd/0",), ("sum/0", "window/0"), ("odd/1", "count/1"))
     for tasks in groups:
-        dying = [job.pid_of(task) for task in tasks]
-        for pid in dying:
-            kill(pid)
-        job.until_replaced(*dying)
+        job.replace(*tasks)
     gate.touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 from tests.unit.sinks.receiver import Receiver
@@ -19,25 +19,16 @@ def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_
     with serving(tmp_path) as url:
         job = start(
             PIPELINES / "posted.py",
-            "--set",
-            f"url={url}/in",
-            "--set",
-            f"count={COUNT}",
-            "--set",
-            f"gate={tmp_path / 'gate'}",
+            *sets(url=f"{url}/in", count=COUNT, gate=tmp_path / "gate"),
         )
         job.until_warm(records=50)
         for task in ("out/0", "draw/0", "out/0"):
-            pid = job.pid_of(task)
-            kill(pid)
-            job.until_replaced(pid)
+            job.replace(task)
         with receiver.away():
             job.until("out/0 waits", lambda view: any(task["waiting"] for task in view["tasks"]))
             before = len(receiver.deliveries())
             (tmp_path / "in" / "deaf").write_text("1")  # the first request when it is back is taken, and not answered
-            pid = job.pid_of("out/0")
-            kill(pid)
-            job.until_replaced(pid)
+            job.replace("out/0")
             assert len(receiver.deliveries()) == before
         job.until_written(before + 100)
         job.kill_everything()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.job import PIPELINES, Job
 
@@ -75,19 +76,14 @@ def hundredths(row: dict[str, Any]) -> tuple[int, int]:
     return round(row["start"] * 100), round(row["end"] * 100)
 
 
-def run(start: Callable[..., Job], out: Path, kills: list[str], *settings: str) -> dict[str, list[dict[str, Any]]]:
+def run(start: Callable[..., Job], out: Path, kills: list[str], **settings: object) -> dict[str, list[dict[str, Any]]]:
     gate = out.with_name("gate")
-    pairs = [f"count={COUNT}", "rate=500", f"out={out}", f"gate={gate}", *settings]
-    arguments = [part for setting in pairs for part in ("--set", setting)]
-    arguments += [part for kill in kills for part in ("--kill", kill)]
-    job = start(WINDOWS, *arguments, "--checkpoint-interval", "0.5")
-    job.until_killed()
-    gate.touch()
-    report = job.finish_well()
+    arguments = [*sets(count=COUNT, rate=500, out=out, gate=gate, **settings), *(f"--kill={kill}" for kill in kills)]
+    report = start(WINDOWS, *arguments, "--checkpoint-interval", "0.5").finish_killed(gate)
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(
         kill.partition("@")[0] for kill in kills
     )
-    if not any("clock" in setting for setting in settings):
+    if "clock" not in settings:
         assert report["counts"]["tumbling"]["late"] == len(panes(400, 400, LATENESS)[1])
     return rows_of(out)
 
@@ -119,7 +115,7 @@ def test_windows_of_event_time_whose_processes_are_killed(start: Callable[..., J
 
 def test_windows_of_the_wall_clock_whose_processes_are_killed(start: Callable[..., Job], tmp_path: Path) -> None:
     kills = ["tumbling-row/0@0.8", "sliding-row/0@1.2", "session-row/0@1.6", "global-row/0@2.0", "sliding-row/0@2.4"]
-    rows = run(start, tmp_path / "out.db", kills, "clock=1")
+    rows = run(start, tmp_path / "out.db", kills, clock=1)
     for name in ("tumbling", "sliding", "session"):
         panes_of_name = [(row["key"], row["start"]) for row in rows[name]]
         assert len(set(panes_of_name)) == len(panes_of_name), (

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.processes import kill
+from benchmarks.harness.runs import sets
 from benchmarks.harness.sink_reader import Reader, Seen, reading
 from tests.faults.job import Job, wait_for
 from tests.guarantees.history import Element, Failed, History, Output
@@ -98,8 +99,7 @@ def recording(
 ) -> Iterator[Recording]:
     """Begin a run and its reader; `start` is the fixture of `tests.faults.conftest`."""
     database, gate = directory / "recorded.db", directory / "gate"
-    assignments = [f"out={database}", f"gate={gate}", f"rate={rate}", f"count={count}"]
-    settings = [part for setting in assignments for part in ("--set", setting)]
+    settings = sets(out=database, gate=gate, rate=rate, count=count)
     with reading(database, directory / "seen.jsonl", whole=True) as reader:
         job = start(PIPELINE, *settings, *arguments, config=config or None, own_standbys=True)
         yield Recording(job, reader, database, gate, count)

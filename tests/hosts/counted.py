@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 
+from benchmarks.harness.runs import sets
 from benchmarks.hosts.counted import PARTITIONS, PIPELINE, rows_of, wrong
 from benchmarks.hosts.site import Site
 from examples.hosts.job import ClusterJob
@@ -30,10 +31,10 @@ def check_rows(site: Site | ClusterJob, count: int = COUNT) -> None:
 
 def arguments_of(site: Site | ClusterJob, elements: int = COUNT, /, **config: object) -> list[str]:
     """The options of a job whose sources are held until the file `gate` exists."""
-    values = {"count": elements, "rate": RATE, "out": site.directory / "out.db", "gate": site.directory / "gate"}
+    settings = sets(count=elements, rate=RATE, out=site.directory / "out.db", gate=site.directory / "gate")
     file = site.directory / "job.toml"
     file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items()))
-    return [*(part for name, value in values.items() for part in ("--set", f"{name}={value}")), "--config", str(file)]
+    return [*settings, "--config", str(file)]
 
 
 def began(site: Site, host_timeout_ms: int = 15_000, count: int = COUNT, **config: object) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.runs import sets
+
 pytest.importorskip("pyspark", reason="PySpark is not installed: no driver to test with")
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
 
@@ -47,8 +49,7 @@ def began(site: Site) -> None:
     }
     config = site.directory / "job.toml"
     config.write_text(f"host_timeout_ms = {json.dumps(15_000)}\n")
-    settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-    site.run(PIPELINE, *settings, "--config", str(config))
+    site.run(PIPELINE, *sets(**values), "--config", str(config))
     for name in site.names:
         site.join(name, *(["--label", "spark=yes"] if name != "a" else []))
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from tests.faults.job import wait_for
-from tests.faults.test_savepoints import sets
 from tests.hosts.counted import MakeSite
 from tests.members import members
 from tests.servers.test_stored_rows import COUNT, EVERY, PIPELINE, all_rows, check

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from benchmarks.hosts.site import SUPERVISOR, Site
-from tests.faults.test_savepoints import sets
 from tests.hosts.counted import MakeSite
 from tests.members import campaign
 from tests.servers.test_stored_rows import all_rows

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from benchmarks.hosts.site import Site
 from benchmarks.servers.postgres import cluster, postgres
 from benchmarks.servers.process import NoServer
@@ -78,10 +79,9 @@ def test_a_zombie_that_writes_after_it_was_replaced_is_refused(site: MakeSite, k
 
 def _began(here: Site, sink: dict[str, str], guarantee: str) -> None:
     values = {"count": COUNT, "rate": RATE, "gate": here.directory / "gate", "inner": INNER, **sink}
-    settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
     config = here.directory / "job.toml"
     config.write_text(f"host_timeout_ms = {SILENCE_MS}\n")
-    here.run(PIPELINE, *settings, "--config", str(config), "--guarantee", guarantee)
+    here.run(PIPELINE, *sets(**values), "--config", str(config), "--guarantee", guarantee)
     for name in here.names:
         here.join(name, "--slots", "10")
     here.await_running(300)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.runs import sets
 from tests.faults.conftest import Start
 from tests.faults.job import Job, wait_for
 
@@ -22,8 +23,7 @@ class Chained:
     ):
         self._gate = directory / "gate"
         values = {"count": str(COUNT), "rate": str(RATE), "gate": str(self._gate), **sink}
-        settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-        self.job: Job = start(PIPELINE, *settings, *arguments, config=config)
+        self.job: Job = start(PIPELINE, *sets(**values), *arguments, config=config)
 
     def written(self) -> int:
         """Rows that the sink has counted as acknowledged."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from benchmarks.servers.s3 import BUCKET, S3
 from tests.faults.conftest import Start
 from tests.faults.job import Job
@@ -118,7 +119,7 @@ def test_what_a_reader_has_seen_stays_whatever_dies(
     if "redis" in shared_servers:
         settings["url"] = shared_servers["redis"].url
         looks["redis"] = readers.of_redis(shared_servers["redis"], named, ["redis/0"])
-    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    arguments = sets(**settings)
     if stored:
         arguments += ["--store", f"s3://{BUCKET}/{tmp_path.name}"]
     with reading(looks) as watching:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.harness.runs import sets
 from benchmarks.servers.s3 import BUCKET, s3_server
 from causal.config import JobConfig
 from causal.shell.depot import Depot
@@ -18,7 +19,6 @@ from operators.outputs import open_output
 from operators.sinks.objects.object_place import rows_in
 from tests.faults.conftest import Start
 from tests.faults.job import Job
-from tests.faults.test_savepoints import sets
 from tests.members import members
 
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "stored.py"

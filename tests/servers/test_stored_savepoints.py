@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.shell.depot import Depot
 from deploy import stored_savepoints
@@ -17,7 +18,7 @@ from deploy.stored_savepoints import as_directory, check_room, put
 from standby.manifests import newest_manifest, write_manifest
 from tests.faults.conftest import POOL, Start
 from tests.faults.job import HOME, PIPELINES, WAIT_S
-from tests.faults.test_savepoints import changing, further, rows, sets
+from tests.faults.test_savepoints import changing, further, rows
 from tests.members import members
 
 SNAPSHOT = "checkpoints/count/0/e00000003-i1.snap"

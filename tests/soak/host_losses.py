@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.harness.measured import figure, result, write
-from benchmarks.harness.runs import RunFailed
+from benchmarks.harness.runs import RunFailed, sets
 from benchmarks.hosts.counted import PIPELINE, rows_of, wrong
 from benchmarks.hosts.site import SUPERVISOR, Site
 from benchmarks.servers.process import NoServer
@@ -192,8 +192,7 @@ def _survived(
         "gate": gate,
         **(sink or {"out": site.directory / "out.db"}),
     }
-    settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
-    site.run(PIPELINE, *settings, "--config", str(config))
+    site.run(PIPELINE, *sets(**values), "--config", str(config))
     fire.begin()
     visible = list[list[Any]]()
     for _ in range(faults):

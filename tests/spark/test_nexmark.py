@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from examples.nexmark import check, model, queries
 from examples.nexmark.batch import write_events
 from examples.nexmark.events import Events
@@ -52,11 +53,10 @@ def test_a_query_fed_by_spark_while_its_tasks_are_killed(tmp_path: Path, query: 
     write_files(events, tmp_path / "events", files=3)
     settings = {"query": query, "ingest": "spark", "input": tmp_path / "events", "out": out, "clock_s": 0.5}
     settings |= {"events_per_s": 100, "out_of_order": 20, "window_s": 4, "every_s": 2, "gap_s": 1, "auction_skip": 7}
-    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     terms = Terms.of_settings({name: str(value) for name, value in settings.items()})
     planned = queries.pipeline(query, shape.source(1500), SqliteSink(out), terms, clean=clean)
     victim = next(node.name for node in reversed(planned.nodes) if node.kind != "sink")
-    argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "nexmark" / "job.py"), *options]
+    argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "nexmark" / "job.py"), *sets(**settings)]
     argv += ["--state-dir", str(tmp_path / "job"), "--kill", f"{victim}/0@0.3", "--kill", "out/0@0.6"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.runs import sets
 from tests.spark.conftest import ROOT, eventually
 
 pytestmark = pytest.mark.spark
@@ -57,16 +58,7 @@ class Reading:
 def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """The pipeline, which ends when there is a `gate`; its sinks are killed while it runs."""
     argv = [sys.executable, "-m", "deploy", "run", str(PIPELINE), "--state-dir", str(tmp_path / "job")]
-    argv += [
-        "--set",
-        f"count={COUNT}",
-        "--set",
-        "rate=400",
-        "--set",
-        f"gate={tmp_path / 'gate'}",
-        "--checkpoint-interval",
-        "0.5",
-    ]
+    argv += [*sets(count=COUNT, rate=400, gate=tmp_path / "gate"), "--checkpoint-interval", "0.5"]
     for moment in ("table/0@0.8", "lines/1@1.2", "files/0@1.2", "number/0@2", "files/1@2"):
         argv += ["--kill", moment]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
