@@ -5,11 +5,8 @@ Which elements there are is fixed all the same: they come at a pace, and as fast
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from examples.fraud_chain import Ledger, Score, payment, total
 from operators import Pipeline

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
-
 from benchmarks.jobs.strained_fold import Fold, SlowSink, number, source
 from operators import Pipeline
 from tests.faults.pipelines.held_source import hold_end

@@ -12,10 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import date, datetime
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink

@@ -6,11 +6,7 @@ Neither source ends before the file `gate` is there.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Count, Pipeline, Sum, Tumbling
 from operators.sinks import JsonLinesSink

@@ -6,13 +6,10 @@ The row of an element says how many its key has had, so nothing can go missing o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
 from operators.sinks import JsonLinesSink

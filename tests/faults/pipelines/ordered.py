@@ -6,13 +6,10 @@ gate (a file without which the sources do not end).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
-
 from operators import Pipeline
 from operators.sinks import JsonLinesSink, ParquetSink, PostgresSink, RedisSink, Sink, SqliteSink
 from tests.faults.pipelines.held_source import held_generated

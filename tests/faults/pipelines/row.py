@@ -5,12 +5,9 @@ The last one links every row to the row before it, so what was visible cannot be
 
 from __future__ import annotations
 
-import sys
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
 from operators.sinks import CallbackSink, JsonLinesSink

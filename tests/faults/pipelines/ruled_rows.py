@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from causal.ports import SinkStore, StoreState
 from operators import Operator, Pipeline

@@ -6,12 +6,8 @@ windows of the wall clock instead.  It does not end before the file `gate` is th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Count, CountWindow, Global, Mean, Pipeline, Session, Sliding, Sum, Tumbling, Window, every
 from operators.builder.streams.stream import Stream

@@ -5,10 +5,7 @@ What was visible cannot be lost, doubled or contradicted unseen: a second execut
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Pipeline
 from operators.sinks import PostgresSink, RedisSink, Sink

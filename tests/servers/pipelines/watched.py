@@ -5,12 +5,9 @@ Rows of a few hundred bytes: a bundle of several does not fit into one page of a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Pipeline
 from operators.sinks import JsonLinesSink, ParquetSink, PostgresSink, RedisSink, Sink, SqliteSink
