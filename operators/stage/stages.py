@@ -304,6 +304,16 @@ class OneToOneStage(Stage):
         return index
 
 
+class SelectingStage(Stage):
+    """Base of stages that give one record for some of those that they receive."""
+
+    _kept: Sequence[int] = ()
+    """The indices of these among the records of the last batch, ascending."""
+
+    def source_of(self, index: int) -> int:
+        return self._kept[index]
+
+
 class ServedStage(Stage):
     """Base of stages that ask the services of the event that they process, for example for the time."""
 
@@ -333,13 +343,12 @@ class MapStage(OneToOneStage):
         return results
 
 
-class FilterStage(Stage):
+class FilterStage(SelectingStage):
     """The stage of `filter(name, fn)`."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._fn: Callable[[Any], Any] = node.subject
-        self._kept: Sequence[int] = ()
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         def failed(index: int, problem: Exception) -> None:
@@ -354,9 +363,6 @@ class FilterStage(Stage):
             self._kept = list(compress(places, flags))
             return [records[index] for index in self._kept]
         return list(compress(records, flags))
-
-    def source_of(self, index: int) -> int:
-        return self._kept[index]
 
 
 class FlatMapStage(Stage):

@@ -12,23 +12,21 @@ from typing import Any
 from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.join_stage import JoinStage
 from operators.kinds.joins.sides import keeps_left, time_of_side
-from operators.kinds.joins.waiting import Waiting
+from operators.kinds.joins.waiting import Waiting, WaitingStage
 from operators.stage.scope import Scope
-from operators.stage.watermark_merge import END_NS, Origins
+from operators.stage.watermark_merge import END_NS
 from operators.state.keyed_tables import KeyedTable
 
 
-class RowJoinStage(JoinStage):
+class RowJoinStage(WaitingStage, JoinStage):
     """One task of a join of a stream (left) with a table (right), whose rows are in `<name>:rows`."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
-        self._waiting = Waiting(node, scope) if node.options["wait"] else None
-        self.makes_marks = self._waiting is not None
+        self._wait(node, scope)
         self._time_of = time_of_side(node, LEFT)
         self._alone = keeps_left(node.options["how"])
         self._rows = KeyedTable(f"{node.name}:rows", node.name, scope.config.key_groups)
-        self._ready: list[tuple[Any, int | None]] = []
 
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
         if side == RIGHT:
@@ -79,10 +77,6 @@ class RowJoinStage(JoinStage):
 
     # Event time, with `wait`.
 
-    def pieces(self) -> list[tuple[Any, int | None]]:
-        ready, self._ready = self._ready, []
-        return ready
-
     def ended(self, input: int) -> None:
         if self._waiting is not None:
             keys, records = self._waiting.ended(input)
@@ -98,25 +92,3 @@ class RowJoinStage(JoinStage):
 
     def tables(self) -> list[KeyedTable]:
         return [self._rows] if self._waiting is None else [self._rows, self._waiting.entries]
-
-    def header(self) -> dict[str, Any]:
-        header = super().header()
-        return header if self._waiting is None else {**header, "waiting": self._waiting.header()}
-
-    def load_header(self, header: dict[str, Any], full: bool) -> None:
-        super().load_header(header, full)
-        if self._waiting is not None and "waiting" in header:
-            self._waiting.load(header["waiting"])
-
-    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
-        if self._waiting is None or any("waiting" not in header for header in headers):
-            return headers
-        waiting = self._waiting.rewired([header["waiting"] for header in headers], origins)
-        return [{**header, "waiting": each} for header, each in zip(headers, waiting, strict=True)]
-
-    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        waiting = [header["waiting"] for header in headers if "waiting" in header]
-        merged = super().merge_headers(
-            [{name: value for name, value in header.items() if name != "waiting"} for header in headers]
-        )
-        return {"waiting": Waiting.merged(waiting), **merged} if waiting else merged

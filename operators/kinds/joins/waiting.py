@@ -11,6 +11,7 @@ from typing import Any
 from operators.graph import RIGHT, Node
 from operators.kinds.joins.sides import inputs_of_side
 from operators.stage.scope import Scope
+from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, Origins
 from operators.state.due_entries import DueEntries, in_key_order
 from operators.state.timelines import STEP_NS
@@ -92,6 +93,43 @@ class Waiting:
         marks = [header["mark"] for header in headers]
         mark = None if None in marks else min(marks, default=None)
         return {**headers[0], "over": all(header["over"] for header in headers), "mark": mark}
+
+
+class WaitingStage(Stage):
+    """Base of stages whose left side may have to wait for the right one; where it has to, they make marks."""
+
+    _waiting: Waiting | None = None
+    """Holds records back until the right side has ended; None where nothing waits."""
+
+    def _wait(self, node: Node, scope: Scope) -> None:
+        """Prepares for waiting, if the operator is to; called by the constructor."""
+        self._waiting = Waiting(node, scope) if node.options["wait"] else None
+        self.makes_marks = self._waiting is not None
+        self._ready: list[tuple[Any, int | None]] = []
+
+    def pieces(self) -> list[tuple[Any, int | None]]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def header(self) -> dict[str, Any]:
+        header = super().header()
+        return header if self._waiting is None else {**header, "waiting": self._waiting.header()}
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        if self._waiting is not None and "waiting" in header:
+            self._waiting.load(header["waiting"])
+
+    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
+        if self._waiting is None or any("waiting" not in header for header in headers):
+            return headers
+        waiting = self._waiting.rewired([header["waiting"] for header in headers], origins)
+        return [{**header, "waiting": each} for header, each in zip(headers, waiting, strict=True)]
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        waiting = [header["waiting"] for header in headers if "waiting" in header]
+        others = [{name: value for name, value in header.items() if name != "waiting"} for header in headers]
+        return {**super().merge_headers(others), **({"waiting": Waiting.merged(waiting)} if waiting else {})}
 
 
 def last_over(mark_ns: int) -> int:

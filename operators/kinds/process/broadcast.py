@@ -14,7 +14,7 @@ from typing import Any
 from causal.errors import CausalError
 from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import time_of_side
-from operators.kinds.joins.waiting import Waiting
+from operators.kinds.joins.waiting import WaitingStage
 from operators.records.keys import canonical_key, ordered
 from operators.records.ownership import copy_containers
 from operators.stage import state_binding
@@ -25,7 +25,7 @@ from operators.stage.operator import Operator
 from operators.stage.processing import ProcessStage
 from operators.stage.scope import Scope
 from operators.stage.stages import Due
-from operators.stage.watermark_merge import END_NS, Origins
+from operators.stage.watermark_merge import END_NS
 from operators.state.declared import NoKey
 from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
@@ -126,7 +126,7 @@ class Rules(MutableMapping[Any, Any]):
         return len(self._table.values)
 
 
-class BroadcastStage(ProcessStage):
+class BroadcastStage(WaitingStage, ProcessStage):
     """One task of `broadcast`; `<name>:broadcast` holds the rules, `<name>:held` the records that wait for them."""
 
     context = BroadcastContext
@@ -135,14 +135,11 @@ class BroadcastStage(ProcessStage):
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope, time_of_side(node, LEFT))
-        self._waiting = Waiting(node, scope) if node.options["wait"] else None
-        """Holds records back until the rules have ended."""
-        self.makes_marks = self._waiting is not None
+        self._wait(node, scope)
         self._rules = KeyedTable(f"{node.name}:broadcast", node.name, scope.config.key_groups)
         self.replicated = (self._rules.name,)
         self._changing = Rules(self._rules, self._undo)
         self._reading: Mapping[Any, Any] = MappingProxyType(self._rules.values)
-        self._ready: list[tuple[Any, int | None]] = []
         self._ctx.broadcast = self._reading  # type: ignore[attr-defined]
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
@@ -192,10 +189,6 @@ class BroadcastStage(ProcessStage):
         self._ready.append((output, None))
         return []
 
-    def pieces(self) -> list[tuple[Any, int | None]]:
-        ready, self._ready = self._ready, []
-        return ready
-
     # Events.
 
     def ended(self, input: int) -> None:
@@ -225,31 +218,9 @@ class BroadcastStage(ProcessStage):
         waiting = [] if self._waiting is None else [self._waiting.entries]
         return [*super().tables(), self._rules, *waiting]
 
-    def header(self) -> dict[str, Any]:
-        header = super().header()
-        if self._waiting is not None:
-            header["waiting"] = self._waiting.header()
-        return header
-
-    def load_header(self, header: dict[str, Any], full: bool) -> None:
-        super().load_header(header, full)
-        if self._waiting is not None and "waiting" in header:
-            self._waiting.load(header["waiting"])
-
     def restored(self) -> None:
         super().restored()
         self._changing.settle()
-
-    def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
-        if self._waiting is None or any("waiting" not in header for header in headers):
-            return headers
-        waiting = self._waiting.rewired([header["waiting"] for header in headers], origins)
-        return [{**header, "waiting": each} for header, each in zip(headers, waiting, strict=True)]
-
-    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        waiting = [header["waiting"] for header in headers if "waiting" in header]
-        others = [{name: value for name, value in header.items() if name != "waiting"} for header in headers]
-        return {**super().merge_headers(others), **({"waiting": Waiting.merged(waiting)} if waiting else {})}
 
 
 KINDS = {"broadcast": Kind(BroadcastStage, keyed="allowed", begins=True, check=state_binding.check_node, asides=None)}

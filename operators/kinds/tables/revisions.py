@@ -17,7 +17,7 @@ from operators.records.ownership import SCALARS, copy_containers
 from operators.records.seconds import ns_of_seconds
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage
+from operators.stage.stages import SelectingStage, Stage
 from operators.state.keyed_tables import KeyedTable
 
 Revision = tuple[Any, Any, Any]
@@ -40,20 +40,19 @@ def end_ns(key: tuple[Any, Any, Any]) -> int:
     return ns_of_seconds(key[2])
 
 
-class LatestStage(Stage):
+class LatestStage(SelectingStage):
     """`table(name)`: the latest record of each key is its row; a record None deletes it."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
-        self._kept: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
         keys = keys or []
         invariant(len(keys) == len(records), "a table has a key for each record", operator=self.name)
         self._table.touch(keys)
-        rows, out = self._table.values, list[Revision]()
-        self._kept = []
+        rows, out, places = self._table.values, list[Revision](), list[int]()
+        self._kept = places
         for index, (key, record) in enumerate(zip(keys, records, strict=True)):
             old = rows.get(key)
             if same(old, record):
@@ -62,42 +61,36 @@ class LatestStage(Stage):
                 del rows[key]
             else:
                 rows[key] = record
-            self._kept.append(index)
+            places.append(index)
             out.append((key, copy_containers(old), record if type(record) in SCALARS else copy_containers(record)))
         return out
-
-    def source_of(self, index: int) -> int:
-        return self._kept[index]
 
     def tables(self) -> list[KeyedTable]:
         return [self._table]
 
 
-class DeriveStage(Stage):
-    """`filter` and `map_values` of a table: another value, or no row, for each value.
+class _ValueStage(Stage):
+    """Base of stages that call a function on the values of revisions.
 
-    A value on which the function raises is no row; it is one dead letter when it is added, none when it is retracted.
+    A value on which it raises gives nothing; it is one dead letter when it is added, none when it is retracted.
     """
 
     traces = False
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
-        self._derive: Derive = kept(node.subject) if node.kind == "table_filter" else node.subject
+        self._fn: Derive = kept(node.subject) if node.kind == "table_filter" else node.subject
 
-    def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
-        out: list[Revision] = []
-        for index, (key, old, new) in enumerate(records):
-            before, after = self._derived(key, old, None), self._derived(key, new, index)
-            if not same(before, after):
-                out.append((key, before, after))
-        return out
+    def _result(self, key: Any, value: Any, index: int | None, convert: Callable[[Any], Any]) -> Any:
+        """Returns what `convert` makes of the function's result; None for no value, and where one of them raises.
 
-    def _derived(self, key: Any, value: Any, index: int | None) -> Any:
+        Args:
+            index: of the revision that adds the value; None where it is retracted.
+        """
         if value is None:
             return None
         try:
-            return copy_containers(self._derive(key, value))
+            return convert(self._fn(key, value))
         except CausalError:
             raise
         except Exception as problem:
@@ -106,22 +99,29 @@ class DeriveStage(Stage):
             return None
 
 
-class GroupStage(Stage):
+class DeriveStage(_ValueStage):
+    """`filter` and `map_values` of a table: another value, or no row, for each value."""
+
+    def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
+        out: list[Revision] = []
+        for index, (key, old, new) in enumerate(records):
+            before = self._result(key, old, None, copy_containers)
+            after = self._result(key, new, index, copy_containers)
+            if not same(before, after):
+                out.append((key, before, after))
+        return out
+
+
+class GroupStage(_ValueStage):
     """`group_by(name, fn)`: each revision under the key that `fn(key, value)` returns.
 
     Where old and new are of two groups, one group loses the old value and the other gets the new one.
     """
 
-    traces = False
-
-    def __init__(self, node: Node, scope: Scope) -> None:
-        super().__init__(node.name, scope)
-        self._fn: Derive = node.subject
-
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         out: list[Revision] = []
         for index, (key, old, new) in enumerate(records):
-            before, after = self._group(key, old, None), self._group(key, new, index)
+            before, after = self._result(key, old, None, _group), self._result(key, new, index, _group)
             if before and after and before == after:
                 out.append((before[0], old, new))
                 continue
@@ -131,28 +131,9 @@ class GroupStage(Stage):
                 out.append((after[0], None, new))
         return out
 
-    def _group(self, key: Any, value: Any, index: int | None) -> tuple[Any] | None:
-        """Returns the group of a value, in a tuple; None for a value that has none."""
-        if value is None:
-            return None
-        try:
-            return (canonical_key(self._fn(key, value)),)
-        except CausalError:
-            raise
-        except Exception as problem:
-            if index is not None:
-                self.failed(index, value, problem, key)
-            return None
 
-
-class ToStreamStage(Stage):
+class ToStreamStage(_ValueStage):
     """`to_stream(name, fn)`: `fn(key, value)` of each new value, which is None where the row was deleted."""
-
-    traces = False
-
-    def __init__(self, node: Node, scope: Scope) -> None:
-        super().__init__(node.name, scope)
-        self._fn: Derive = node.subject
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Any]:
         fn, out = self._fn, list[Any]()
@@ -164,6 +145,11 @@ class ToStreamStage(Stage):
             except Exception as problem:
                 self.failed(index, [key, new], problem, NO_KEY)
         return out
+
+
+def _group(group: Any) -> tuple[Any]:
+    """Returns a group in a tuple, since it may be None."""
+    return (canonical_key(group),)
 
 
 def kept(fn: Callable[[Any, Any], Any]) -> Derive:

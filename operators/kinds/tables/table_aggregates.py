@@ -17,7 +17,7 @@ from operators.kinds.tables.sameness import same
 from operators.kinds.windows.aggregates import Aggregate
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage
+from operators.stage.stages import SelectingStage
 from operators.state.keyed_tables import KeyedTable
 
 ABSENT: Any = object()
@@ -69,20 +69,19 @@ class AggregateRow:
         return copy_containers(accumulator) if self._keeps and type(accumulator) not in SCALARS else accumulator
 
 
-class _Folding(Stage, ABC):
+class _Folding(SelectingStage, ABC):
     """A stage with one row per key, the result of an aggregate."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._row = AggregateRow(node.subject, scope.failures.set_aside)
         self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
-        self._kept: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
         keys = keys or []
         invariant(len(keys) == len(records), "a table has a key for each record", operator=self.name)
         self._table.touch(keys)
-        self._kept = []
+        self._kept = places = list[int]()
         out: list[Revision] = []
         for index, (key, record) in enumerate(zip(keys, records, strict=True)):
             try:
@@ -93,16 +92,13 @@ class _Folding(Stage, ABC):
                 self.failed(index, record, problem, key)
                 continue
             if not same(old, new):
-                self._kept.append(index)
+                places.append(index)
                 out.append((key, old, new))
         return out
 
     @abstractmethod
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
         """Changes the row of a key and returns (old, new); where it raises, nothing has changed."""
-
-    def source_of(self, index: int) -> int:
-        return self._kept[index]
 
     def tables(self) -> list[KeyedTable]:
         return [self._table]

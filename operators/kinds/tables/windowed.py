@@ -23,13 +23,13 @@ from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.event_times import times_of
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage, without
+from operators.stage.stages import SelectingStage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 
-class WindowTableStage(Stage):
+class WindowTableStage(SelectingStage):
     """One task of a windowed table."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -105,9 +105,6 @@ class WindowTableStage(Stage):
         old = self._row.last(accumulator)
         accumulator = self._row.added(accumulator, record)
         return accumulator, old, self._row(accumulator)
-
-    def source_of(self, index: int) -> int:
-        return self._kept[index]
 
     def _forget(self) -> None:
         if self._stream_ns is not None:
