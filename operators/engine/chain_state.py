@@ -38,6 +38,7 @@ class ChainState:
         header = {
             "stages": {name: stage_header for name, stage_header in stages.items() if stage_header},
             "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.tables()},
+            "meanings": {stage.name: stage.meaning for stage in self._stages if stage.meaning},
             "numbers": self._numbers.next,
             "generation": self._arrival.generation,
             "turns": [route.turn for route in self._turns],
@@ -82,6 +83,13 @@ class ChainState:
                 raise PipelineError(
                     f"operator {stage.name!r} was a {was!r} when the checkpoint was taken and is a {stage.kind!r} now; "
                     "its state means something else: give it a name of its own"
+                )
+            meant = header.get("meanings", {}).get(stage.name, stage.meaning)
+            if meant != stage.meaning:
+                what = "positions" if stage.kind == "source" else "state"
+                raise PipelineError(
+                    f"{stage.kind} {stage.name!r} was {meant} when the checkpoint was taken and is {stage.meaning} "
+                    f"now; its {what} would mean something else: give it a name of its own, with --allow-dropped-state"
                 )
             stage.load_header(header["stages"].get(stage.name, {}), header["full"])
             stage.counts = dict(header["counts"].get(stage.name, {}))

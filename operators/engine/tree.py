@@ -69,7 +69,7 @@ class Tree:
             parent = self._holds[node.ordinal] = Branch(self._hold(node, tags))
             tags = tags.difference([LATE])
         branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, self._scope(tags)))
-        branch.stage.kind = node.kind
+        branch.stage.kind, branch.stage.meaning = node.kind, KINDS[node.kind].meaning(node)
         if parent is not None:
             parent.children.append(branch)
             branch.stage.parent, parent.stage.traced = parent.stage, True

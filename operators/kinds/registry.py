@@ -12,6 +12,7 @@ from operators.kinds.process.accumulating import CountStage, ReduceStage
 from operators.kinds.process.outside_calls import AskStage
 from operators.kinds.tables import table_kinds
 from operators.kinds.windows import window_kinds
+from operators.sources.source import Source
 from operators.sources.unreadable import ReadingStage
 from operators.stage import state_binding
 from operators.stage.disk_state import disk_of
@@ -76,8 +77,19 @@ def _check_process(node: Node) -> None:
         check_speculative(node)
 
 
+def _delivery(node: Node) -> str:
+    speculative = node.options.get("delivery") == SPECULATIVE
+    return 'one with delivery="speculative"' if speculative else "one with another delivery"
+
+
+def _class_of_source(node: Node) -> str:
+    """Returns of which class of this package a source is: its positions count what that class says."""
+    kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.sources.")]
+    return kinds[0].__name__ if kinds[0] is not Source else "source of your own"
+
+
 KINDS: dict[str, Kind] = {
-    "source": Kind(_source, begins=True, takes="either"),
+    "source": Kind(_source, begins=True, takes="either", meaning=_class_of_source),
     "sink": Kind(_sink, begins=True, takes="either"),
     "map": Kind(MapStage),
     "filter": Kind(_filter, takes="either", keeps_time=True),
@@ -86,7 +98,7 @@ KINDS: dict[str, Kind] = {
     "to_rows": Kind(_of_vectors, takes="vectors", gives="rows"),
     "to_vectors": Kind(_of_vectors, gives="vectors"),
     "call": Kind(AskStage, keyed="allowed"),
-    "process": Kind(_process, keyed="allowed", check=_check_process, asides=None),
+    "process": Kind(_process, keyed="allowed", check=_check_process, asides=None, meaning=_delivery),
     "reduce": Kind(ReduceStage, keyed="needed"),
     "count": Kind(_count, keyed="needed", takes="either"),
     "sum": Kind(_of_vectors, keyed="needed", takes="vectors"),

@@ -138,7 +138,8 @@ class Rescaling:
         for file in saved.files:
             header, fragments = _read(file)
             share_header = {**fresh, "full": header["full"], "numbers": header["numbers"], "counts": header["counts"]}
-            share_header["stages"], share_header["kinds"] = header["stages"], header["kinds"]
+            share_header["stages"] = {**fresh["stages"], **header["stages"]}
+            share_header["kinds"], share_header["meanings"] = header["kinds"], header.get("meanings", {})
             parts = [
                 table_part(group, kept)
                 for group, tables in fragments.items()
@@ -182,7 +183,8 @@ class Rescaling:
 
     def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[_Share]) -> None:
         """Continue event time: of each input from the least that those which it continues had reached."""
-        if all(share.saved.task.operators == task.operators for share in shares):
+        before = [(share.saved.task.operators, len(share.header["marks"])) for share in shares]
+        if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` has one more
             header["marks"] = [
                 [least(received for received, _ in branch), least(passed for _, passed in branch)]
                 for branch in zip(*(share.header["marks"] for share in shares), strict=True)

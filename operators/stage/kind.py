@@ -20,6 +20,11 @@ def never(node: Node) -> bool:
     return False
 
 
+def same(node: Node) -> str:
+    """Return "", for a kind whose state means the same wherever it is of that kind."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One method of the builder that makes an operator.
@@ -34,6 +39,7 @@ class Kind:
         keeps_time: whether what it gives has its event time where what it is given has it.
         counts_suffice: whether its stage only counts its records by key, so that their keys may come as `Counted`.
         asides: tags of its side outputs; None: whatever the user's code calls them.
+        meaning: returns, as errors show it, what its state means beyond its kind: which windows it is of, for example.
     """
 
     stage: Callable[[Node, Scope], Stage]
@@ -45,3 +51,4 @@ class Kind:
     keeps_time: bool = False
     counts_suffice: Callable[[Node], bool] = never
     asides: tuple[str, ...] | None = ()
+    meaning: Callable[[Node], str] = same

@@ -115,6 +115,8 @@ class Stage:
         self.ordinal = scope.ordinal
         self.kind = ""
         """The builder's method that made it; state is never loaded into another kind of operator."""
+        self.meaning = ""
+        """What its state means beyond its kind; state that means something else is not loaded either."""
         self.failures = scope.failures
         self.parent: Stage | None = None
         self.traced = False

@@ -9,6 +9,8 @@ from operators.kinds.tables.suppressing import SuppressStage
 from operators.kinds.tables.table_aggregates import AggregateGroupsStage, AggregateTableStage
 from operators.kinds.tables.table_join import TableJoinStage
 from operators.kinds.tables.windowed import WindowTableStage
+from operators.kinds.windows import window_kinds
+from operators.kinds.windows.aggregates import shown_aggregate
 from operators.stage.kind import Kind
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
@@ -37,14 +39,20 @@ def _revisions(node: Node, scope: Scope) -> Stage:
     return Stage(node.name, scope)
 
 
+def _aggregate(node: Node) -> str:
+    return shown_aggregate(node.subject)
+
+
 KINDS = {
     "table": Kind(LatestStage, keyed="needed"),
-    "aggregate_table": Kind(AggregateTableStage, keyed="needed"),
-    "window_table": Kind(WindowTableStage, keyed="needed", check=_check_windowed, asides=("late",)),
+    "aggregate_table": Kind(AggregateTableStage, keyed="needed", meaning=_aggregate),
+    "window_table": Kind(
+        WindowTableStage, keyed="needed", check=_check_windowed, asides=("late",), meaning=window_kinds.meaning
+    ),
     "table_filter": Kind(DeriveStage, keeps_time=True),
     "map_values": Kind(DeriveStage, keeps_time=True),
     "group_by": Kind(GroupStage),
-    "aggregate": Kind(AggregateGroupsStage, keyed="needed"),
+    "aggregate": Kind(AggregateGroupsStage, keyed="needed", meaning=_aggregate),
     "table_join": Kind(TableJoinStage, keyed="needed", begins=True),
     "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True),
     "revisions": Kind(_revisions, keeps_time=True),

@@ -229,3 +229,9 @@ def _check(fn: object, what: str, name: str) -> None:
     if not callable(fn):
         raise PipelineError(f"{graph.caller()}: {what} of {name} is {fn!r}; give a function")
     check_plain(f"{graph.caller()}: {what} of {name} is", fn)
+
+
+def shown_aggregate(aggregate: Aggregate[Any, Any]) -> str:
+    """Returns the name of an aggregate, as errors show it; accumulators of another name are something else."""
+    kinds = (kind.__name__ for kind in type(aggregate).__mro__ if kind.__module__ == __name__)
+    return next(kinds)

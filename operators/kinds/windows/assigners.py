@@ -10,7 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from causal.errors import PipelineError
 from operators import graph
-from operators.records.seconds import ns_of_seconds
+from operators.records.seconds import NS_PER_S, ns_of_seconds
 from operators.stage.watermark_merge import END_NS
 
 Clock = Literal["event", "processing"]
@@ -143,6 +143,18 @@ class Global:
 
 Assigned = Assigner | Session | CountWindow
 """The argument of `.window`; Tumbling, Sliding and Global are assigners."""
+
+
+def described(assigner: Assigned) -> str:
+    """Returns an assigner with all its parameters, as errors show it; of an assigner of the user's own the class."""
+    kind = type(assigner)
+    if kind.__module__ != __name__:
+        return kind.__name__
+    parts = [
+        f"{name.removesuffix('_ns')}_s={value / NS_PER_S:g}" if name.endswith("_ns") else f"{name}={value!r}"
+        for name, value in vars(assigner).items()
+    ]
+    return f"{kind.__name__}({', '.join(parts)})"
 
 
 def clock_of(where: str, what: str, clock: object) -> Clock:

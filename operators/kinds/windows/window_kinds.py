@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from causal.errors import PipelineError
 from operators.graph import Node, time_of_inputs, watermarked
-from operators.kinds.windows.aggregates import Aggregate, Count
-from operators.kinds.windows.assigners import CountWindow, Global, Session, Tumbling
+from operators.kinds.windows.aggregates import Aggregate, Count, shown_aggregate
+from operators.kinds.windows.assigners import CountWindow, Global, Session, Tumbling, described
 from operators.kinds.windows.clock_panes import ClockPaneStage, ClockSliceStage
 from operators.kinds.windows.counting import CountWindowStage
 from operators.kinds.windows.panes import PaneStage
@@ -80,4 +80,14 @@ def _check(node: Node) -> None:
         )
 
 
-KINDS = {"window": Kind(_stage, keyed="allowed", check=_check, takes="either", asides=(LATE,), counts_suffice=_counts)}
+def meaning(node: Node) -> str:
+    """Returns which windows hold what."""
+    subject, assigner = node.subject, node.options["assigner"]
+    return f"{described(assigner)} of {shown_aggregate(subject) if isinstance(subject, Aggregate) else 'records'}"
+
+
+KINDS = {
+    "window": Kind(
+        _stage, keyed="allowed", check=_check, takes="either", asides=(LATE,), counts_suffice=_counts, meaning=meaning
+    )
+}
