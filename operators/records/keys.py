@@ -19,6 +19,8 @@ from causal.records.values import encode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANONICAL = frozenset((str, int, bytes, type(None)))
 """Types of which every value is a canonical key."""
+_TUPLES = frozenset((tuple,))
+_CANONICAL_OR_TUPLES = _CANONICAL | _TUPLES
 _CONVERTED = (str, bytes, int, float, Decimal, datetime, tuple)
 """Types of keys; values of a subclass are converted to the type itself."""
 _DIGITS_MAX = 4300
@@ -46,7 +48,7 @@ def canonical_key(key: Any) -> Any:
 
 
 def canonical_keys(keys: list[Any]) -> list[Any]:
-    """Returns canonical keys: the list itself where all are canonical already, which is cheap for str and int.
+    """Returns canonical keys: the list itself where all are canonical already by their types, which is cheap.
 
     Raises:
         Unroutable: see `canonical_key`.
@@ -54,11 +56,14 @@ def canonical_keys(keys: list[Any]) -> list[Any]:
     kinds = list(map(type, keys))
     if not kinds or (kinds[0] in _CANONICAL and kinds.count(kinds[0]) == len(kinds)):
         return keys
-    if kinds[0] is tuple and kinds.count(tuple) == len(kinds):
-        if _CANONICAL.issuperset(map(type, chain.from_iterable(keys))):
+    level, below = keys, set(kinds)
+    while below <= _CANONICAL_OR_TUPLES:
+        if tuple not in below:
             return keys
-    elif _CANONICAL.issuperset(kinds):
-        return keys
+        if below != _TUPLES:
+            level = [part for part in level if type(part) is tuple]
+        level = list(chain.from_iterable(level))
+        below = set(map(type, level))
     return list(map(canonical_key, keys))
 
 
