@@ -37,8 +37,8 @@ KEYS_AT_ONCE = 1000
 """The keys per step of a job that has to end."""
 LARGE_BYTES = 1 << 20
 """The size above which a value is named in the job's log: after a change the next checkpoint writes all of it."""
-LARGE_SEARCHES_MAX = 16
-"""The number of large fragments of a table that are searched for such a value."""
+NAMED = -1
+"""In place of the number of a table's large fragments: such a value has been named."""
 _log = logging.getLogger("causal.state")
 
 
@@ -93,7 +93,7 @@ class KeyedTable:
 
     __slots__ = (
         "name", "operator", "key_groups", "values", "dirty", "since", "group_of", "cold", "of_one_group",
-        "large_searches", "numeric", "_job",
+        "large_fragments", "numeric", "_job",
     )  # fmt: skip
 
     def __init__(
@@ -118,7 +118,7 @@ class KeyedTable:
         self.group_of = group_of
         self.cold: Cold | None = None
         self.of_one_group = False
-        self.large_searches = 0
+        self.large_fragments = 0
         self.numeric = False
         self._job: TableJob | None = None
 
@@ -336,19 +336,20 @@ def _encoded(table: KeyedTable, entry: Entry) -> bytes:
     except NotCarried:
         _blame(table, *entry)
         raise
-    if len(fragment) > LARGE_BYTES and table.large_searches < LARGE_SEARCHES_MAX:
-        _warn_of_large(table, entry)
+    if len(fragment) > LARGE_BYTES and table.large_fragments != NAMED:
+        table.large_fragments += 1
+        if table.large_fragments.bit_count() == 1:  # a search takes as long as the fragment: of many, few are searched
+            _warn_of_large(table, entry)
     return fragment
 
 
 def _warn_of_large(table: KeyedTable, entry: Entry) -> None:
     """Name the largest value of a fragment in the log, once per table, if it is large by itself."""
-    table.large_searches += 1
     size, key = max(
         ((len(encode(value)), key) for key, value in zip(entry[0], entry[1], strict=True)), key=itemgetter(0)
     )
     if size > LARGE_BYTES:
-        table.large_searches = LARGE_SEARCHES_MAX
+        table.large_fragments = NAMED
         _log.warning(
             "operator %r, key %s: its state takes %s bytes, and every checkpoint after a change writes all of them; "
             "declare it as ListState or MapState, of which only what has changed is written, or keep less per key",
