@@ -261,6 +261,10 @@ def pipeline(name: str) -> Pipeline:
     return mixed
 
 
+def without_bells(rows: list[Any]) -> list[Any]:
+    return [row for row in rows if row[1] != "bell"]
+
+
 @pytest.mark.parametrize("name", BUILDS)
 @examples(divided_by=5)
 @given(data=st.data())
@@ -291,7 +295,9 @@ def test_how_a_key_is_written_shows_nowhere(name: str, data: st.DataObject) -> N
     task = data.draw(st.sampled_from(where))
     crash = {task: data.draw(st.integers(1, result.elements[task]))}
     again = run(built, inputs, crash=crash, **options)["out"]  # raises ReplayDivergence where a replay differs
-    if name not in TWO:
+    if name in ("process", "disk"):  # a watermark may come between other records then, and find a timer not moved yet
+        assert encode(without_bells(again)) == encode(without_bells(result["out"]))
+    elif name not in TWO:
         assert encode(again) == expected
     elif name in ("table join", "broadcast"):  # which side comes first is chance, and the records behind a crash too
         known = {encode(spelled(record["k"])) for records in inputs.values() for record in records}
