@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from causal.errors import PipelineError
 from operators.graph import Node, watermarked
 from operators.kinds.joins.as_of import AsOfStage
@@ -9,6 +11,7 @@ from operators.kinds.joins.interval import IntervalJoinStage
 from operators.kinds.joins.rows import RowJoinStage
 from operators.kinds.joins.sides import time_of_side
 from operators.kinds.joins.window_join import WindowJoinStage
+from operators.kinds.windows.assigners import described
 from operators.stage.kind import Kind
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
@@ -48,8 +51,20 @@ def _check_rows(node: Node) -> None:
         check_time(node, f"join_table {node.name!r} joins as of the time of each record")
 
 
+def _meaning(node: Node) -> str:
+    """Returns of which windows what is kept is, and whether it says what has no partner."""
+    parts = [f"how={node.options['how']!r}"]
+    if "assigner" in node.options:
+        parts.append(described(node.options["assigner"]))
+    if node.options.get("as_of"):
+        parts.append("as_of=True")
+    return f"one with {' and '.join(parts)}"
+
+
+_Join = partial(Kind, keyed="needed", begins=True, asides=("late",), meaning=_meaning)
+
 KINDS = {
-    "join": Kind(IntervalJoinStage, keyed="needed", begins=True, check=_check_interval, asides=("late",)),
-    "window_join": Kind(WindowJoinStage, keyed="needed", begins=True, check=_check_window, asides=("late",)),
-    "join_table": Kind(_rows, keyed="needed", begins=True, check=_check_rows, asides=("late",)),
+    "join": _Join(IntervalJoinStage, check=_check_interval),
+    "window_join": _Join(WindowJoinStage, check=_check_window),
+    "join_table": _Join(_rows, check=_check_rows),
 }

@@ -43,6 +43,10 @@ def _aggregate(node: Node) -> str:
     return shown_aggregate(node.subject)
 
 
+def _how(node: Node) -> str:
+    return f"one with how={node.options['how']!r}"
+
+
 KINDS = {
     "table": Kind(LatestStage, keyed="needed"),
     "aggregate_table": Kind(AggregateTableStage, keyed="needed", meaning=_aggregate),
@@ -53,7 +57,7 @@ KINDS = {
     "map_values": Kind(DeriveStage, keeps_time=True),
     "group_by": Kind(GroupStage),
     "aggregate": Kind(AggregateGroupsStage, keyed="needed", meaning=_aggregate),
-    "table_join": Kind(TableJoinStage, keyed="needed", begins=True),
+    "table_join": Kind(TableJoinStage, keyed="needed", begins=True, meaning=_how),
     "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True),
     "revisions": Kind(_revisions, keeps_time=True),
     "to_stream": Kind(ToStreamStage),

@@ -102,6 +102,39 @@ def test_the_rows_of_a_table_are_of_one_aggregate() -> None:
         continued(*map(built, tables))
 
 
+JOINS: dict[str, Build] = {
+    "how='inner'": lambda stream: stream.join("j", stream, within=(-2, 2)),
+    "how='left'": lambda stream: stream.join("j", stream, within=(-2, 2), how="left"),
+    "how='inner' and Tumbling": lambda stream: stream.window_join("j", stream, Tumbling(3)),
+    "how='inner' and Sliding": lambda stream: stream.window_join("j", stream, Sliding(3, 1)),
+    "how='outer' and Tumbling": lambda stream: stream.window_join("j", stream, Tumbling(3), how="outer"),
+}
+
+
+@pytest.mark.parametrize("before, after", [*permutations(JOINS, 2)])
+def test_a_join_keeps_what_its_windows_and_its_rows_without_a_partner_need(before: str, after: str) -> None:
+    with pytest.raises(PipelineError, match=f"'j' was (a '|one with {before}).* (is a '|one with {after})"):
+        continued(built(JOINS[before]), built(JOINS[after]))
+
+
+def test_a_join_with_a_table_is_as_of_a_time_or_not() -> None:
+    def joined(as_of: bool, stream: Any) -> Any:
+        return stream.join_table("j", stream.table("rows"), as_of=as_of, fn=lambda record, row: record)
+
+    with pytest.raises(PipelineError, match="join_table 'j' was one with how='inner' when .* and as_of=True now"):
+        continued(built(partial(joined, False)), built(partial(joined, True)))
+
+
+def test_tables_are_joined_in_one_way() -> None:
+    def joined(how: str, stream: Any) -> Any:
+        return (
+            stream.table("left").join("j", stream.table("right"), how=how, fn=lambda left, right: left).to_stream("s")
+        )
+
+    with pytest.raises(PipelineError, match="table_join 'j' was one with how='inner' when .* is one with how='outer'"):
+        continued(built(partial(joined, "inner")), built(partial(joined, "outer")))
+
+
 def test_other_functions_and_parameters_of_the_same_continue() -> None:
     for one, other in [
         (Sum(time_of), Sum(lambda record: record[1] + 1)),
