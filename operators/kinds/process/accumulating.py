@@ -14,7 +14,7 @@ from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage, Stage, last_index, without
 from operators.state.keyed_tables import KeyedTable, TableJob
 
-_MOST = 0.75
+_MOST = 0.5
 """The part of a table's keys beyond which all count as changed: to remember them singly costs more."""
 
 
