@@ -315,7 +315,7 @@ def _start(
         config = replace(config, code=version.archive.digest)
         with exposed(config.metrics_port, directory.path):
             if arguments.resume:
-                planned.check(directory.path)
+                planned.check_resumed(directory.path, written is not None)
                 version.archive.save(directory.path, config.durability == "os")
                 if written is not None or not succession.takes_over(brought, before, config, directory.path, blueprint):
                     if not _resume(arguments, directory, config, planned, blueprint, version, written):

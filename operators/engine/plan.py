@@ -314,6 +314,17 @@ class Plan:
             except PipelineError as problem:
                 raise PipelineError(f"setting dead_letters: {problem}") from None
 
+    def check_resumed(self, job_directory: Path, rolled_back: bool) -> None:
+        """The same for a job that is resumed: its sources continue with what the job's directory keeps of them.
+
+        Raises:
+            PipelineError: the first thing that is wrong.
+        """
+        self.check(job_directory)
+        for group in self._groups:
+            if group.root.kind == "source":
+                group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
+
     def check_stores(self, job_directory: Path, run: str) -> None:
         """Let each store refuse rows of an earlier run, before the state of that run is discarded.
 

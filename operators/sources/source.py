@@ -116,6 +116,13 @@ class Source(ABC, Generic[R_co]):
     def check(self) -> None:
         """Raise `PipelineError` for what can be known to be wrong before the job starts."""
 
+    def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
+        """Raise `PipelineError` where this source cannot continue with what the job's directory keeps of it.
+
+        Args:
+            rolled_back: the job returns to the savepoint that a later version began with.
+        """
+
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """The processes to keep running beside the job; none for most sources."""
         return []

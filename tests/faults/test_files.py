@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in, rows_in
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, Job
+from tests.faults.job import PIPELINES, Job, causal_output
 
 FOLLOWED = PIPELINES / "followed.py"
 
@@ -118,3 +118,23 @@ def test_a_file_that_changed_ends_the_job_with_one_line(start: Start, tmp_path: 
     status, line = job.start("--resume").finish()
     assert status == 1 and len(line.splitlines()) == 1
     assert f"{tmp_path}/in/a.txt has changed since the job listed it: it had 2,700 bytes and has 6; restore it" in line
+
+
+def test_an_upgrade_ends_what_was_followed_and_never_leaves_files_out(start: Start, tmp_path: Path) -> None:
+    lines = add(tmp_path, "a", 300)
+    job = start(FOLLOWED)
+    until(job, tmp_path, len(lines))
+    causal_output(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state))
+    assert job.finish()[0] == 0
+    lines += add(tmp_path, "b", 9000)
+    job.start("--resume", "--set", "follow=no", "--set", "pause_s=0.001")
+    until(job, tmp_path, 400)
+    causal_output(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state))
+    assert job.finish()[0] == 0
+    add(tmp_path, "c", 300)
+    for change in ("follow=yes", "pattern=in/[bc].txt"):
+        status, line = job.start("--resume", "--set", change).finish()
+        assert status == 2 and len(line.splitlines()) == 1, line
+        assert line.startswith("causal: source 'lines': its list of files is complete, so "), line
+    job.start("--resume", "--set", "pause_s=0").finish_well()
+    assert Counter(row["line"] for row in written(tmp_path / "out.db")) == Counter(lines)

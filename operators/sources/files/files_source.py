@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
@@ -38,7 +39,7 @@ class FilesSource(Source[Any]):
     Args:
         patterns: paths, or globs as `glob.glob` takes them (`**` for any depth).
         format: "text", "json", "csv" or "parquet"; by default what the suffix of the first pattern says, else "text".
-        follow: continue with new files as they appear, in the order of appearing; the source never ends.
+        follow: continue with new files as they appear, in the order of appearing; the source does not end.
         partitions: into how many partitions the files go, in turn; fixed for the life of the job's directory.
         located: give each record as `{"file": …, "line": …, "value": …}`.
         columns: the names of the columns of CSV, where the files do not begin with them.
@@ -83,7 +84,8 @@ class FilesSource(Source[Any]):
             raise PipelineError(
                 f"{self._where} is given no file; give paths or patterns, as in FilesSource('in/*.csv')"
             )
-        self.patterns = tuple(os.path.abspath(os.path.expanduser(os.fspath(each))) for each in patterns)
+        self._written = tuple(os.fspath(each) for each in patterns)
+        self.patterns = tuple(os.path.abspath(os.path.expanduser(each)) for each in self._written)
         self._format_is_inferred = format is None
         self.format = _format_of(self.patterns[0]) if format is None else format
         self.follow = follow
@@ -147,14 +149,22 @@ class FilesSource(Source[Any]):
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of one partition; whichever is the first lists the files."""
-        journal = FileJournal(
-            directory_of(context.job_directory, context.name),
+        journal = self._journal(context.name, context.job_directory)
+        return FileReader(journal, partition, self.partitions, context.name, self.blocks, self.located)
+
+    def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
+        """Raise `PipelineError` where the list of files is complete, and the patterns or `follow` say otherwise."""
+        self._journal(name, job_directory).check_resumed(rolled_back)
+
+    def _journal(self, name: str, job_directory: Path) -> FileJournal:
+        return FileJournal(
+            directory_of(job_directory, name),
             self.patterns,
             self.partitions,
             self.follow,
             self.quiet_s,
+            self._written,
         )
-        return FileReader(journal, partition, self.partitions, context.name, self.blocks, self.located)
 
     def blocks(self, file: Listed, mark: Mark) -> Blocks:
         """The rows of a file from a mark on."""

@@ -4,6 +4,9 @@ A listing is a sorted list of files that no earlier listing has, linked under th
 that list at the same moment one wins, and all read what it wrote.  File i of all listings belongs to partition i modulo
 their number.  So neither the order in which a directory is listed nor a file that appears meanwhile changes what was
 decided.
+
+A listing that is taken while no files are followed is the last one.  A later version of the job that does not follow
+files either must have the patterns of that listing; one that follows files continues behind it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
@@ -27,6 +31,7 @@ from operators.records.seconds import ns_of_seconds
 FILES_MAX = 1_000_000
 """The most files that one source takes: their names are remembered, about 100 bytes each."""
 FORMAT = 1
+PREFIX = "listing-"
 RESTORE = "restore it as it was, or begin again with a new --state-dir"
 
 
@@ -118,32 +123,88 @@ class FileJournal:
     Args:
         directory: `<job directory>/file-listings/<source>`.
         patterns: absolute paths or globs.
-        follow: whether new files are taken as they appear; otherwise the first listing is the last.
+        follow: whether new files are taken as they appear; otherwise the next listing is the last.
         quiet_s: a new file is taken when it has not been modified for so long; only where files are followed.
+        written: the patterns as the pipeline has them, which stay the same when its directory is moved.
     """
 
     def __init__(
-        self, directory: Path, patterns: Sequence[str], partitions: int, follow: bool = False, quiet_s: float = 1.0
+        self,
+        directory: Path,
+        patterns: Sequence[str],
+        partitions: int,
+        follow: bool = False,
+        quiet_s: float = 1.0,
+        written: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self._patterns = patterns
+        self._written = written or patterns
         self._partitions = partitions
         self._follow = follow
         self._quiet_s = quiet_s
         self._known: set[int] = set()
         self._looked_up_to = 0  # listings whose files are in _known
+        self._closed = False  # the latest of them was to be the last
 
     def listing(self, number: int) -> Listing | None:
         """A listing; None if there is none yet.
 
         Raises:
             CorruptData: it is damaged.
-            PipelineError: the job was begun with another number of partitions.
+            PipelineError: the list is complete, and the options are others; or so is the number of partitions.
         """
+        body = self._body(number)
+        if body is None:
+            return None
+        files = tuple(
+            Listed(path, size, mtime_ns, place)
+            for place, (path, size, mtime_ns) in enumerate(body["files"], body["first"])
+        )
+        return Listing(files, self._ends(number, body))
+
+    def check_resumed(self, rolled_back: bool) -> None:
+        """Refuse to resume with options that the list of files does not follow.
+
+        Args:
+            rolled_back: the version that resumes is that of the savepoint, so listings of a later one do not count.
+
+        Raises:
+            CorruptData: a listing is damaged.
+            PipelineError: the list is complete, and the options say that it is not, or is another one.
+        """
+        numbers = [int(path.name.removeprefix(PREFIX)) for path in self.directory.glob(f"{PREFIX}*")]
+        for number in sorted({min(numbers), max(numbers)}) if numbers else ():
+            body = self._body(number)
+            if body is None:
+                continue
+            self._ends(number, body)
+            if body["last"] and self._follow and not rolled_back:
+                raise PipelineError(self._complete("follow=True"))
+
+    def _ends(self, number: int, body: dict[str, Any]) -> bool:
+        """Whether no listing follows; refuses options that a list which is complete does not have."""
+        if body["last"] and self._follow and not number:  # no version before has followed files
+            raise PipelineError(self._complete("follow=True"))
+        if not body["last"] or self._follow or self._path(number + 1).exists():
+            return False
+        if set(body.get("patterns", self._patterns)) != set(self._patterns) and set(body["written"]) != set(
+            self._written
+        ):
+            raise PipelineError(self._complete(f"a change of its patterns ({', '.join(body['written'])})"))
+        return True
+
+    def _complete(self, change: str) -> str:
+        return (
+            f"source {self.directory.name!r}: its list of files is complete, so {change} would leave files out; undo "
+            "it, and add a source of another name for other files"
+        )
+
+    def _body(self, number: int) -> dict[str, Any] | None:
         file = self._path(number)
         if not file.exists():
             return None
-        body = json.loads(read_parts(file)[0])
+        body: dict[str, Any] = json.loads(read_parts(file)[0])
         if body["format"] != FORMAT:
             raise CorruptData(f"{file} has format {body['format']}, not {FORMAT}; use a new --state-dir")
         if body["partitions"] != self._partitions:
@@ -151,14 +212,10 @@ class FileJournal:
                 f"{self.directory} was begun with partitions={body['partitions']}, FilesSource says "
                 f"{self._partitions}; set partitions={body['partitions']}, or use a new --state-dir"
             )
-        files = tuple(
-            Listed(path, size, mtime_ns, place)
-            for place, (path, size, mtime_ns) in enumerate(body["files"], body["first"])
-        )
-        return Listing(files, body["last"])
+        return body
 
     def look(self, number: int) -> bool:
-        """Write listing `number` if there are new files, or the first is asked for; returns whether it is there.
+        """Write listing `number` if there are new files, or none will be followed; returns whether it is there.
 
         Raises:
             OperatorFailed: too many files match.
@@ -169,7 +226,7 @@ class FileJournal:
             if self._looked_up_to > number:
                 return True
             fresh = self._new_files()
-            if not fresh and (self._follow or number):
+            if not fresh and self._follow and not self._closed:
                 return False
             self._write(number, fresh)
         except OSError as problem:
@@ -179,10 +236,11 @@ class FileJournal:
 
     def _remember(self, up_to: int) -> None:
         while self._looked_up_to <= up_to:
-            listing = self.listing(self._looked_up_to)
-            if listing is None:
+            body = self._body(self._looked_up_to)
+            if body is None:
                 return
-            self._known.update(_mark(each.path) for each in listing.files)
+            self._known.update(_mark(path) for path, _, _ in body["files"])
+            self._closed = body["last"]
             self._looked_up_to += 1
 
     def _new_files(self) -> list[tuple[str, int, int]]:
@@ -208,6 +266,8 @@ class FileJournal:
             "partitions": self._partitions,
             "first": len(self._known),
             "last": not self._follow,
+            "patterns": list(self._patterns),
+            "written": list(self._written),
             "files": files,
         }
         make_directory(self.directory, durable=True)
@@ -223,7 +283,7 @@ class FileJournal:
         sync_directory(self.directory)
 
     def _path(self, number: int) -> Path:
-        return self.directory / f"listing-{number:010d}"
+        return self.directory / f"{PREFIX}{number:010d}"
 
 
 def _mark(path: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from operators import Operator, Pipeline
@@ -15,12 +16,18 @@ class Number(Operator):
         yield {"line": record, "n": n, "dice": ctx.random.random()}
 
 
+def length(line: Any) -> int:
+    time.sleep(pause_s)
+    return len(line)
+
+
 pipeline = Pipeline("followed")
 settings = pipeline.settings
 pattern, follow = settings.get("pattern", "in/*.txt"), settings.get("follow", "yes") == "yes"
+pause_s = float(settings.get("pause_s", 0))
 lines = pipeline.source(
     "lines",
     FilesSource(pattern, format=settings.get("format", "text"), follow=follow, partitions=2, quiet_s=0),
     parallelism=2,
 )
-lines.key_by(len).process("number", Number()).sink("out", SqliteSink("out.db"))
+lines.key_by(length).process("number", Number()).sink("out", SqliteSink("out.db"))

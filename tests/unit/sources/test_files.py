@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError
+from causal.shell.files import read_parts, write_parts
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks
 from operators.sources.files.listing import FileJournal
@@ -227,6 +229,128 @@ def test_files_that_appear_after_the_listing_are_read_only_where_they_are_follow
         (tmp_path / "a.txt").write_text("a\n")
         assert read_from(reader, 1) == (["a"] if follow else [])
         (tmp_path / "a.txt").unlink()
+
+
+class Version:
+    """A source of one job's directory with options of its own, as a version of the job has it."""
+
+    def __init__(self, directory: Path, *patterns: str, follow: bool = False) -> None:
+        paths = [str(directory / pattern) for pattern in patterns]
+        self._source = FilesSource(*paths, follow=follow, quiet_s=0)
+        self._job = directory / "job"
+
+    def refusal(self, rolled_back: bool = False) -> str:
+        """The line with which the job is not resumed; empty if it is."""
+        try:
+            self._source.check_resumed("s", self._job, rolled_back)
+        except PipelineError as problem:
+            return str(problem)
+        return ""
+
+    def read(self, position: int) -> tuple[list[Any], bool]:
+        """The rows from a position on, and whether the source ends behind them."""
+        reader = self._source.open(0, SourceContext("s", self._job, 0))
+        reader._poll_s = 0.0  # type: ignore[attr-defined]
+        try:
+            rows = read_from(reader, position)
+            last = reader.read(position + len(rows), 1)
+            return rows, last is not None and last.ended
+        finally:
+            reader.close()
+
+
+def put(directory: Path, name: str) -> None:
+    (directory / name).parent.mkdir(exist_ok=True)
+    (directory / name).write_text(f"{name}\n")
+
+
+def test_what_was_followed_is_read_to_the_end_by_a_version_that_does_not(tmp_path: Path) -> None:
+    for count, appear in enumerate(([], ["b.txt"], ["c.txt", "d.txt"])):
+        directory = tmp_path / str(count)
+        put(directory, "a.txt")
+        assert Version(directory, "*.txt", follow=True).read(0) == (["a.txt"], False)
+        for name in appear:
+            put(directory, name)
+        after = Version(directory, "*.txt")
+        assert after.refusal() == ""
+        assert after.read(0) == (["a.txt", *appear], True)
+        put(directory, "e.txt")
+        assert after.read(1) == (appear, True), "its list is complete from then on"
+        assert "so follow=True would leave files out" in Version(directory, "*.txt", follow=True).refusal()
+
+
+def test_a_version_that_is_rolled_back_follows_files_again(tmp_path: Path) -> None:
+    before, failed = Version(tmp_path, "*.txt", follow=True), Version(tmp_path, "*.txt")
+    put(tmp_path, "a.txt")
+    before.read(0)
+    put(tmp_path, "b.txt")
+    assert failed.read(1) == (["b.txt"], True)
+    assert before.refusal(rolled_back=True) == ""
+    assert before.read(1) == (["b.txt"], False)
+    put(tmp_path, "c.txt")
+    assert before.refusal() == ""
+    assert failed.read(2) == (["c.txt"], True), "the list continues, and is completed again"
+
+
+def test_a_list_that_was_complete_at_the_start_is_never_followed(tmp_path: Path) -> None:
+    put(tmp_path, "a.txt")
+    Version(tmp_path, "*.txt").read(0)
+    followed = Version(tmp_path, "*.txt", follow=True)
+    for rolled_back in (False, True):
+        line = followed.refusal(rolled_back)
+        assert line.startswith("source 's': its list of files is complete, so follow=True would leave files out; ")
+        assert "add a source of another name" in line
+    with pytest.raises(PipelineError, match="so follow=True would leave files out"):
+        followed.read(0)
+
+
+def test_other_patterns_than_those_of_a_complete_list_are_refused(tmp_path: Path) -> None:
+    put(tmp_path, "a/1.txt")
+    put(tmp_path, "b/2.txt")
+    assert Version(tmp_path, "a/*.txt", "a/1*").read(0) == (["a/1.txt"], True)
+    assert Version(tmp_path, "a/1*", "a/*.txt").refusal() == ""
+    for patterns in (["[ab]/*.txt"], ["b/*.txt"], ["a/*.txt"], ["a/*.txt", "a/1*", "b/*.txt"]):
+        changed = Version(tmp_path, *patterns)
+        line = changed.refusal()
+        assert f"so a change of its patterns ({tmp_path}/a/*.txt, {tmp_path}/a/1*) would leave files out" in line
+        with pytest.raises(PipelineError, match="a change of its patterns"):
+            changed.read(0)
+
+
+def test_other_patterns_hold_for_what_is_followed_from_then_on(tmp_path: Path) -> None:
+    put(tmp_path, "a/1.txt")
+    put(tmp_path, "b/2.txt")
+    assert Version(tmp_path, "a/*.txt", follow=True).read(0) == (["a/1.txt"], False)
+    put(tmp_path, "a/3.txt")
+    changed = Version(tmp_path, "b/*.txt", follow=True)
+    assert changed.refusal() == ""
+    assert changed.read(0) == (["a/1.txt", "b/2.txt"], False)
+    ending = Version(tmp_path, "[ab]/*.txt")
+    assert (ending.refusal(), ending.read(2)) == ("", (["a/3.txt"], True))
+
+
+def test_a_pattern_that_is_written_as_before_may_stand_for_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "before", "a.txt")
+    monkeypatch.chdir(tmp_path / "before")
+    assert rows(Path(), "*.txt") == ["a.txt"]
+    os.rename(tmp_path / "before", tmp_path / "now")
+    monkeypatch.chdir(tmp_path / "now")
+    FilesSource("*.txt").check_resumed("s", Path("job"), False)
+    with pytest.raises(DeterminantsLost, match=re.escape(f"{tmp_path}/before/a.txt is gone")):
+        rows(Path(), "*.txt")
+
+
+def test_a_list_of_an_earlier_release_has_any_patterns(tmp_path: Path) -> None:
+    put(tmp_path, "a.txt")
+    Version(tmp_path, "*.txt").read(0)
+    path = tmp_path / "job" / "file-listings" / "s" / "listing-0000000000"
+    body = json.loads(read_parts(path)[0])
+    del body["patterns"], body["written"]
+    write_parts(path, [json.dumps(body).encode()], durable=False)
+    other = Version(tmp_path, "a*")
+    assert (other.refusal(), other.read(0)) == ("", (["a.txt"], True))
 
 
 def test_a_followed_file_is_taken_when_it_is_not_being_written(tmp_path: Path) -> None:
