@@ -1,8 +1,12 @@
 """Turns a range of rows of Arrow data into plain dicts, the same dicts whenever they are asked for.
 
-Structs and maps become dicts, timestamps datetime (UTC where they are instants, naive otherwise), dates naive datetime
-at midnight, decimals Decimal, binary bytes.  Spark does not check that a string column holds UTF-8: what is not
-is replaced by U+FFFD, as `bytes.decode("utf-8", "replace")` does.
+Structs and maps become dicts, timestamps of any unit datetime (UTC where they are instants, naive otherwise), dates
+naive datetime at midnight, decimals Decimal, binary bytes, dictionaries their values.  A time with a fraction of a
+microsecond, or of a year that datetime does not have, is refused by its value.  Spark does not check that a string
+column holds UTF-8: what is not is replaced by U+FFFD, as `bytes.decode("utf-8", "replace")` does.
+
+Times are computed from their integers: what pyarrow makes of them depends on whether pandas is installed, and on the
+time zones that the machine knows.
 
 Nothing here imports pyarrow before it is given Arrow data.
 """
@@ -10,11 +14,12 @@ Nothing here imports pyarrow before it is given Arrow data.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError
 from causal.records.vectors import Vectors
+from operators.records.seconds import NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,12 +27,38 @@ if TYPE_CHECKING:
 Convert = Callable[[Any], Any]
 """A function from pyarrow's value to the one that a record holds."""
 
+Refuse = Callable[[str, str], Any]
+"""A function of a value as text and of why no record holds it; it raises, or returns what stands for it."""
 
-def rows_of(table: pa.Table, start: int, count: int) -> list[dict[str, Any]]:
-    """Returns rows `start` to `start + count` of the table."""
+
+_EPOCH = datetime(1970, 1, 1)
+_UNIT_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_SPAN = "years 1 to 9999"
+
+
+class Unheld(ValueError):
+    """A value that no record holds, though its column's type is one that records do."""
+
+
+def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int) -> list[dict[str, Any]]:
+    """Returns rows `start` to `start + count` of the table.
+
+    Raises:
+        Unheld: a value of theirs is no record's.
+    """
+    return _rows(table, start, count, _refuse)
+
+
+def shown_row(table: pa.Table | pa.RecordBatch, index: int) -> dict[str, Any]:
+    """Returns one row with a text for each value that no record holds."""
+    (row,) = _rows(table, index, 1, _show)
+    return row
+
+
+def _rows(table: pa.Table | pa.RecordBatch, start: int, count: int, unheld: Refuse) -> list[dict[str, Any]]:
     piece = table.slice(start, count)
-    columns = [_values(piece.column(index), piece.schema.field(index).type) for index in range(piece.num_columns)]
     names = piece.schema.names
+    columns = [_values(piece.column(index), name, unheld) for index, name in enumerate(names)]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)] if columns else []
 
 
@@ -53,12 +84,12 @@ def _repaired(column: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    return pa.array(_values(column, column.type), column.type) if text else column
+    return pa.array(_values(column, "", _refuse), column.type) if text else column
 
 
 def values_of(column: pa.Array) -> list[Any]:
     """The values of one column as rows hold them."""
-    return _values(column, column.type)
+    return _values(column, "", _refuse)
 
 
 def check_carried(schema: pa.Schema) -> None:
@@ -68,50 +99,94 @@ def check_carried(schema: pa.Schema) -> None:
         if field.name in names:
             raise PipelineError(f"two columns are called {field.name!r}: rename one, rows become dicts")
         names.add(field.name)
-        _converter(field.type, field.name)
+        _converter(field.type, field.name, _refuse)
 
 
-def _values(column: pa.ChunkedArray, kind: pa.DataType) -> list[Any]:
-    convert = _converter(kind, "")
+def _values(column: pa.ChunkedArray | pa.Array, name: str, unheld: Refuse) -> list[Any]:
+    kind = column.type
+    stored, convert = _stored(kind), _converter(kind, name, unheld)
     try:
-        values: list[Any] = column.to_pylist()
+        values: list[Any] = (column if stored == kind else column.cast(stored)).to_pylist()
     except UnicodeDecodeError:
-        values, convert = column.cast(_as_binary(kind)).to_pylist(), _converter(kind, "", decode=True)
+        values = column.cast(_stored(kind, decode=True)).to_pylist()
+        convert = _converter(kind, name, unheld, decode=True)
     return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
-def _converter(kind: pa.DataType, place: str, decode: bool = False) -> Convert | None:
-    """The function that makes values of this type plain; None if they are already.  `decode`: strings are bytes."""
+def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: bool = False) -> Convert | None:
+    """The function that makes values of `_stored(kind, decode)` plain; None if they are already."""
     import pyarrow.types as types
 
-    if types.is_string(kind) or types.is_large_string(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return _decode if decode else None
     if types.is_timestamp(kind):
-        return _instant if kind.tz else None
+        return _time(kind.unit, kind.tz is not None, place, unheld)
     if types.is_date(kind):
-        return _midnight
+        return _midnight(1 if types.is_date32(kind) else 86_400_000, place, unheld)
+    if types.is_dictionary(kind):
+        return _converter(kind.value_type, place, unheld, decode)
     if types.is_struct(kind):
-        return _struct({field.name: _converter(field.type, f"{place}.{field.name}", decode) for field in kind})
-    if types.is_list(kind) or types.is_large_list(kind):
-        return _list(_converter(kind.value_type, f"{place}[]", decode))
-    if types.is_map(kind):
-        return _map(_converter(kind.key_type, f"{place} key", decode), _converter(kind.item_type, f"{place}[]", decode))
-    numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
-    if any(is_plain(kind) for is_plain in (*numbers, types.is_null, types.is_binary, types.is_large_binary)):
+        if len({field.name for field in kind}) < len(list(kind)):
+            raise PipelineError(
+                f"column {place}: two of its fields have the same name: rename one, structs become dicts"
+            )
+        return _struct({field.name: _converter(field.type, f"{place}.{field.name}", unheld, decode) for field in kind})
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _list(_converter(kind.value_type, f"{place}[]", unheld, decode))
+    if types.is_map(kind) and not types.is_nested(kind.key_type):
+        key = _converter(kind.key_type, f"{place} key", unheld, decode)
+        return _map(key, _converter(kind.item_type, f"{place}[]", unheld, decode))
+    if types.is_float16(kind):
+        return float
+    numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null)
+    bytes_ = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    if any(is_plain(kind) for is_plain in (*numbers, *bytes_)):
         return None
-    raise PipelineError(f"column {place}: records cannot hold {kind}; cast it to a string or a number in read()")
+    raise PipelineError(
+        f"column {place}: records cannot hold {kind}; cast it to a string or a number where it is written, or in read()"
+    )
+
+
+def _refuse(shown: str, why: str) -> Any:
+    raise Unheld(f"{shown} is {why}")
+
+
+def _show(shown: str, why: str) -> Any:
+    return shown
 
 
 def _decode(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def _instant(value: datetime) -> datetime:
-    return value.astimezone(UTC)
+def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
+    """The function for timestamps, which are a number of units since 1970."""
+    unit_ns = _UNIT_NS[unit]
+    epoch = _EPOCH.replace(tzinfo=UTC) if instant else _EPOCH
+
+    def convert_time(value: int) -> Any:
+        microseconds, rest = divmod(value * unit_ns, 1_000)
+        if rest:
+            return unheld(f"column {place}: {value} {unit} since 1970", "no whole number of microseconds")
+        try:
+            return epoch + timedelta(microseconds=microseconds)
+        except OverflowError:
+            return unheld(f"column {place}: {value} {unit} since 1970", f"no time of {_SPAN}")
+
+    return convert_time
 
 
-def _midnight(value: date) -> datetime:
-    return datetime.combine(value, time())
+def _midnight(per_day: int, place: str, unheld: Refuse) -> Convert:
+    """The function for dates, which are a number of days since 1970, or of milliseconds."""
+
+    def convert_date(value: int) -> Any:
+        days = value // per_day
+        try:
+            return _EPOCH + timedelta(days=days)
+        except OverflowError:
+            return unheld(f"column {place}: {days} days since 1970", f"no day of {_SPAN}")
+
+    return convert_date
 
 
 def _struct(converters: dict[str, Convert | None]) -> Convert | None:
@@ -143,20 +218,32 @@ def _map(convert_key: Convert | None, convert_item: Convert | None) -> Convert:
     return convert_map
 
 
-def _as_binary(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes for strings: a cast to it looks at no byte."""
-    import pyarrow as pa
+def _stored(kind: pa.DataType, decode: bool = False) -> pa.DataType:
+    """The type to which values are cast before Python has them: with integers for times, and values for dictionaries.
 
-    if pa.types.is_string(kind):
+    Args:
+        decode: bytes for strings, too: a cast to them looks at no byte.
+    """
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if types.is_timestamp(kind):
+        return pa.int64()
+    if types.is_date(kind):
+        return pa.int32() if types.is_date32(kind) else pa.int64()
+    if types.is_dictionary(kind):
+        return _stored(kind.value_type, decode)
+    if decode and (types.is_string(kind) or types.is_string_view(kind)):
         return pa.binary()
-    if pa.types.is_large_string(kind):
+    if decode and types.is_large_string(kind):
         return pa.large_binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_binary(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_binary(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_as_binary(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_as_binary(kind.key_type), kind.item_field.with_type(_as_binary(kind.item_type)))
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_stored(field.type, decode)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_stored(kind.key_type, decode), kind.item_field.with_type(_stored(kind.item_type, decode)))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(_stored(kind.value_type, decode))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.list_(item) if types.is_list(kind) else pa.large_list(item)
     return kind

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, Unavailable, invariant
 from causal.records.values import NotCarried
-from operators.records.arrow_rows import rows_of, vectors_of
+from operators.records.arrow_rows import Unheld, rows_of, vectors_of
 from operators.records.seconds import seconds_of
 from operators.sources.ingest_contract import RESTORE, ReadableLog, Segment
 from operators.sources.source import Read
@@ -44,7 +44,7 @@ class IngestReader:
         invariant(0 <= channel < log.channels, "a reader reads a channel of its log", channel=channel)
         self._log = log
         self._channel = channel
-        self._rows_of: Callable[[Any, int, int], Any] = self._vectors_of if vectors else rows_of
+        self._rows_of: Callable[[Any, int, int], Any] = self._vectors_of if vectors else self._dicts_of
         self._place = f"source {source!r}, partition {channel}"
         self._begun = False
         self._next_batch = 0
@@ -201,6 +201,12 @@ class IngestReader:
         records = self._rows_of(table, start, min(count_max, segment.rows - start))
         now_ns = time.monotonic_ns()  # After a reboot, times of the publication mean nothing any more.
         return Read(records, min(published_ns, now_ns))
+
+    def _dicts_of(self, table: pa.Table, start: int, count: int) -> Any:
+        try:
+            return rows_of(table, start, count)
+        except Unheld as problem:
+            raise OperatorFailed(f"{self._place}: {problem}; change or drop it in read()") from None
 
     def _vectors_of(self, table: pa.Table, start: int, count: int) -> Any:
         try:

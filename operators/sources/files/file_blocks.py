@@ -21,6 +21,7 @@ from operators.sources.files.listing import RESTORE, Listed, denied
 from operators.sources.unreadable import Unreadable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 BLOCK_BYTES = 1 << 18
@@ -198,7 +199,8 @@ class ParquetBlocks:
         self.mark = mark
         self._handle = _opened(file)
         try:
-            self._file: pq.ParquetFile = pq.ParquetFile(self._handle)
+            # Old files hold times as INT96, which as nanoseconds would wrap around outside the years 1677 to 2262.
+            self._file: pq.ParquetFile = pq.ParquetFile(self._handle, coerce_int96_timestamp_unit="us")
             check_carried(self._file.schema_arrow)
         except PipelineError as problem:
             raise OperatorFailed(f"{file.shown}: {problem}") from None
@@ -207,8 +209,6 @@ class ParquetBlocks:
         self._batches = self._of_group(mark.line)
 
     def next(self) -> tuple[list[Any], list[int] | range] | None:
-        from operators.records.arrow_rows import rows_of
-
         if self.mark.offset >= self._file.num_row_groups:
             return None
         try:
@@ -217,18 +217,33 @@ class ParquetBlocks:
                 self.mark = Mark(self.mark.row, self.mark.offset + 1, 0)
                 self._batches = self._of_group(0)
                 return [], []
-            rows = rows_of(batch, 0, batch.num_rows)
+            first = self.mark.row + 1
+            rows = self._rows(batch, first)
         except CausalError:
             raise
         except self._damage as problem:
             raise self._damaged(problem) from None
         self._listed.check_path()
-        first = self.mark.row + 1
         self.mark = Mark(self.mark.row + len(rows), self.mark.offset, self.mark.line + len(rows))
         return rows, range(first, first + len(rows))
 
     def close(self) -> None:
         self._handle.close()
+
+    def _rows(self, batch: pa.Table, first: int) -> list[Any]:
+        """The rows of a batch, the first of which is row `first` of the file."""
+        from operators.records.arrow_rows import Unheld, rows_of, shown_row
+
+        try:
+            return rows_of(batch, 0, batch.num_rows)
+        except Unheld:
+            rows: list[Any] = []
+        for index in range(batch.num_rows):
+            try:
+                rows += rows_of(batch, index, 1)
+            except Unheld as problem:
+                rows.append(Unreadable(f"{self._listed.shown}:{first + index}", str(problem), shown_row(batch, index)))
+        return rows
 
     def _of_group(self, skip: int) -> Iterator[Any]:
         """The batches of the row group at which the mark stands, without its first `skip` rows, which end a batch."""

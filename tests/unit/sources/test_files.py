@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -445,3 +446,31 @@ def test_parquet(tmp_path: Path) -> None:
     with pytest.raises(OperatorFailed, match=r"odd\.parquet: "):
         parquet.write_table(pa.table({"n": pa.array([1], pa.duration("s"))}), tmp_path / "odd.parquet")
         FilesSource(str(tmp_path / "odd.parquet")).open(0, SourceContext("o", tmp_path / "job", 0)).read(0, 1)
+
+
+def test_a_row_of_parquet_that_no_record_holds_is_a_bad_row(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+    import pyarrow.parquet as parquet
+
+    times = pa.array([0, 1001, None, 2000], pa.timestamp("ns"))
+    days = pa.array([0, 0, 2**30, 0], pa.date32())
+    parquet.write_table(pa.table({"n": [1, 2, 3, 4], "at": times, "day": days}), tmp_path / "a.parquet")
+    day = datetime(1970, 1, 1)
+    first, second, third, fourth = rows(tmp_path, "a.parquet")
+    assert first == {"n": 1, "at": day, "day": day}
+    assert second == ("a.parquet:2", "column at: 1001 ns since 1970 is no whole number of microseconds")
+    assert third == ("a.parquet:3", f"column day: {2**30} days since 1970 is no day of years 1 to 9999")
+    assert fourth == {"n": 4, "at": day + timedelta(microseconds=2), "day": day}
+    reader = FilesSource(str(tmp_path / "a.parquet")).open(0, SourceContext("s", tmp_path / "job", 0))
+    [unreadable] = read_from(reader, 0)[1:2]
+    assert unreadable.raw == {"n": 2, "at": "column at: 1001 ns since 1970", "day": day}
+
+
+def test_times_of_parquet_files_of_old_writers_do_not_wrap_around(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+    import pyarrow.parquet as parquet
+
+    last = datetime(9999, 12, 31, 23)
+    table = pa.table({"at": pa.array([last], pa.timestamp("us"))})
+    parquet.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert rows(tmp_path, "a.parquet") == [{"at": last}]

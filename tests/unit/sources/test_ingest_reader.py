@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can dec
 
 import pyarrow as pa
 
-from causal.errors import CorruptData, DeterminantsLost
+from causal.errors import CorruptData, DeterminantsLost, OperatorFailed
 from operators.sources.ingest_contract import Segment, segment_name
 from operators.sources.ingest_directory import DirectoryLog
 from operators.sources.ingest_reader import POLL_S, IngestReader
@@ -52,8 +52,12 @@ class Publisher:
 
 
 def encoded(numbers: list[int]) -> memoryview:
+    return stream_of(pa.array(numbers, pa.int64()))
+
+
+def stream_of(column: pa.Array) -> memoryview:
     sink = pa.BufferOutputStream()
-    batch = pa.record_batch({"n": pa.array(numbers, pa.int64())})
+    batch = pa.record_batch({"n": column})
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
     return memoryview(sink.getvalue())
@@ -192,3 +196,16 @@ def test_a_manifest_that_counts_wrong_is_noticed(publisher: Publisher) -> None:
     publisher.log.publish("q", 0, publisher.token, [Segment(name, 0, 0, 5, digest)])
     with pytest.raises(CorruptData, match="holds 3 rows, its manifest says 5"):
         publisher.reader().read(0, 5)
+
+
+def test_a_value_that_no_record_holds_ends_the_job_with_one_line(tmp_path: Path) -> None:
+    log = Publisher(tmp_path / "ingest", channels=1).log
+    late = pa.array([2**62], pa.timestamp("us", tz="UTC"))  # Spark's years go up to 294247
+    name = segment_name(0, 0, 1, 0, 0)
+    log.publish("q", 0, 1, [Segment(name, 0, 0, 1, log.write_segment(name, stream_of(late)))])
+    with pytest.raises(OperatorFailed) as refused:
+        IngestReader(log, 0, "times").read(0, 1)
+    assert str(refused.value) == (
+        f"source 'times', partition 0: column n: {2**62} us since 1970 is no time of years 1 to 9999; change "
+        "or drop it in read()"
+    )
