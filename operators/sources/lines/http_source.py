@@ -358,9 +358,19 @@ def _fetch(source: HttpSource, note: str) -> tuple[list[bytes], str] | None:
 
 
 def _as_lines(body: bytes) -> bytes:
-    """A page that is one JSON value as lines: the items of an array, or the value; any other as it is."""
+    """A page that is one JSON value as lines: the items of an array, or the value; any other as it is.
+
+    A value stays as it is spelled, so no line is longer than the page.  Its line ends stand between tokens, where a
+    space is the same.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
     try:
-        value = msgspec.json.decode(body.removeprefix(BYTE_ORDER_MARK))
+        items = msgspec.json.decode(body) if body.strip().startswith(b"[") else None
+        spelled = _ITEMS.decode(body) if type(items) is list else [_VALUE.decode(body)]
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return body
-    return b"\n".join(map(msgspec.json.encode, value if type(value) is list else [value]))
+    return b"\n".join(bytes(each).translate(_ONE_LINE) for each in spelled)
+
+
+_ITEMS, _VALUE = msgspec.json.Decoder(list[msgspec.Raw]), msgspec.json.Decoder(msgspec.Raw)
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import http.server
 import os
 import socket
 import threading
@@ -216,3 +217,65 @@ def test_wrong_options_are_one_line() -> None:
     for kind, options, why in cases:
         with pytest.raises(PipelineError, match=rf"test_lines\.py:\d+: {kind.__name__}.*{why}"):
             kind(**options)
+
+
+class Page:
+    """A page in this process, which is the same whenever it is fetched."""
+
+    def __init__(self, body: bytes) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Answers with the page."""
+
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def polled(directory: Path, body: bytes, **options: Any) -> list[Any]:
+    """The records of a page that is fetched once, as the job reads them."""
+    page = Page(body)
+    try:
+        source = HttpSource(poll=page.url, **options)
+        fetched = http_source._fetch(source, "")
+        assert fetched is not None and http_source._fetch(source, fetched[1]) is None
+        LineWriter(log_of(directory, "s"), 1 << 30).publish(*fetched)
+        return read_from(source.open(0, SourceContext("s", directory, 0)), 0)
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"a":[1e15,1e15]}', [{"a": [1e15, 1e15]}]),
+        (b'[["\\u0000"],[1e15]]', [["\0"], [1e15]]),
+        (b'[\n  {"a":\r\n 1},\n  [2,\n3]\n]\n', [{"a": 1}, [2, 3]]),
+        (b'\xef\xbb\xbf\n{"a":\n 1}\n', [{"a": 1}]),
+        (b"[1]\n[2]\n", [[1], [2]]),
+        (b" [ ] ", []),
+        (b"[123456789012345678901234567890]", [123456789012345678901234567890]),
+    ],
+    ids=["grows", "items grow", "lines in items", "lines in a value", "lines", "empty", "large number"],
+)
+def test_a_page_of_the_most_bytes_is_taken_however_its_values_are_spelled(
+    tmp_path: Path, body: bytes, expected: list[Any]
+) -> None:
+    assert polled(tmp_path, body, body_bytes_max=max(16, len(body))) == expected
+
+
+def test_a_page_that_is_too_large_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"more than 16 bytes \(body_bytes_max\)"):
+        polled(tmp_path, b"[1, 2, 3, 4, 5, 6]", body_bytes_max=16)
