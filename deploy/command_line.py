@@ -56,13 +56,27 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
         return say(str(problem), FAILED)
     except BrokenPipeError:
         return FAILED
-    except OSError as problem:  # a disk, a file system, permissions: for the user to repair, no bug
-        return say(f"{problem.filename or 'the system'}: {problem.strerror or problem}", FAILED)
+    except Exception as problem:
+        line = _explained(problem)
+        if line is None:
+            raise
+        return say(line, FAILED if isinstance(problem, OSError) else WRONG)
     except KeyboardInterrupt:
         return 130
     finally:
         if template is not None:
             template.close()
+
+
+def _explained(problem: Exception) -> str | None:
+    """Returns the line of an exception that is for the user to correct or repair; None of a bug of the runtime."""
+    from operators.tracebacks import described, own_location
+
+    if where := own_location(problem):  # `check` or `open_store` of a source or sink of the user's own
+        return f"{where}: {described(problem)}"
+    if isinstance(problem, OSError):  # a disk, a file system, permissions
+        return f"{problem.filename or 'the system'}: {problem.strerror or problem}"
+    return None
 
 
 def say(line: str, status: int) -> int:

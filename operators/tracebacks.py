@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
 
@@ -65,14 +65,21 @@ def location(problem: BaseException) -> str:
     this runtime called it and raised in what it called back.  Where the stack
     was exhausted the outermost frame is named: which of the others was the last depends on how deep it began.
     """
-    frames = [(code.co_filename, line, code.co_name) for code, line in _frames(problem.__traceback__)]
-    own = [frame for frame in frames if not _of_a_library(frame[0])]
-    if not own and not _raised_by_us(problem.__traceback__):
-        own = frames
-    if not own:
-        return ""
-    file, line, function = own[0] if isinstance(problem, RecursionError) else own[-1]
-    return f"{file}:{line} in {function}"
+    if own := own_location(problem):
+        return own
+    frames = list(_frames(problem.__traceback__))
+    return _named(problem, frames) if frames and not _raised_by_us(problem.__traceback__) else ""
+
+
+def own_location(problem: BaseException) -> str:
+    """The same where a frame of the user's own is there; otherwise ""."""
+    own = [step for step in _frames(problem.__traceback__) if not _of_a_library(step[0].co_filename)]
+    return _named(problem, own) if own else ""
+
+
+def _named(problem: BaseException, frames: Sequence[tuple[CodeType, int]]) -> str:
+    code, line = frames[0] if isinstance(problem, RecursionError) else frames[-1]
+    return f"{code.co_filename}:{line} in {code.co_name}"
 
 
 def _of_a_library(file: str) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import zmq
@@ -29,7 +30,6 @@ from causal.errors import (
     CausalError,
     CorruptData,
     Fenced,
-    OperatorFailed,
     PeerViolation,
     ReplayDivergence,
     Superseded,
@@ -84,10 +84,11 @@ from operators.runtime.membership import (
     rest_ms,
 )
 from operators.runtime.rehearsals import Rehearsals
+from operators.runtime.uncaught import reported
 from operators.runtime.undeclared import Witness, cause_of
 from operators.stage.disk_state import located
 from operators.stage.progress import LONG_NS, Progress, Work, timed_out
-from operators.tracebacks import described, location, user_traceback
+from operators.tracebacks import user_traceback
 
 WATCHED_MAX = 500
 """The values in each attribute, global and variable of a closure that a task looks at as it begins."""
@@ -581,15 +582,11 @@ def _serve() -> int:
         worker.fail(type(problem).__name__, worker.explained(problem), isinstance(problem, DEFINITE))
         return 1
     except BaseException as problem:
-        if isinstance(problem, Exception):  # of this runtime, which repeats what it did
+        report = reported(problem, worker.label) if os.getpid() == own else None  # not of a child that user code forked
+        if report is None:
             raise
-        if os.getpid() != own:  # a child that user code forked
-            raise
-        _log.error("%s", user_traceback(problem).rstrip())
-        at = f" at {location(problem)}" if location(problem) else ""
-        did = "called exit()" if isinstance(problem, SystemExit) else f"raised {described(problem)}"
-        line = f"{worker.label}: user code {did}{at}; raise an Exception where a record is wrong"
-        worker.fail(OperatorFailed.__name__, line, definite=True)
+        _log.error("%s", "".join(format_exception(problem)).rstrip())
+        worker.fail(*report)
         return 1
     finally:
         worker.close()

@@ -117,3 +117,80 @@ def test_a_process_that_dies_in_user_code_names_its_end_and_its_log(
     if "string_at" in ending:
         assert f'File "{tmp_path}/crashing.py", line 9 in leave' in shown
         assert "killed by signal 11 (SIGSEGV)" in (job.state / "logs" / "agent.log").read_text()
+
+
+OUTSIDE = """
+from operators import Pipeline
+from operators.sinks import JsonLinesSink, SqliteSink
+from operators.sources import GeneratedSource, Read, Source
+
+
+class Tickets(Source):
+    partitions = 1
+
+    def open(self, partition, context):
+        return Reader()
+
+
+class Reader:
+    def read(self, position, count_max):
+        return Read([int("x")], 0)
+
+    def ready_in_s(self, position):
+        return 0.0
+
+    def completed(self, position): ...
+
+    def close(self): ...
+
+
+class Unwritten(SqliteSink):
+    def open_store(self, task, job_directory):
+        store = super().open_store(task, job_directory)
+        store.write = self.write
+        return store
+
+    def write(self, bundle):
+        raise LookupError("no\\nsuch table")
+
+
+class Unopened(SqliteSink):
+    def open_store(self, task, job_directory):
+        raise LookupError("no\\nsuch database")
+
+
+pipeline = Pipeline("outside")
+numbers = GeneratedSource(lambda p, i: i, count=9)
+pipeline.source("in", SOURCE).sink("out", SINK)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "said"),
+    [
+        (
+            "Tickets()",
+            'JsonLinesSink("out")',
+            "ValueError: invalid literal for int() with base 10: 'x' at FILE:16 in read",
+        ),
+        ("numbers", 'Unwritten("out.db")', "LookupError: no such table at FILE:33 in write"),
+    ],
+    ids=["reader", "store"],
+)
+def test_an_exception_of_a_source_or_sink_of_ones_own_names_its_line(
+    start: Start, tmp_path: Path, source: str, sink: str, said: str
+) -> None:
+    file = tmp_path / "outside.py"
+    file.write_text(OUTSIDE.replace("SOURCE", source).replace("SINK", sink))
+    job = start(file)
+    status, line = job.finish()
+    assert status == 1 and len(line.splitlines()) == 1
+    assert line.endswith(f"; it ended with: {said.replace('FILE', str(file))}")
+    assert "ERROR causal.worker: Traceback (most recent call last):" in "\n".join(logs(job.state))
+
+
+def test_a_sink_of_ones_own_that_raises_before_the_job_starts_is_one_line(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "outside.py"
+    file.write_text(OUTSIDE.replace("SOURCE", "numbers").replace("SINK", 'Unopened("out.db")'))
+    status, line = start(file).finish()
+    assert (status, line) == (2, f"causal: {file}:38 in open_store: LookupError: no such database")

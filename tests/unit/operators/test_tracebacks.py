@@ -11,7 +11,7 @@ import pytest
 from causal.errors import OperatorFailed
 from causal.records.values import decode
 from operators.stage.calls import outcome
-from operators.tracebacks import TRACEBACK_CHARACTERS_MAX, described, location, shown, user_traceback
+from operators.tracebacks import TRACEBACK_CHARACTERS_MAX, described, location, own_location, shown, user_traceback
 from tests.unit.operators.scene import Services, chain_of, give, listed, planned
 
 
@@ -59,6 +59,16 @@ def test_a_library_that_raised_is_laid_at_the_users_line_that_called_it() -> Non
     problem = raised(parses, "{")
     assert location(problem) == line_of(parses, 1)
     assert "json/decoder.py" in user_traceback(problem)
+
+
+def test_only_a_frame_of_the_users_own_makes_an_exception_the_users() -> None:
+    assert own_location(raised(middle, {})) == line_of(deepest, 1)
+    assert own_location(raised(parses, "{")) == line_of(parses, 1)
+    chain = chain_of(planned(lambda s: s.map("x", json.loads)), "x/0")
+    with pytest.raises(OperatorFailed) as caught:
+        give(chain, ["{"])
+    assert caught.value.__cause__ is not None
+    assert location(caught.value.__cause__) and not own_location(caught.value.__cause__)
 
 
 def test_a_library_that_the_pipeline_calls_itself_is_named_where_no_frame_is_the_users() -> None:

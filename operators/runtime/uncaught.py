@@ -1,0 +1,24 @@
+"""Says what a worker reports of an exception that nothing has caught, where user code took part in it."""
+
+from __future__ import annotations
+
+from causal.errors import OperatorFailed
+from operators.tracebacks import described, location, own_location
+
+
+def reported(problem: BaseException, label: str) -> tuple[str, str, bool] | None:
+    """Returns the error, its line and whether it is definite; None for an exception of this runtime alone.
+
+    A reader or a store meets the outside, which may be otherwise the next time: an exception of theirs is not definite.
+
+    Args:
+        label: names the task.
+    """
+    if isinstance(problem, Exception):
+        where = own_location(problem)
+        error, _, text = described(problem).partition(": ")
+        return (error, f"{text} at {where}".lstrip(), False) if where else None
+    at = f" at {location(problem)}" if location(problem) else ""
+    did = "called exit()" if isinstance(problem, SystemExit) else f"raised {described(problem)}"
+    line = f"{label}: user code {did}{at}; raise an Exception where a record is wrong"
+    return OperatorFailed.__name__, line, True
