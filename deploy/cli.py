@@ -25,6 +25,7 @@ from deploy import (
     doctor,
     host_agent,
     hosts,
+    namesakes,
     new_project,
     placement_plan,
     probe,
@@ -296,7 +297,7 @@ def _start(
                     return _deploy(directory.path, config, report_path, arguments.template)
             before = directory.take_over()
             if directory.finished():
-                return say(f"job {before.name} has finished already; start without --resume to run it again", DONE)
+                return say(namesakes.finished(directory.path, before, path), DONE)
             written = present(directory.path) if arguments.rollback else None
             config, version = _next(arguments, directory, before, path, explicit)
             settings.check_read(explicit, version.pipeline.settings)
@@ -418,6 +419,8 @@ def _begin(
     except Unavailable as problem:
         raise PipelineError(hosts.unreachable(problem)) from None
     begun = directory.begun()
+    if directory.resumable():
+        namesakes.check_unfinished(directory.path, Path(arguments.pipeline).absolute())
     if not arguments.keep_sinks:
         try:
             planned.check_stores(directory.path, config.run)

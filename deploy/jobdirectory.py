@@ -262,6 +262,14 @@ class JobDirectory:
         """Whether the job ended at a savepoint, and has not been resumed since."""
         return stopped_at(journaled(self.path)) is not None
 
+    def resumable(self) -> bool:
+        """Whether the journal here is of a job that came neither to its end nor to a savepoint, which would be kept."""
+        try:
+            records = journaled(self.path)
+        except CorruptData:
+            return False
+        return bool(records) and not finished(records) and stopped_at(records) is None
+
     def begun(self) -> bool:
         """Whether there is the state of an earlier job, which may still be resumed or queried; ends its processes."""
         if not begun(self.path):

@@ -1,0 +1,66 @@
+"""Two pipeline files whose pipelines have one name: neither discards or resumes the job of the other.
+
+A file is the same as before if two of these hold: it has the same name, it has the same code, its path before has no
+file any more.  So a file that was moved, renamed or edited is the same, and an edited copy is another one.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError
+from deploy.hints import resume_command
+from operators.frozen.archive import Archive, same_code
+
+
+def of_other_file(job: Path, config: JobConfig, path: Path) -> bool:
+    """Whether the job in a directory, which has that configuration, is of another pipeline file than `path`."""
+    before = Path(config.pipeline)
+    if before == path:
+        return False
+    with suppress(OSError):
+        if before.samefile(path):
+            return False
+    return [before.name == path.name, _same_code(job, config, path), not before.exists()].count(True) < 2
+
+
+def _same_code(job: Path, config: JobConfig, path: Path) -> bool:
+    try:
+        return same_code(Archive.load(job, config.code).pipeline.source, path.read_bytes())
+    except (CorruptData, OSError):
+        return False
+
+
+def check_unfinished(job: Path, path: Path) -> None:
+    """Refuses to begin a job of `path` where that would discard an unfinished one of another file.
+
+    Raises:
+        PipelineError: it would.
+    """
+    try:
+        config = JobConfig.load(job)
+    except (PipelineError, CorruptData, OSError):
+        return  # it cannot be resumed
+    if of_other_file(job, config, path):
+        raise PipelineError(
+            f"{job} holds an unfinished job of {config.pipeline}, which this one would discard; resume that with "
+            f"{resume_command(job)}, or give this one another --state-dir or its Pipeline another name; to discard "
+            f"that job, remove {os.fspath(job / 'job.json')}"
+        )
+
+
+def finished(job: Path, config: JobConfig, path: Path) -> str:
+    """The line for a resume of `path` where a job has finished.
+
+    Raises:
+        PipelineError: the job in the directory is of another file.
+    """
+    if of_other_file(job, config, path):
+        raise PipelineError(
+            f"{job} holds no job of {path} to resume: the job that finished there is {config.pipeline}; start this "
+            "one without --resume, with another --state-dir or Pipeline name"
+        )
+    return f"job {config.name} has finished already; start without --resume to run it again"
