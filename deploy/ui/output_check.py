@@ -8,6 +8,7 @@ says.
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import threading
@@ -69,7 +70,7 @@ class OutputCheck:
                 module_command("deploy.ui.seen_rows"),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             )  # fmt: skip
-            cast(IO[bytes], self._child.stdin).write(f"{self._job}\n".encode())
+            cast(IO[bytes], self._child.stdin).write(os.fsencode(self._job) + b"\n")
         return self._child
 
     def _asked(self, question: str, within_s: float) -> dict[str, Any]:

@@ -136,12 +136,12 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rows: SeenRows | None = None
-    job = Path(sys.stdin.readline().rstrip("\n"))
-    for line in sys.stdin:
+    job = Path(os.fsdecode(sys.stdin.buffer.readline().rstrip(b"\n")))
+    for line in sys.stdin.buffer:
         try:
             if rows is None:
                 rows = SeenRows(places(job))
-            answer: dict[str, Any] = asdict(rows.remember() if line.strip() == "remember" else rows.check())
+            answer: dict[str, Any] = asdict(rows.remember() if line.strip() == b"remember" else rows.check())
         except (CausalError, OSError) as problem:
             answer = {"problem": " ".join(str(problem).split())}
         print(json.dumps(answer), file=answers, flush=True)

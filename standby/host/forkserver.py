@@ -89,7 +89,7 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
         reply = answer.read()
     os.waitpid(between, 0)  # now the new process is a child of the one that orders
     if not reply.isdigit():
-        raise OSError(reply.decode(errors="replace") or "the process between ended")
+        raise OSError(os.fsdecode(reply) or "the process between ended")
     return int(reply)
 
 
@@ -104,7 +104,7 @@ def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
         os.close(log)
         pid = os.fork()
     except (OSError, PipelineError) as problem:
-        os.write(write, str(problem).encode())
+        os.write(write, os.fsencode(str(problem)))
         os._exit(1)
     if pid:
         os.write(write, b"%d" % pid)

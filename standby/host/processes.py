@@ -69,7 +69,7 @@ def send_signal(pidfd: int, number: int) -> None:
 
 def marked(job_directory: Path) -> list[Marked]:
     """All living processes that carry the marks of this job."""
-    wanted = f"{JOB_MARK}={job_directory}".encode()
+    wanted = _mark_of(job_directory)
     processes: list[Marked] = []
     for entry in os.listdir("/proc"):
         if not entry.isdecimal() or int(entry) == os.getpid():
@@ -83,6 +83,11 @@ def marked(job_directory: Path) -> list[Marked]:
             slots = [v[len(SLOT_MARK) + 1 :] for v in environment if v.startswith(SLOT_MARK.encode() + b"=")]
             processes.append(Marked(int(entry), slots[0].decode() if slots else ""))
     return processes
+
+
+def _mark_of(job_directory: Path) -> bytes:
+    """The job's mark as the kernel shows it: the bytes of a path need not be UTF-8."""
+    return os.fsencode(f"{JOB_MARK}={job_directory}")
 
 
 def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -> int:
@@ -111,7 +116,7 @@ def kill_if_marked(pid: int, job_directory: Path) -> None:
         return
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            mine = f"{JOB_MARK}={job_directory}".encode() in file.read().split(b"\0")
+            mine = _mark_of(job_directory) in file.read().split(b"\0")
         if mine:
             send_signal(pidfd, signal.SIGKILL)
     except OSError:

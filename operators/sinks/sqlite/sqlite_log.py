@@ -8,6 +8,7 @@ nothing is written is there a moment at which nothing is left.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -67,7 +68,7 @@ class LogCopier:
 
     def _copy(self) -> None:
         try:
-            with closing(sqlite3.connect(f"file:{quote(str(self._path))}?mode=rw", uri=True)) as db:
+            with closing(sqlite3.connect(f"file:{quote(os.fsencode(self._path))}?mode=rw", uri=True)) as db:
                 while not self._over:
                     _, pages, _ = db.execute(_COPY).fetchone()
                     self._rest_is_short = pages >= PAGES_KEPT_MAX

@@ -30,10 +30,13 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "sqlite-log"]
 
 
-def test_a_log_begins_anew_while_bundles_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["out.db", "no UTF-8 \udcff.db"])
+def test_a_log_begins_anew_while_bundles_are_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite_log, "COPY_BYTES", 16 * PAGE_BYTES)
     monkeypatch.setattr(sqlite_log, "PAGES_KEPT_MAX", 32)
-    path = tmp_path / "out.db"
+    path = tmp_path / name
     db, copier = writer(path), LogCopier(path)
     salts: set[bytes] = set()
     rows, until_s = 0, time.monotonic() + WITHIN_S
@@ -42,7 +45,7 @@ def test_a_log_begins_anew_while_bundles_are_written(tmp_path: Path, monkeypatch
         db.execute("INSERT INTO rows VALUES(?, ?)", (rows, "x" * 100))
         rows += 1
         copier.wrote(100)
-        salts.add((tmp_path / "out.db-wal").read_bytes()[16:24])
+        salts.add((tmp_path / f"{name}-wal").read_bytes()[16:24])
     assert len(salts) == 4  # each life of a log has one of its own
     with closing(sqlite3.connect(path)) as reader:
         assert reader.execute("SELECT count(*), max(n) FROM rows").fetchone() == (rows, rows - 1)
@@ -50,7 +53,7 @@ def test_a_log_begins_anew_while_bundles_are_written(tmp_path: Path, monkeypatch
     copier.close()
     db.close()
     assert not threads()
-    assert [each.name for each in tmp_path.iterdir()] == ["out.db"]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_little_needs_no_thread(tmp_path: Path) -> None:
