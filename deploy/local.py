@@ -20,11 +20,11 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.shell.interpreter import module_command
-from causal.shell.processlog import parsed
 from deploy.hints import resume_command
 from deploy.jobdirectory import begun
 from deploy.status import latest
 from standby.host.forks import Forked
+from standby.host.last_line import last_line
 from standby.host.parentage import PARENT, adopt_orphans
 from standby.host.processes import kill_marked
 from standby.host.room import pinned_environment
@@ -243,14 +243,10 @@ class LocalDeployment:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:
-        """The last line of a server's log; a full disk comes first, because no log can be written on it."""
+        """Says why a server ended, by its log; a full disk comes first, because no log can be written on it."""
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
             return f"no space is left for {self._job}; make room, then resume it with: {resume_command(self._job)}"
-        return self._last_line(name)
-
-    def _last_line(self, name: str) -> str:
-        lines = (self._job / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
-        return next(filter(None, (parsed(line)[2].strip() for line in reversed(lines))), "")
+        return last_line(self._job / "logs" / f"{name}.log")
 
     def _end(self) -> Mapping[str, Any] | None:
         """Stops the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from causal.errors import Unavailable
-from causal.shell.processlog import BEGINS, parsed
 from standby.host.forks import ForkServer
+from standby.host.last_line import last_line
 from standby.host.parentage import PARENT
 from standby.host.processes import dying_status, has_ended, marked, open_process, send_signal, start_time
 from standby.host.room import JOB_MARK, SLOT_MARK
@@ -28,12 +28,6 @@ _log = logging.getLogger("standby.agent")
 FILE = "processes.json"
 DEAD_KEPT = 256
 """The number of ends of processes that each beat repeats; the oldest are dropped first."""
-
-LINE_BYTES_MAX = 1 << 15
-"""The end of a log in which the last line is looked for: what `faulthandler` writes of a crash has room."""
-
-CRASH = "Fatal Python error: "
-"""The beginning of the line in which `faulthandler` names a crash; stacks and modules follow it."""
 
 LOGS_KEPT = 200
 """The number of log files of ended processes that are kept; the oldest are removed first."""
@@ -255,7 +249,7 @@ class Children:
             while len(table) > DEAD_KEPT:
                 del table[next(iter(table))]
         quiet = status == 0 or child.killed_ns is not None
-        return End(child, at_ns, status, "" if quiet else self._last_line(child.slot))
+        return End(child, at_ns, status, "" if quiet else last_line(self.job / "logs" / f"{child.slot}.log"))
 
     def reap_orphans(self) -> None:
         """Reaps orphaned descendants, whose parent is now the agent."""
@@ -278,17 +272,6 @@ class Children:
             if child.killed_ns is None:
                 child.killed_ns = time.monotonic_ns()
             send_signal(child.pidfd, signal.SIGKILL)
-
-    def _last_line(self, slot: str) -> str:
-        """The line of a crash in C code at the end of the process's log, or the last line that is not empty."""
-        try:
-            with open(self.job / "logs" / f"{slot}.log", "rb") as log:
-                log.seek(max(0, os.fstat(log.fileno()).st_size - LINE_BYTES_MAX))
-                lines = log.read().decode(errors="replace").split("\n")
-        except OSError:
-            return ""
-        texts = [text for line in reversed(lines) if (text := parsed(line)[2].strip()) and not text.startswith(BEGINS)]
-        return next((text for text in texts if text.startswith(CRASH)), next(iter(texts), ""))
 
 
 def environment(job: Path, extra: Mapping[str, str], slot: str) -> dict[str, str]:

@@ -47,3 +47,11 @@ def test_an_interrupted_job_says_to_resume_only_what_can_be_resumed(tmp_path: Pa
     outcome = deployment._outcome(None, 1.0)
     expected = "SIGINT; resume it with: causal run" if journaled else "SIGINT before it began; start it again without"
     assert outcome.status == 128 + signal.SIGINT and outcome.reason.startswith(f"interrupted by {expected}")
+
+
+def test_a_server_that_c_code_aborts_has_the_reason_that_it_wrote(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    text = "Too many open files (src/epoll.cpp:38)\nFatal Python error: Aborted\n\nExtension modules: a (total: 1)\n"
+    (tmp_path / "logs" / "supervisor.log").write_text(text)
+    deployment = LocalDeployment(tmp_path, lambda view, elapsed_s: None)
+    assert deployment._cause("supervisor").startswith("Too many open files (src/epoll.cpp:38); raise the limit")

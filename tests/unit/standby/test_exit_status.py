@@ -12,7 +12,8 @@ import pytest
 
 from causal.shell.processlog import BEGINS
 from standby.exit_status import ending
-from standby.host.children import CRASH, Child, Children
+from standby.host.children import Child, Children
+from standby.host.last_line import CRASH
 from standby.host.processes import dying_status, has_ended
 from standby.supervision.failures import End
 

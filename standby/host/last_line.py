@@ -1,0 +1,41 @@
+"""Finds the line in the log of a process that says why it ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from causal.shell.processlog import BEGINS, parsed
+
+BYTES_MAX = 1 << 15
+"""The end of a log that is looked at: what `faulthandler` writes of a crash has room."""
+
+CRASH = "Fatal Python error: "
+"""The beginning of the line in which `faulthandler` names a crash; stacks and modules follow it."""
+
+ABORTED = CRASH + "Aborted"
+"""The one of a process that C code ended on purpose: the line before it has the reason, if C code wrote one."""
+
+TOO_MANY_FILES = "Too many open files"
+REMEDY = "raise the limit on open files with `ulimit -n 4096`, the hard limit as well"
+
+
+def last_line(log: Path) -> str:
+    """The line of a crash in C code at the end of a log, or the last line that is not empty; "" if there is none."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - BYTES_MAX))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    line = _reason([line for line in lines if line.strip()])
+    return f"{line}; {REMEDY}" if TOO_MANY_FILES in line else line
+
+
+def _reason(lines: list[str]) -> str:
+    texts = [text for line in lines if (text := parsed(line)[2].strip()) and not text.startswith(BEGINS)]
+    crash = next((place for place in reversed(range(len(lines))) if lines[place].startswith(CRASH)), None)
+    if crash is None or any(parsed(line)[0] for line in lines[crash:]):  # a life before this one crashed
+        return texts[-1] if texts else ""
+    before = lines[crash - 1].strip() if crash else ""
+    return before if lines[crash].startswith(ABORTED) and before and not parsed(before)[0] else lines[crash].strip()
