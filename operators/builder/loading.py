@@ -16,6 +16,7 @@ from causal.config import JobConfig
 from causal.errors import PipelineError
 from operators.builder.pipeline import SETTINGS, Pipeline
 from operators.builder.pipeline_settings import Settings
+from operators.builder.spawning import lend_code, refusing_children
 from operators.builder.streams.stream import Stream
 from operators.frozen.archive import Archive, Module
 from operators.frozen.importing import OURS, ArchiveFinder, LiveFinder, giving_way, install, of_user, show_lines
@@ -76,7 +77,7 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
     """The pipeline of the job in `directory`, as the run has it: what every process of a job loads.
 
     Args:
-        lasting: this process does nothing but to run it.
+        lasting: this process does nothing but to run it; children that `multiprocessing` spawns load it as well.
 
     Raises:
         PipelineError: as `load`.
@@ -84,6 +85,8 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
     """
     if not config.code:  # a job that no `causal run` began: its starter answers for the file
         return load(config.pipeline, config.settings)
+    if lasting:
+        lend_code(directory)
     return load_archived(Archive.load(directory, config.code), config.settings, lasting=lasting)
 
 
@@ -104,7 +107,7 @@ def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager
     sys.modules[MODULE] = module
     token = SETTINGS.set(Settings(settings))
     try:
-        with room:
+        with room, refusing_children():
             exec(compile(main.source, str(file), "exec", dont_inherit=True), module.__dict__)
     except PipelineError:
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from multiprocessing import spawn
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "beside_the_job.py").write_text("NAME = 'good'")
     file = written(tmp_path, "from beside_the_job import NAME\n" + GOOD.replace('"good"', "NAME"))
     assert load(file).name == "good"
+
+
+def test_children_that_would_load_the_file_again_are_refused(tmp_path: Path) -> None:
+    text = 'import multiprocessing\nmultiprocessing.get_context("forkserver").Process(target=print).start()\n'
+    with pytest.raises(PipelineError, match=r"job\.py:2: RuntimeError: .+ is to be a new interpreter, which would"):
+        load(written(tmp_path, text + GOOD))
+    assert spawn.get_preparation_data("child")["name"] == "child"
 
 
 def test_the_main_part_does_not_run(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Children that `multiprocessing` starts as new interpreters ("spawn", "forkserver") import the archived code as well.
+
+They unpickle functions of the pipeline by name, and the modules of these names are in no place where Python looks.
+What `multiprocessing` sends to such a child before anything else names a module that it runs as its main module; here
+that is `operators.builder.spawned`, which loads the archive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import spawn
+from pathlib import Path
+from typing import Any
+
+JOB = "CAUSAL_SPAWNED_OF"
+"""The environment variable for the job's directory."""
+
+CHILD = "operators.builder.spawned"
+MAIN = "init_main_from_name"
+MAIN_PATH = "init_main_from_path"
+
+_original = spawn.get_preparation_data
+
+
+def lend_code(directory: Path) -> None:
+    """Has every child that this process spawns from now on load the code of the job in that directory."""
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        data = _original(name)
+        os.environ[JOB] = str(directory)
+        data.pop(MAIN_PATH, None)
+        return {**data, MAIN: CHILD}
+
+    spawn.get_preparation_data = get_preparation_data
+
+
+@contextmanager
+def refusing_children() -> Iterator[None]:
+    """Refuses to spawn children while a pipeline file is loaded: they would load it as well."""
+    before = spawn.get_preparation_data
+    spawn.get_preparation_data = _refused
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = before
+
+
+def _refused(name: str) -> dict[str, Any]:
+    raise RuntimeError(
+        f"{name} is to be a new interpreter, which would load this file again; start it in `open` of an operator, or "
+        'use get_context("fork") or threads'
+    )
