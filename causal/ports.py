@@ -244,6 +244,8 @@ class StoreState:
     """The number of rows ever withdrawn, by any incarnation."""
     refused: int = 0
     """The number of rows below `next` that were left out because the store refused them."""
+    place: str = ""
+    """The place of the rows, for messages; empty where the store does not say it."""
 
 
 class SinkStore(Protocol):

@@ -31,6 +31,7 @@ from deploy import (
     probe,
     settings,
     stored_savepoints,
+    stores_there,
     succession,
     versions,
 )
@@ -397,6 +398,8 @@ def _resume(
     if upgraded:
         what = f"{versions.listed(version.changed)} changed" if version.changed else "settings or plan changed"
         versions.warn(f"{what}: this is an upgrade; --resume --rollback takes it back until its first checkpoint")
+    else:
+        stores_there.check_resumed(directory.path, config, planned)
     return upgraded
 
 

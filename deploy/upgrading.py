@@ -23,7 +23,7 @@ from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task, Topology
-from deploy import letters, savepoint_store
+from deploy import letters, savepoint_store, stores_there
 from deploy.jobdirectory import BEGAN, CHANGE, JobDirectory
 from deploy.savepoint_store import Savepoint
 from deploy.stored_checkpoints import check_unbound, first_name, upload
@@ -347,14 +347,16 @@ def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) 
     topology = planned.topology
     # The store of requests is in the job's directory and holds no rows: a job in another directory begins a new one.
     asking = {topology.tasks[channel.source].name for channel in topology.channels if channel.carries_requests}
+    places = stores_there.check({name: rows for name, (rows, _) in begins.stores.items()}, config, planned)
     with _opened(job, config, planned, begins.incarnation) as stores:
         for name, (store, state) in stores.items():
             # Covered rows became visible before the job stopped; staged rows are of an earlier version.
             state = store.discard(epoch) if isinstance(store, StagingStore) else state
             if name in begins.stores and name not in asking and state.next != begins.stores[name][0]:
+                where = f", {places[name]}," if name in places else ""
                 raise PipelineError(
-                    f"the store of {name} holds {state.next} rows, at the savepoint it held {begins.stores[name][0]}; "
-                    "restore it, or begin a new job"
+                    f"the store of {name}{where} holds {state.next} rows, at the savepoint it held "
+                    f"{begins.stores[name][0]}; restore it ({stores_there.RELATIVE}), {stores_there.RENAME}"
                 )
             positions[name] = state.next, state.digest
         for name, (store, _) in stores.items():

@@ -133,16 +133,18 @@ class SinkChannel:
         self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in state.logs)
         if self.staging and state.next != self.position:
             raise DeterminantsLost(
-                f"{self.name}: {state.next} rows are visible, the checkpoint was taken at {self.position}; the staged "
-                "rows or the store were changed by another program: restore them, or start the job without --resume"
+                f"{self.name}: {state.next} rows are visible{f' in {state.place}' if state.place else ''}, the "
+                f"checkpoint was taken at {self.position}; the staged rows or the store were changed by another "
+                "program: restore them, or start the job without --resume"
             )
         if not aligned:
             self.position = self._first = state.next
             self._digest = RollingDigest(state.digest)
         if state.next < (self.position if self._befores is None else self._first):
             raise DeterminantsLost(
-                f"{self.name}: its store holds rows up to {state.next}, the checkpoint was taken at {self.position}; "
-                "the store was emptied or replaced: restore it, or start the job without --resume"
+                f"{self.name}: its store{f' {state.place}' if state.place else ''} holds rows up to {state.next}, the "
+                f"checkpoint was taken at {self.position}; the store was emptied, replaced or is another one (a "
+                "relative path counts from the current directory): restore it, or start the job without --resume"
             )
         self._held_next, self._held_digest = state.next, state.digest
         if self._befores is not None:

@@ -347,6 +347,15 @@ class Plan:
             finally:
                 store.close()
 
+    def sink_places(self) -> dict[str, str]:
+        """Sink task → the place of its rows, for those whose sink says it."""
+        places = {
+            self.topology.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
+            for channel in self.topology.channels
+            if channel.target == OUTSIDE and not channel.carries_requests and channel.source != self._letter_task
+        }
+        return {task: place for task, place in places.items() if place}
+
     def newest_run(self) -> str | None:
         """The newest run that any of the sinks knows; a store that is unavailable now is not asked again."""
         newest: set[str] = set()

@@ -10,6 +10,7 @@ from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import Job, ended_of
 from tests.faults.test_bad_input import one_line
+from tests.members import members
 
 PIPELINE = """
 from operators import Pipeline
@@ -35,8 +36,8 @@ def let_end(tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
 
 
-def interrupted(start: Start, tmp_path: Path) -> Job:
-    job = begun(start, tmp_path, "--checkpoint-interval", "0.3")
+def interrupted(start: Start, tmp_path: Path, *arguments: str) -> Job:
+    job = begun(start, tmp_path, "--checkpoint-interval", "0.3", *arguments)
     job.until_warm(records=500)
     job.interrupt()
     status, said = job.finish()
@@ -59,6 +60,23 @@ def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) 
     let_end(tmp_path)
     figures = job.start("--resume").finish_well()
     assert 0 < figures["active_s"] < figures["wall_s"]  # the time that the job was down is no part of this run
+    assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 3000, 7))))
+
+
+@pytest.mark.parametrize("guarantee", members(["causal", "epoch"], "causal"))
+def test_a_store_that_is_gone_is_named_and_no_other_is_made(start: Start, tmp_path: Path, guarantee: str) -> None:
+    job = interrupted(start, tmp_path, "--guarantee", guarantee)
+    let_end(tmp_path)
+    store, aside = tmp_path / "out.db", tmp_path / "aside.db"
+    store.rename(aside)
+    status, said = job.start("--resume").finish()
+    assert status == 2 and f"the store of out/0, {store}, is not there" in one_line(said)
+    assert "a relative path counts from the current directory" in said and not store.exists()
+    store.touch()
+    status, said = job.start("--resume").finish()
+    assert status == 1 and str(store) in one_line(said) and "the checkpoint was taken at" in said
+    aside.rename(store)
+    job.start("--resume").finish_well()
     assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 3000, 7))))
 
 

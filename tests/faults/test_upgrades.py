@@ -192,6 +192,9 @@ def test_after_its_first_checkpoint_a_version_stays(start: Start, tmp_path: Path
         pytest.param("ValueState[int](default=0)", "ValueState[str](default='')", "total", id="type of a state"),
         campaign('"count", Count()', '"renamed", Count()', "--allow-dropped-state", id="name of an operator"),
         campaign("class Count", "raise ValueError('no')\nclass Count", "ValueError: no", id="a mistake"),
+        pytest.param(
+            '"out.db"', '"other.db"', "/other.db, is not there, and the job has written", id="place of a sink"
+        ),
     ],
 )
 def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path, old: str, new: str, line: str) -> None:
@@ -203,6 +206,7 @@ def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path, old: str, n
         job.start("--resume")
         status, said = job.finish()
         assert status == 2 and line in one_line(said), said
+    assert not (tmp_path / "other.db").exists()
     path.write_text(PIPELINE)
     check(tmp_path, finish(job))
 

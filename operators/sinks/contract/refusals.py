@@ -198,7 +198,7 @@ class RefusingStore:
 
     def _noted(self, state: StoreState) -> StoreState:
         self.refused = state.refused
-        return state
+        return replace(state, place=self._sink.place)
 
 
 class WithdrawingRefusingStore(RefusingStore):

@@ -106,6 +106,9 @@ class Sink(ABC):
     existing: str | None = None
     """The treatment of rows of an earlier run; a sink with "refuse" is asked before that run's state is discarded."""
 
+    place: str = ""
+    """The place of its rows, for messages: an absolute path or a URL; empty where the sink does not say it."""
+
     def encode(self, records: Sequence[Any]) -> bytes:
         """The rows of these records, one JSON document per line (`encode_json`), each line ended by a newline.
 

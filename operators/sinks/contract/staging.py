@@ -42,6 +42,7 @@ class StagedRows(ABC):
         self._inner = inner
         self._bytes_max = bytes_max
         self._task = ""
+        self._place = ""
         self._incarnation = -1
         self._sizes: dict[int, int] | None = None
         """The sound bytes per epoch that is staged; None: to be read again."""
@@ -63,6 +64,7 @@ class StagedRows(ABC):
         self._claim(run)
         state = self._inner.open(task, run, incarnation)
         self._visible, self._visible_digest = state.next, state.digest
+        self._place = state.place
         return self.last_bundle()
 
     @property
@@ -74,7 +76,7 @@ class StagedRows(ABC):
         """See `causal.ports.SinkStore.last_bundle`: of the staged rows, which are behind the visible ones."""
         with self._owned():
             self._read()
-        return StoreState(self._next, self._digest, ())
+        return StoreState(self._next, self._digest, (), place=self._place)
 
     def write(self, bundle: Bundle) -> None:
         """Stage the bundle.

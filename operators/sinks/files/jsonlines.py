@@ -88,6 +88,7 @@ class JsonLinesSink(Sink):
         self.url = shared_url("JsonLinesSink", directory, durability)
         self.everywhere = bool(self.url)
         self.directory = Path() if self.url else absolute("JsonLinesSink", "directory", directory)
+        self.place = self.url or str(self.directory)
         self.file_bytes = file_bytes
         self.publish_s = publish_s
         self.existing = existing

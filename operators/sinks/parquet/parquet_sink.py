@@ -106,6 +106,7 @@ class ParquetSink(Sink):
         self.url = shared_url("ParquetSink", directory, durability)
         self.everywhere = bool(self.url)
         self.directory = Path() if self.url else absolute("ParquetSink", "directory", directory)
+        self.place = self.url or str(self.directory)
         self.schema = None if schema is None else _schema_of(schema)
         self.columns = None if columns is None else _names_of(columns)
         self.file_bytes = file_bytes

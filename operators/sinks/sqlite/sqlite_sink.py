@@ -117,6 +117,7 @@ class SqliteSink(Sink):
         check_durability(name, durability)
         check_range(name, "busy_ms", busy_ms, 1, WAIT_MS_MAX)
         self.path = absolute(name, "path", path)
+        self.place = str(self.path)
         self.existing = existing
         self.durability = durability
         self.busy_ms = busy_ms

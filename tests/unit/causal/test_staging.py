@@ -49,6 +49,13 @@ def test_a_store_must_stand_where_the_checkpoint_was_taken(rows: int) -> None:
         sink.open(StoreState(rows, 0, ()), aligned=True)
 
 
+@pytest.mark.parametrize("staging", [False, True])
+def test_the_place_of_a_store_that_was_emptied_is_named(staging: bool) -> None:
+    sink = SinkChannel(0, "out/0", 8, 0, 2, staging=staging)
+    with pytest.raises(DeterminantsLost, match=r" /home/out\.db.* the checkpoint was taken at 8"):
+        sink.open(StoreState(0, 0, (), place="/home/out.db"), aligned=True)
+
+
 def test_latency_ends_where_rows_become_visible() -> None:
     latencies = Latencies()
     latencies.staged(0, 0, [(1 * MS, 2), (2 * MS, 1)])

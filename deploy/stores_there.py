@@ -1,0 +1,53 @@
+"""Refuses a job whose sinks have lost their files before their stores are opened, which would make empty ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from deploy.savepoint_store import stood
+from operators.engine.plan import Plan
+from standby.blueprint import Blueprint
+from standby.manifests import newest_manifest
+
+RELATIVE = "a relative path counts from the current directory"
+RENAME = "or give the sink another name, with which it starts empty"
+AFRESH = "or start the job without --resume"
+
+
+def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str = RENAME) -> dict[str, str]:
+    """Returns sink task → place, for those whose sink says it.
+
+    Args:
+        rows: sink task → the rows that the job has written.
+        remedy: the alternative to restoring them.
+
+    Raises:
+        PipelineError: the file or directory of a sink with rows is gone.
+    """
+    places = planned.sink_places()
+    for name in _gone(config, planned):
+        if rows.get(name):
+            raise PipelineError(
+                f"the store of {name}, {places[name]}, is not there, and the job has written {rows[name]:,} rows; "
+                f"restore it ({RELATIVE}), {remedy}"
+            )
+    return places
+
+
+def check_resumed(job: Path, config: JobConfig, planned: Plan) -> None:
+    """Checks the stores of a job that continues from its last checkpoint; raises as `check`."""
+    newest = newest_manifest(job)
+    if newest is not None and _gone(config, planned):
+        stores = stood(job, Blueprint.load(job).topology, newest[1])
+        check({name: rows for name, (rows, _) in stores.items()}, config, planned, AFRESH)
+
+
+def _gone(config: JobConfig, planned: Plan) -> list[str]:
+    if config.listen:  # its files are on other hosts
+        return []
+    places = planned.sink_places()
+    return [name for name, place in places.items() if os.path.isabs(place) and not os.path.lexists(place)]
