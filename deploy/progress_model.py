@@ -23,6 +23,7 @@ SETTLED_S = 3.0
 LONG_NS = 5_000_000_000
 """Work that has taken longer is named; of several, the oldest."""
 NAMES_SHOWN = 4
+REASON_CHARACTERS_MAX = 120
 RECOVERIES_SHOWN = 3
 TASKS_SHOWN = 30
 """The most rows of the table; of more tasks, the busiest are shown."""
@@ -136,9 +137,11 @@ class ProgressModel:
         recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished", "staged")]
         if recovering:
             waits.append(f"not yet running: {named(recovering)}")
-        away = [task["task"] for task in view["tasks"] if task.get("waiting")]
+        away = [task for task in view["tasks"] if task.get("waiting")]
         if away:
-            waits.append(f"waiting for its store: {named(away)}")
+            longest = min((task["waiting"] for task in away), key=lambda waiting: int(waiting["since_ns"]))
+            since_s, why = (view["at_ns"] - longest["since_ns"]) / 1e9, bounded(longest["reason"])
+            waits.append(f"waiting for its store: {named([task['task'] for task in away])}, {since_s:.0f} s: {why}")
         busy = [task for task in view["tasks"] if task.get("doing") and not task.get("waiting")]
         long = [task for task in busy if view["at_ns"] - task["doing"]["since_ns"] >= LONG_NS]
         if long:
@@ -207,6 +210,12 @@ def named(names: Sequence[str]) -> str:
     """Returns some names, and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def bounded(reason: str) -> str:
+    """Returns the beginning of a reason, on one line."""
+    line = " ".join(reason.split())
+    return line if len(line) <= REASON_CHARACTERS_MAX else f"{line[: REASON_CHARACTERS_MAX - 1]}…"
 
 
 def in_bytes(count: int) -> str:

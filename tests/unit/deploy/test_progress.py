@@ -70,8 +70,11 @@ def test_what_the_job_waits_for_is_named() -> None:
     assert line.endswith("waiting for the first record of words, 12 s")
     assert "waiting" not in line_of(shown, 12.0)
     shown = at(1, 1)
-    shown["tasks"][1]["waiting"] = {"since_ns": 1, "reason": "the server is down"}
-    assert line_of(shown, 1.0).endswith("waiting for its store: out/0")
+    since_ns = shown["at_ns"] - 7_000_000_000
+    shown["tasks"][1]["waiting"] = {"since_ns": since_ns, "reason": "the server\nis down"}
+    assert line_of(shown, 1.0).endswith("waiting for its store: out/0, 7 s: the server is down")
+    shown["tasks"].append({**task("b/0", "sink"), "waiting": {"since_ns": since_ns - 1, "reason": "x" * 5000}})
+    assert line_of(shown, 1.0).endswith(f"waiting for its store: out/0, b/0, 7 s: {'x' * 119}…")
     shown["tasks"] += [{**task(f"n/{i}", "operator"), "state": "replaying"} for i in range(6)]
     assert "not yet running: n/0, n/1, n/2, n/3 and 2 more" in line_of(shown, 1.0)
 
