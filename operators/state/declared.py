@@ -183,6 +183,18 @@ class _One(State, Generic[T]):
             table.put(key, value)
         return value
 
+    def __bool__(self) -> NoReturn:
+        raise self._no_value()
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise self._no_value()
+
+    __hash__ = State.__hash__
+
+    def _no_value(self) -> TypeError:
+        """Returns the error for a state that is used as if it were its value, which it would never equal."""
+        return TypeError(f"state {self.name!r} is not its value; use self.{self.name}.value")
+
     def _put(self, value: T) -> None:
         if self._aging is not None and self._ctx.key in self._table.values:
             self._renew(self._ctx.key)
@@ -347,6 +359,11 @@ class ListState(State, Sequence[T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ListState):
+            return self is other or self._items() == other._items()
+        return self._items() == other if isinstance(other, list) else NotImplemented
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._owned(self._items()))

@@ -169,6 +169,26 @@ def test_lists_and_maps_behave_as_lists_and_dicts() -> None:
     ]  # fmt: skip
 
 
+def test_lists_and_maps_are_false_while_empty_and_equal_to_lists_and_dicts_of_the_same() -> None:
+    class Compares(Operator):
+        items = ListState[int]()
+        others = ListState[int]()
+        named = MapState[str, int]()
+
+        def process(self, record: Any, ctx: Any) -> Any:
+            yield bool(self.items), bool(self.named), self.items == self.others, self.items == [], self.named == {}
+            self.items.append(1)
+            self.named["a"] = 1
+            yield bool(self.items), bool(self.named), self.items == [1], self.named == {"a": 1}
+            yield self.items == self.others, self.items == [], self.items == (1,), [1] == self.items, self.named == {}
+
+    assert give(chain(Compares()), [("k",)]) == [
+        (False, False, True, True, True),
+        (True, True, True, True),
+        (False, False, False, True, False),
+    ]
+
+
 def test_popitem_takes_the_entry_that_was_put_last_as_a_dict_does() -> None:
     class Pops(Operator):
         named = MapState[str, int]()

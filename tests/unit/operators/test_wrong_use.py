@@ -61,6 +61,10 @@ def message_of(build: Callable[[Any], Any], **options: Any) -> str:
         (lambda op, ctx: setattr(op, "items", [1]), "self.items.append("),
         (lambda op, ctx: setattr(op, "by_day", {}), "self.by_day[…] ="),
         (lambda op, ctx: setattr(op, "most", 1), "self.most.add("),
+        (lambda op, ctx: bool(op.total), "state 'total' is not its value; use self.total.value"),
+        (lambda op, ctx: op.total == 5, "state 'total' is not its value; use self.total.value"),
+        (lambda op, ctx: op.most != 5, "state 'most' is not its value; use self.most.value"),
+        (lambda op, ctx: not op.most, "state 'most' is not its value; use self.most.value"),
         (lambda op, ctx: ctx.aside(3, "x"), "the tag of a side output is a str, not int"),
     ],
 )
