@@ -10,7 +10,8 @@ The instance of the operator in each task gets bound copies, which represent the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from operator import delitem, setitem
 from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args, overload
 
 from operators.functions import check_plain
@@ -301,11 +302,11 @@ class ReducingState(_One[T]):
         return None if known is _ABSENT else known
 
 
-class ListState(State, Sequence[T], Generic[T]):
+class ListState(State, MutableSequence[T], Generic[T]):
     """A list per key, of which a checkpoint writes only what was appended.
 
-    Items are copied when they are put and when they are read: to change an item, assign it (the list is then written
-    whole).
+    Items are copied when they are put and when they are read: to change an item, assign it.  The list is written whole
+    after that, and after other changes: `del self.items[:-9]` keeps the last 9.
     """
 
     label = "a list"
@@ -316,7 +317,7 @@ class ListState(State, Sequence[T], Generic[T]):
         """
         Args:
             kind: type of the items, where they are objects of a dataclass or Struct.
-            ttl_s: time to live of the list after the last append, in seconds.
+            ttl_s: time to live of the list after its last change, in seconds.
             clock: as for `ValueState`.
         """
         super().__init__(kind, ttl_s, clock)
@@ -352,10 +353,48 @@ class ListState(State, Sequence[T], Generic[T]):
         item: T = self._codec.own(self._items()[index])
         return item
 
-    def __setitem__(self, index: int, item: T) -> None:
+    @overload
+    def __setitem__(self, index: int, item: T) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, item: Iterable[T]) -> None: ...
+    def __setitem__(self, index: Any, item: Any) -> None:
+        # Copied before the list changes: they may be items of it.
+        owned = list(map(self._codec.own, item)) if isinstance(index, slice) else self._codec.own(item)
         _ = self._items()[index]  # raises IndexError before anything is touched
-        self._table.touch((self._ctx.key,))
-        self._items()[index] = self._codec.own(item)
+        self._change(lambda items: setitem(items, index, owned))
+
+    def __delitem__(self, index: int | slice) -> None:
+        _ = self._items()[index]
+        self._change(lambda items: delitem(items, index))
+
+    def insert(self, index: int, item: T) -> None:
+        """Inserts an item before the one at `index`."""
+        owned = self._codec.own(item)
+        self._change(lambda items: items.insert(index, owned))
+
+    def reverse(self) -> None:
+        """Reverses the order of the items."""
+        self._change(list.reverse)
+
+    def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
+        """Sorts the items, as `list.sort` does."""
+        ordered: list[Any] = sorted(self, key=key, reverse=reverse)
+        self[:] = ordered
+
+    def _change(self, change: Callable[[list[T]], object]) -> None:
+        """Performs a change other than an append, after which a checkpoint writes the whole list."""
+        if self._items():
+            self._table.touch((self._ctx.key,))
+            items = self._items()
+            change(items)
+            if not items:
+                self.clear()
+        else:
+            items = []
+            change(items)
+            if items:
+                self._renew_list()
+                self._table.extend(self._ctx.key, items)
 
     def __len__(self) -> int:
         return len(self._items())

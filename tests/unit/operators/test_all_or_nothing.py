@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from causal.errors import OperatorFailed
-from operators import Aggregate, CountWindow, MapState, Operator, Pipeline, Session, Sliding, Sum, Tumbling, every
+from operators import (
+    Aggregate,
+    CountWindow,
+    ListState,
+    MapState,
+    Operator,
+    Pipeline,
+    Session,
+    Sliding,
+    Sum,
+    Tumbling,
+    every,
+)
 from operators.testing import run
 from tests.oracles.frame import sink, source
 from tests.unit.operators.window_scene import Driven, S, window_chain
@@ -206,3 +218,27 @@ def test_an_entry_that_is_put_back_is_at_its_place(far: int) -> None:
     sink(source(pipeline).key_by(lambda r: 0).process("p", Removes()))
     result = run(pipeline, {"in": ["fill", "spoil", "look"]}, **LETTERS)
     assert result["out"][1] == result["out"][0] and len(result["dead-letters"]) == 1
+
+
+@pytest.mark.parametrize("begun", [[], [3, 1, 2]])
+def test_a_list_is_as_it_was_before_the_record_that_cut_sorted_and_emptied_it(begun: list[int]) -> None:
+    class Recent(Operator):
+        items = ListState[int]()
+
+        def process(self, record: Any, ctx: Any) -> Any:
+            if record == "bad":
+                self.items.append(9)
+                self.items.sort()
+                self.items[:2] = [7]
+                del self.items[-1]
+                self.items.insert(0, 5)
+                self.items[:] = []
+                self.items.extend([4])
+                raise ValueError("bad")
+            self.items.extend(record)
+            yield list(self.items)
+
+    pipeline = Pipeline("p")
+    sink(source(pipeline).process("op", Recent()))
+    result = run(pipeline, {"in": [begun, "bad", [8]]}, checkpoint_every=1, crash={"op/0": 2}, **LETTERS)
+    assert result["out"] == [begun, [*begun, 8]]

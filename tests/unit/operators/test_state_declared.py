@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 from typing import Any, TypedDict
 
 import pytest
@@ -187,6 +188,127 @@ def test_lists_and_maps_are_false_while_empty_and_equal_to_lists_and_dicts_of_th
         (True, True, True, True),
         (False, False, False, True, False),
     ]
+
+
+class Changes(Operator):
+    """Has a list, and performs the change that is the second field of a record."""
+
+    items = ListState[int]()
+
+    def process(self, record: Any, ctx: Any) -> None:
+        record[1](self.items)
+
+
+class ChangesBrief(Changes):
+    items = ListState[int](ttl_s=5)
+
+
+def _slice(items: Any) -> None:
+    items[:] = [*items, 7][-3:]
+
+
+def _last_two(items: Any) -> None:
+    items[-2:] = [8, 9]
+
+
+def _cut(items: Any) -> None:
+    del items[:-3]
+
+
+def _cut_all(items: Any) -> None:
+    del items[:]
+
+
+def _first_cut(items: Any) -> None:
+    if items:
+        del items[0]
+
+
+def _more(items: Any) -> None:
+    items += [4, 3]
+
+
+def _doubled(items: Any) -> None:
+    items[:0] = items[-1:]
+
+
+def _every_other(items: Any) -> None:
+    items[::2] = [0] * len(items[::2])
+
+
+CHANGES: list[Any] = [
+    _slice,
+    _last_two,
+    _cut,
+    _cut_all,
+    _first_cut,
+    _more,
+    _doubled,
+    _every_other,
+    lambda items: items.append(1),
+    lambda items: items.append(1),
+    lambda items: items.extend([5, 2]),
+    lambda items: items.insert(1, 6),
+    lambda items: items and items.pop(),
+    lambda items: items and items.pop(0),
+    lambda items: 7 in items and items.remove(7),
+    lambda items: items.sort(key=lambda n: -n),
+    lambda items: items.reverse(),
+    lambda items: items.clear(),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_list_changes_as_a_list_does_while_it_is_empty_too(change: Any) -> None:
+    for begun in ([], [1], [3, 1, 2, 7, 5]):
+        live, plain = chain(Changes()), list(begun)
+        give(live, [("k", lambda items, begun=begun: items.extend(begun))])
+        restored = chain(Changes())
+        restored.restore(parts_of(live, full=True))
+        give(live, [("k", change)])
+        change(plain)
+        restored.restore(parts_of(live))
+        expected = {"items": plain} if plain else {}
+        assert shown(live, "k") == shown(restored, "k") == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_increments_hold_the_whole_of_a_list_that_was_changed_in_any_way(seed: int) -> None:
+    chance, live, restored, plain = Random(seed), chain(Changes()), chain(Changes()), list[int]()
+    restored.restore(parts_of(live, full=True))
+    for _ in range(30):
+        for change in chance.choices(CHANGES, k=chance.randint(1, 4)):
+            give(live, [("k", change)])
+            change(plain)
+        restored.restore(parts_of(live))
+        assert shown(live, "k") == shown(restored, "k") == ({"items": plain} if plain else {})
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_list_whose_time_to_live_has_passed_is_changed_as_an_empty_one(change: Any) -> None:
+    live, plain = timed(ChangesBrief()), list[int]()
+    give(live, [("k", lambda items: items.extend([3, 1, 2]), 100), ("k", change, 105)])
+    change(plain)
+    kept: list[list[int]] = []
+    give(live, [("k", lambda items: kept.append(list(items)), 106)])
+    assert kept == [plain]
+
+
+def test_a_list_that_is_assigned_its_own_items_keeps_copies() -> None:
+    class Own(Operator):
+        items = ListState[list[int]]()
+
+        def process(self, record: Any, ctx: Any) -> Any:
+            self.items[:] = [[1]]
+            self.items[:] = [*self.items, *self.items]
+            numbers = [2]
+            self.items.insert(0, numbers)
+            numbers.append(9)
+            with pytest.raises(IndexError):
+                del self.items[7]
+            yield list(self.items)
+
+    assert give(chain(Own()), [("k",)]) == [[[2], [1], [1]]]
 
 
 def test_popitem_takes_the_entry_that_was_put_last_as_a_dict_does() -> None:
