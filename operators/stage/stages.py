@@ -26,6 +26,8 @@ from operators.stage.watermark_merge import Origins
 from operators.state.keyed_tables import FragmentJob, KeyedTable
 
 _NOT_RECORDS = (str, bytes, dict)
+_RECORDS_OF_A_FRAME = {"to_dicts": "to_dicts()", "to_pylist": "to_pylist()", "to_dict": "to_dict('records')"}
+"""The call that gives the rows of a frame, by the method that frames of Polars, Arrow and pandas have."""
 
 Due = tuple[int, int, int, Any]
 """An entry (time in ns, 0 for a timer and 1 for a window, sequence or ordinal, what the stage needs), in this order."""
@@ -69,11 +71,19 @@ def without(records: Sequence[Any], lost: Sequence[int]) -> list[Any]:
 
 
 def check_records(result: Any, operator: str) -> None:
-    """Refuse what is no iterable of records: also a str or a dict, which is one of something else.
+    """Refuse what is no iterable of records: also a str, a dict or a data frame, which is one of something else.
 
     Raises:
         TypeError: with the remedy.
     """
+    if hasattr(result, "columns"):
+        rows = next((call for name, call in _RECORDS_OF_A_FRAME.items() if hasattr(result, name)), None)
+        if rows is not None:
+            kind = type(result).__name__
+            raise TypeError(
+                f"{operator!r} gave a {kind}, which is an iterable of its columns, where an iterable of records is "
+                f"wanted; use frame.{rows}"
+            )
     if isinstance(result, _NOT_RECORDS) or not (hasattr(result, "__iter__") or hasattr(result, "__getitem__")):
         kind = type(result).__name__
         raise TypeError(f"{operator!r} gave a {kind} where an iterable of records is wanted; yield it, or return [it]")
@@ -384,9 +394,11 @@ class FlatMapStage(Stage):
                 if type(result) is list:
                     out += result
                 elif result is not None:
-                    if isinstance(result, _NOT_RECORDS) or not hasattr(result, "__iter__"):
+                    if type(result) is GeneratorType:
+                        out.extend(map(kept, result))
+                    else:
                         check_records(result, self.name)
-                    out.extend(map(kept, result) if type(result) is GeneratorType else result)
+                        out.extend(result)
             except CausalError:
                 raise
             except Exception as problem:

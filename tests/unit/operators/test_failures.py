@@ -12,8 +12,11 @@ import pytest
 
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.records.batch import RECORDS, decode_records, watermark
-from operators import Operator
+from operators import CountWindow, Global, Operator, Pipeline
 from operators.builder.streams.stream import Stream
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+from operators.testing import run
 from tests.unit.operators.scene import Services, chain_of, first_field, give, listed, planned, records_chunk, records_in
 
 RECORDS_IN = [(1, "a"), (0, "b"), (2, "c"), (0, "d")]
@@ -123,6 +126,36 @@ def test_what_is_no_iterable_of_records_is_named_with_the_remedy(output: Any, on
             outputs = [*chain.deliver(0, listed([1]), 0, Services()), *chain.ended(0, Services())]
             [letter] = records_in([*outputs, *chain.finish(Services())])
             assert re.search(line, letter["error"])
+
+
+@pytest.mark.parametrize(
+    ("methods", "call"),
+    [
+        (["to_dict"], "to_dict('records')"),
+        (["to_dict", "to_dicts"], "to_dicts()"),
+        (["to_pylist", "to_pydict"], "to_pylist()"),
+    ],
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, frame: s.flat_map("x", lambda record: frame),
+        lambda s, frame: s.process("x", Gives(frame)),
+        lambda s, frame: s.process("x", Gives(frame, late=True)),
+        lambda s, frame: s.window("x", CountWindow(1), lambda key, records, window: frame),
+        lambda s, frame: s.window("x", Global(), lambda key, records, window: frame),
+    ],
+)
+def test_a_data_frame_is_no_iterable_of_records_but_of_its_columns(methods: list[str], call: str, build: Any) -> None:
+    """An iteration over a frame of pandas, Polars or Arrow gives its columns."""
+    kind = type("Frame", (list,), {"columns": ["a", "b"], **dict.fromkeys(methods)})
+    line = "'x' gave a Frame, which is an iterable of its columns, where an iterable of records is wanted; use frame."
+    pipeline = Pipeline("p")
+    stream = pipeline.source("in", GeneratedSource(lambda partition, i: i, count=1))
+    build(stream, kind(["a", "b"])).sink("out", JsonLinesSink("out"))
+    with pytest.raises(OperatorFailed) as failure:
+        run(pipeline)
+    assert line + call in str(failure.value)
 
 
 class Indexed:
