@@ -59,6 +59,18 @@ def check_methods(what: str, instance: object, methods: Mapping[str, Sequence[st
                 raise PipelineError(f"{what}: {called} takes {other}, not ({wanted}); define {name}(self, {wanted})")
 
 
+def check_function(
+    what: str, fn: Callable[..., Any], parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
+) -> None:
+    """Refuses a function that `check_plain` or `check_parameters` refuses.
+
+    Raises:
+        PipelineError: the message names what the function is, or where it is and what it is called with.
+    """
+    check_plain(what, fn, generates, fix)
+    check_parameters(what, fn, parameters)
+
+
 def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str]) -> None:
     """Refuses a function that takes other arguments.
 
@@ -66,11 +78,20 @@ def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str
         what: the beginning of the message, for example "p.py:3: window 'w' is given".
 
     Raises:
-        PipelineError: the message names the parameters.
+        PipelineError: the message names the parameters, and where the function is.
     """
     other = _other_parameters(fn, parameters)
     if other:
-        raise PipelineError(f"{what} a function of {other}; give a function of ({', '.join(parameters)})")
+        place = place_of(fn)
+        at = f" at {place}" if place else ""
+        wanted = f"a function of ({', '.join(parameters)})" if parameters else "a function without parameters"
+        raise PipelineError(f"{what} a function of {other}{at}; give {wanted}")
+
+
+def place_of(fn: object) -> str:
+    """Returns file:line of the definition of the function that a call of `fn` runs; "" where it is not in Python."""
+    code = getattr(_code_of(fn), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:

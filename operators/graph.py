@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -192,9 +193,9 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
 
 
 def caller() -> str:
-    """Returns file:line of the nearest frame outside of this package."""
+    """Returns file:line of the nearest frame outside of this package, and of `typing`, which calls `Sum[int](…)`."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_HERE, typing.__file__)):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.vectors import Vectors, require_arrow
-from operators.functions import check_plain
+from operators.functions import check_function
 from operators.graph import caller
 from operators.sources.source import PartitionReader, R_co, Read, Source, SourceContext
 from operators.tracebacks import described, location
@@ -34,6 +34,9 @@ class SequenceSource(Source[R_co]):
         rate: elements per second over all partitions; None: as fast as they are taken.
     """
 
+    _parameters: ClassVar[tuple[str, ...]] = ("partition", "start", "stop")
+    """The parameters of the function that it is given."""
+
     def __init__(
         self,
         read: Callable[[int, int, int], Sequence[R_co]],
@@ -45,7 +48,7 @@ class SequenceSource(Source[R_co]):
         name = type(self).__name__
         if not callable(read):
             raise PipelineError(f"{where}: {name} is given a {type(read).__name__}; give a function")
-        check_plain(f"{where}: {name} is given", read)
+        check_function(f"{where}: {name} is given", read, self._parameters)
         if type(partitions) is not int or partitions < 1:
             raise PipelineError(f"{where}: {name} has partitions {partitions!r}; give a whole number from 1")
         if count is not None and (type(count) is not int or count < 0):
@@ -124,6 +127,8 @@ class GeneratedSource(SequenceSource[R_co]):
         count: elements per partition; None: endless.
         rate: elements per second over all partitions; None: as fast as they are taken.
     """
+
+    _parameters = ("partition", "i")
 
     def __init__(
         self, make: Callable[[int, int], R_co], count: int | None, partitions: int = 1, rate: float | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.shell.interpreter import JOB, PYTHON, module_command
+from operators.functions import check_function
 from operators.sources.ingest_place import IngestPlace
 from operators.sources.ingest_reader import IngestReader
 from operators.sources.java import find_java
@@ -86,6 +87,7 @@ class SparkSource(Source[dict[str, Any]]):
             raise PipelineError(f"SparkSource has no option {', '.join(sorted(unknown))}; known are {known}")
         if not callable(self.read):
             raise PipelineError(f"SparkSource takes a function read(spark), not {type(self.read).__name__}")
+        check_function("SparkSource is given", self.read, ("spark",))
         if not 1 <= self.partitions <= PARTITIONS_MAX:
             raise PipelineError(f"SparkSource: partitions is {self.partitions!r}; give 1 to {PARTITIONS_MAX}")
         if not _INTERVAL.fullmatch(self.trigger):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Mutabl
 from operator import delitem, setitem
 from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args, overload
 
-from operators.functions import check_plain
+from operators.functions import check_function
 from operators.graph import caller
 from operators.records.ownership import SCALARS, copy_containers
 from operators.records.seconds import ns_of_seconds
@@ -286,7 +286,7 @@ class ReducingState(_One[T]):
         """
         if not callable(fn):
             raise TypeError(f"ReducingState needs a function of two values, not a {type(fn).__name__}")
-        check_plain(f"{caller()}: ReducingState is given", fn)
+        check_function(f"{caller()}: ReducingState is given", fn, ("value", "added"))
         super().__init__(kind, ttl_s, clock)
         self._fn = fn
 

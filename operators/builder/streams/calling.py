@@ -82,9 +82,9 @@ class Asking(StreamBase[T]):
             retries: number of retries after an exception or a timeout, the first after `backoff_s`, then twice that …
         """
         where, what = graph.caller(), f"call {name!r}"
-        self._callable(where, what, fn, fix="give a plain function, it runs in a thread")
+        self._callable(where, what, fn, ("record", "key"), fix="give a plain function, it runs in a thread")
         if combine is not None:
-            self._callable(where, f"combine of {what}", combine)
+            self._callable(where, f"combine of {what}", combine, ("record", "response"))
         if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
             raise PipelineError(f"{where}: {what} has concurrency {concurrency!r}; give 1 to {CONCURRENCY_MAX}")
         if type(retries) is not int or not 0 <= retries <= RETRIES_MAX:

@@ -62,9 +62,9 @@ class Folding(StreamBase[T], Generic[K, T]):
         `initial`, the first record of a key is its first accumulated value.  `delivery` as for `process`.
         """
         where = graph.caller()
-        self._callable(where, f"reduce {name!r}", fn)
+        self._callable(where, f"reduce {name!r}", fn, ("accumulated", "record"))
         if callable(initial):
-            self._callable(where, f"initial of reduce {name!r}", initial)
+            self._callable(where, f"initial of reduce {name!r}", initial, ())
         elif initial is not NO_INITIAL:
             try:
                 encode(initial)

@@ -350,7 +350,8 @@ class Joining(StreamBase[T], Generic[K, T]):
     ) -> Stream[Any]:
         """Returns the output of an operator that reads two sides."""
         if fn is not None:
-            self._callable(where, f"{kind} {name!r}", fn)
+            parameters = ("record", "row") if kind == "join_table" else ("left", "right")
+            self._callable(where, f"{kind} {name!r}", fn, parameters)
         if how not in HOW:
             raise PipelineError(f"{where}: {kind} {name!r} has how {how!r}; give one of {', '.join(map(repr, HOW))}")
         if parallelism is None:

@@ -86,5 +86,6 @@ class PerRecord(StreamBase[T]):
 
     def _apply(self, kind: str, name: str, fn: Callable[..., Any]) -> Stream[Any]:
         where = graph.caller()
-        self._callable(where, f"{kind} {name!r}", fn, generates=kind == "flat_map")
+        parameters = ("batch",) if kind == "map_batches" else ("record",)
+        self._callable(where, f"{kind} {name!r}", fn, parameters, generates=kind == "flat_map")
         return self._node(where, name, kind, fn, None)

@@ -45,7 +45,7 @@ class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
         if self._vectors and not isinstance(fn, str):
             raise PipelineError(f"{where}: key_by on vectors is given {kind_of(fn)}; give the name of a column")
         by: Any = ByColumn(fn) if self._vectors and isinstance(fn, str) else fn
-        self._callable(where, "key_by", by)
+        self._callable(where, "key_by", by, ("record",))
         return KeyedStream(self.pipeline, [replace(edge, key_of=by) for edge in self._use()], where, "key_by")
 
     if not TYPE_CHECKING:  # a type checker knows that these operators are missing here

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from causal.errors import PipelineError
-from operators.functions import PLAIN, check_plain
+from operators.functions import PLAIN, check_function
 from operators.graph import ARRIVAL, ORDERED, Edge
 from operators.records.seconds import ns_of_seconds
 
@@ -67,11 +67,13 @@ class StreamBase(Generic[T]):
     def _vectors(self) -> bool:
         return self._edges[0].source.vectors
 
-    def _callable(self, where: str, what: str, fn: object, generates: bool = False, fix: str = PLAIN) -> None:
-        """Refuses what is no plain function; see `check_plain`."""
+    def _callable(
+        self, where: str, what: str, fn: object, parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
+    ) -> None:
+        """Refuses what is no plain function of these parameters; see `check_function`."""
         if not callable(fn):
             raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
-        check_plain(f"{where}: {what} is given", fn, generates, fix)
+        check_function(f"{where}: {what} is given", fn, parameters, generates, fix)
 
     def _seconds(self, where: str, what: str, value: object, least: float) -> int:
         """Converts `value` from seconds to ns.

@@ -25,6 +25,10 @@ V = TypeVar("V")
 W = TypeVar("W")
 
 
+_ROW = ("key", "value")
+"""The parameters of a function of a row."""
+
+
 class Table(Generic[K, V]):
     """Rows by key that records change; may be used more than once.
 
@@ -61,7 +65,7 @@ class Table(Generic[K, V]):
     def group_by(self, name: str, fn: Callable[[K, V], W]) -> Grouped[W, V]:
         """Groups rows with equal `fn(key, value)`, for `.aggregate(name, aggregate)`."""
         where = graph.caller()
-        self._stream._callable(where, f"group_by {name!r}", fn)
+        self._stream._callable(where, f"group_by {name!r}", fn, _ROW)
         return Grouped(self._stream._node(where, name, "group_by", fn, None))
 
     def join(
@@ -88,7 +92,7 @@ class Table(Generic[K, V]):
         if how not in HOW:
             raise PipelineError(f"{where}: join {name!r} has how {how!r}; give one of {', '.join(map(repr, HOW))}")
         if fn is not None:
-            self._stream._callable(where, f"join {name!r}", fn)
+            self._stream._callable(where, f"join {name!r}", fn, ("left", "right"))
         edges = [*self.by_key(LEFT), *other.by_key(RIGHT)]
         if parallelism is None:
             parallelism = max(edge.source.parallelism for edge in edges)
@@ -144,7 +148,7 @@ class Table(Generic[K, V]):
         """Returns `fn(key, value)`, or `(key, value)`, of each new value as a stream; None where a row was deleted."""
         where = graph.caller()
         if fn is not None:
-            self._stream._callable(where, f"to_stream {name!r}", fn)
+            self._stream._callable(where, f"to_stream {name!r}", fn, _ROW)
         return self._stream._node(where, name, "to_stream", fn or pair, None)
 
     def side(self, tag: str) -> Stream[Any]:
@@ -163,7 +167,7 @@ class Table(Generic[K, V]):
         )
 
     def _derived(self, where: str, name: str, kind: str, method: str, fn: Callable[..., Any]) -> Table[Any, Any]:
-        self._stream._callable(where, f"{method} {name!r}", fn)
+        self._stream._callable(where, f"{method} {name!r}", fn, _ROW)
         return Table(self._stream._node(where, name, kind, fn, None), self.windowed)
 
     @property

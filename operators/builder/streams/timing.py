@@ -43,13 +43,13 @@ class Timing(StreamBase[T]):
         """
         where = graph.caller()
         what = f"watermarks {name!r}"
-        self._callable(where, f"time of {what}", time)
+        self._callable(where, f"time of {what}", time, ("record",))
         bound_ns = self._seconds(where, f"{what} has out_of_order_s", out_of_order_s, 0)
         idle_ns = None
         if idle_after_s is not None:
             idle_ns = self._seconds(where, f"{what} has idle_after_s", idle_after_s, 0.001)
         if generator is not None:
-            self._callable(where, f"generator of {what}", generator)
+            self._callable(where, f"generator of {what}", generator, ())
             if not hasattr(generator, "on_batch") and isinstance(generator, type):
                 raise PipelineError(
                     f"{where}: generator of {what} is {kind_of(generator)}; give a subclass of WatermarkGenerator"
@@ -65,7 +65,7 @@ class Timing(StreamBase[T]):
         It is lost behind `map`, `flat_map`, `process` and `reduce`.
         """
         where = graph.caller()
-        self._callable(where, "timed", time)
+        self._callable(where, "timed", time, ("record",))
         return self._stream([replace(edge, time_of=time) for edge in self._use()], where, "timed")
 
     def side(self, tag: str) -> Stream[Any]:

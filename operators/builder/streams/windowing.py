@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from causal.errors import PipelineError
 from operators import graph
 from operators.builder.streams.stream_base import HasKey, K, StreamBase, T, U, kind_of
-from operators.functions import check_methods, check_parameters
+from operators.functions import check_methods
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import (
     Assigned,
@@ -117,9 +117,8 @@ class Windowing(StreamBase[T]):
         if isinstance(contents, type) and issubclass(contents, Aggregate):
             raise PipelineError(f"{where}: window {name!r} is given {kind_of(contents)}; give {contents.__name__}(...)")
         if not isinstance(contents, Aggregate):
-            self._callable(where, f"window {name!r}", contents, generates=not self._vectors)
             parameters = ("batch", "window") if self._vectors else ("key", "records", "window")
-            check_parameters(f"{where}: window {name!r} is given", contents, parameters)
+            self._callable(where, f"window {name!r}", contents, parameters, generates=not self._vectors)
         if self._vectors and (isinstance(contents, Aggregate) or not isinstance(assigner, (int, float))):
             raise PipelineError(
                 f"{where}: window {name!r} on vectors takes a number of seconds and a function of (batch, window); "

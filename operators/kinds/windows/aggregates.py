@@ -6,13 +6,13 @@ The form is that of Flink's AggregateFunction and Beam's CombineFn; `subtract` i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from causal.errors import PipelineError, invariant
 from operators import graph
-from operators.functions import check_plain
+from operators.functions import check_function
 from operators.records.arithmetic import checked, extreme, is_nan, same_spelling, settled, shifted, spelling, total_of
 from operators.records.ownership import copy_containers
 
@@ -22,6 +22,14 @@ A = TypeVar("A")
 """Type of the accumulator: anything that a record may be."""
 
 _NOTHING: Any = object()
+_PARAMETERS = {
+    "initial": (),
+    "add": ("accumulated", "record"),
+    "result": ("accumulated",),
+    "merge": ("first", "second"),
+    "subtract": ("accumulated", "record"),
+}
+"""The parameters of the functions of an aggregate."""
 
 
 class Aggregate(Generic[T, A]):
@@ -33,6 +41,7 @@ class Aggregate(Generic[T, A]):
         result: returns the result of an accumulator; None: the result is the accumulator itself.
         merge: returns one accumulator for two, of which the first is the earlier; sessions need it.
         subtract: returns the accumulator with one record less; what reads a table needs it.
+        defined_at: file:line of the call that defines it.
     """
 
     def __init__(
@@ -47,14 +56,13 @@ class Aggregate(Generic[T, A]):
         Raises:
             PipelineError: one of them is no function.
         """
-        for what, function, needed in [
-            ("initial", initial, True), ("add", add, True), ("result", result, False), ("merge", merge, False),
-            ("subtract", subtract, False),
-        ]:  # fmt: skip
-            if not callable(function) and (needed or function is not None):
-                raise PipelineError(f"{graph.caller()}: {what} of an aggregate is {function!r}; give a function")
+        self.defined_at = graph.caller()
+        functions = {"initial": initial, "add": add, "result": result, "merge": merge, "subtract": subtract}
+        for what, function in functions.items():
+            if not callable(function) and (what in ("initial", "add") or function is not None):
+                raise PipelineError(f"{self.defined_at}: {what} of an aggregate is {function!r}; give a function")
             if function is not None:
-                check_plain(f"{graph.caller()}: {what} of an aggregate is", function)
+                check_function(f"{self.defined_at}: {what} of an aggregate is", function, _PARAMETERS[what])
         self.initial = initial
         self.add = add
         self.result = result
@@ -70,7 +78,7 @@ class Reduce(Aggregate[T, T]):
     """Reduces with `fn(accumulated, record)` from the first record on; `fn` must be associative."""
 
     def __init__(self, fn: Callable[[T, T], T]) -> None:
-        _check(fn, "fn", "Reduce")
+        _check(fn, "fn", "Reduce", _PARAMETERS["add"])
 
         def add(accumulated: T, record: T) -> T:
             return copy_containers(record) if accumulated is _NOTHING else fn(accumulated, record)
@@ -225,10 +233,10 @@ def keeps_records(aggregate: Aggregate[Any, Any]) -> bool:
     return not isinstance(aggregate, (Count, Sum, Mean, _Extreme))
 
 
-def _check(fn: object, what: str, name: str) -> None:
+def _check(fn: object, what: str, name: str, parameters: Sequence[str] = ("record",)) -> None:
     if not callable(fn):
         raise PipelineError(f"{graph.caller()}: {what} of {name} is {fn!r}; give a function")
-    check_plain(f"{graph.caller()}: {what} of {name} is", fn)
+    check_function(f"{graph.caller()}: {what} of {name} is", fn, parameters)
 
 
 def shown_aggregate(aggregate: Aggregate[Any, Any]) -> str:

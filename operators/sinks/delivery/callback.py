@@ -9,7 +9,7 @@ from pathlib import Path
 from causal.errors import CausalError, OperatorFailed, PipelineError, Unavailable
 from causal.ports import SinkStore
 from causal.shell.modes import public
-from operators.functions import check_plain
+from operators.functions import check_function
 from operators.sinks.contract.options import check_durability, check_range
 from operators.sinks.contract.sink import Sink
 from operators.sinks.delivery.outward import Delivery, OutwardStore
@@ -53,7 +53,7 @@ class CallbackSink(Sink):
     ) -> None:
         if not callable(fn):
             raise PipelineError(f"CallbackSink: {fn!r:.80} cannot be called; give a function of one argument")
-        check_plain("CallbackSink is given", fn)
+        check_function("CallbackSink is given", fn, ("delivery",))
         check_range("CallbackSink", "batch_rows", batch_rows, 1, BATCH_ROWS_MAX)
         check_durability("CallbackSink", durability)
         self._fn = fn
