@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from operators.functions import place_of
+from operators.tracebacks import of_a_user
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 NAME_CHARACTERS_MAX = 120
@@ -145,6 +147,20 @@ def givers(nodes: Sequence[Node]) -> dict[str, str]:
         if text:
             origins[node.name] = origins[f"key_by before {node.name}"] = text
     return origins
+
+
+def places(nodes: Sequence[Node]) -> dict[str, str]:
+    """Maps operators, and `key_by before <operator>`, to file:line of the user's code that they run.
+
+    It is that of the builder's call where the code itself is not the user's.
+    """
+    places: dict[str, str] = {}
+    for node in nodes:
+        key_of = next((edge.key_of for edge in node.edges if edge.key_of is not None), None)
+        defined_at = getattr(node.subject, "defined_at", "") or place_of(getattr(node.subject, "process", node.subject))
+        for name, place in ((node.name, defined_at), (f"key_by before {node.name}", place_of(key_of))):
+            places[name] = place if place and of_a_user(place) else node.where
+    return places
 
 
 def watermarks_before(node: Node) -> Node | None:

@@ -82,6 +82,11 @@ def _named(problem: BaseException, frames: Sequence[tuple[CodeType, int]]) -> st
     return f"{code.co_filename}:{line} in {code.co_name}"
 
 
+def of_a_user(file: str) -> bool:
+    """Returns whether a file belongs neither to this runtime nor to a library."""
+    return not file.startswith(OURS) and not _of_a_library(file)
+
+
 def _of_a_library(file: str) -> bool:
     installed = any(f"/{directory}/" in file for directory in ("site-packages", "dist-packages"))
     return installed or file.startswith((*LIBRARIES, "<")) or file.endswith(".pyx")  # compiled: there is no such file

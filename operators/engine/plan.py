@@ -20,7 +20,7 @@ from operators.engine.requests import DIRECTORY as REQUESTED
 from operators.engine.requests import RequestStore, SharedRequestStore
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
-from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers
+from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers, places
 from operators.kinds.registry import KINDS
 from operators.records.item_keys import item_of
 from operators.sinks.contract.refusals import RefusedRows, refusing
@@ -66,6 +66,7 @@ class Plan:
     def __init__(self, pipeline: Pipeline, config: JobConfig, groups: list[Group]) -> None:
         self.name = pipeline.name
         self._givers = givers(pipeline.nodes)
+        self._places = places(pipeline.nodes)
         self.sources = tuple(node.name for node in pipeline.nodes if node.kind == "source")
         self._config = config
         self._groups = groups
@@ -168,7 +169,7 @@ class Plan:
             return SinkChain(group.root.name, group.root.subject, inputs, 0)
         letters = self._letters.get(task)
         limit = self._config.record_bytes_max
-        failures = Failures(None if letters is None else self._letter_sink(None), limit, self._givers)
+        failures = Failures(None if letters is None else self._letter_sink(None), limit, self._givers, self._places)
         tree = Tree(group, inputs, self.topology.tasks[task].name, self._config, failures, self._tags)
         ordinals = self._ordinals[task]
         for link in self._links:

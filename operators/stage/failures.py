@@ -57,13 +57,16 @@ class Failures:
         dead_letters: LetterEncoder | None,
         record_bytes_max: int,
         givers: Mapping[str, str] = MappingProxyType({}),
+        places: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """
         Args:
             dead_letters: of the sink of failing records; None stops the job instead.
             givers: by operator, for messages, what it reads from.
+            places: by operator, for messages without a line of user code, the file:line where it is defined.
         """
         self._givers = givers
+        self._places = places
         self.letters: list[dict[str, Any]] = []
         self.set_aside = dead_letters is not None
         self._encoder = dead_letters
@@ -135,7 +138,8 @@ class Failures:
         if record is None and position is not None and operator in self._givers:
             of_record = f"; record None, which {self._givers[operator]} gave"
         where = location(problem)
-        at = f" at {where}" if where else ""
+        defined = f" (defined at {self._places[operator]})" if operator in self._places else ""
+        at = f" at {where}" if where else defined
         remedy = problem.remedy if isinstance(problem, Remedied) else _REMEDY
         return f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; {remedy}"
 

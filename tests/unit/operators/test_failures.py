@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.records.batch import RECORDS, decode_records, watermark
-from operators import CountWindow, Global, Operator, Pipeline
+from operators import CountWindow, Global, Operator, Pipeline, Sum
 from operators.builder.streams.stream import Stream
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
@@ -105,6 +106,40 @@ class Gives(Operator):
 
     def finish(self, ctx: Any) -> Any:
         return self.output if self.late else None
+
+
+class GivesObject(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        yield object()
+
+
+def objects(record: Any) -> Any:
+    return object()
+
+
+def line_here(of: Any) -> str:
+    return f"{__file__}:{of.__code__.co_firstlineno}"
+
+
+def test_an_error_outside_of_user_code_names_the_place_of_the_code_that_caused_it() -> None:
+    nothing = Sum[Any](add := lambda record: None)
+    of_builtin: Any = lambda s: s.map("x", math.sqrt)  # noqa: E731
+    for build, what, place in (
+        (lambda s: s.key_by(str).window("x", CountWindow(1), nothing), "x", line_here(add)),
+        (lambda s: s.map("x", objects), "x", line_here(objects)),
+        (lambda s: s.flat_map("x", objects), "x", line_here(objects)),
+        (lambda s: s.process("x", GivesObject()), "x", line_here(GivesObject.process)),
+        (lambda s: s.key_by(objects).count("x"), "key_by before x", line_here(objects)),
+        (of_builtin, "x", line_here(of_builtin)),
+    ):
+        pipeline = Pipeline("p")
+        stream = pipeline.source("in", GeneratedSource(lambda partition, i: "text", count=1))
+        build(stream).sink("out", JsonLinesSink("out"))
+        with pytest.raises(OperatorFailed) as failure:
+            run(pipeline)
+        assert f"operator {what!r}" in str(failure.value)
+        assert f" (defined at {place}); record " in str(failure.value)
+        assert "\n" not in str(failure.value)
 
 
 @pytest.mark.parametrize("output", [3, 0.5, True, object(), Gives(1), b"x", {"a": 1}, "x"])

@@ -79,7 +79,9 @@ def test_a_library_that_the_pipeline_calls_itself_is_named_where_no_frame_is_the
 
 
 def test_a_builtin_has_no_line() -> None:
-    with pytest.raises(OperatorFailed, match=r"'x', position 0 of .*: ValueError: invalid literal .*'y'; record 'y'"):
+    with pytest.raises(
+        OperatorFailed, match=r"'x', position 0 of .*: ValueError: invalid literal .*'y' \(defined at .*; record 'y'"
+    ):
         give(chain_of(planned(lambda s: s.map("x", int)), "x/0"), ["y"])
 
 
