@@ -244,8 +244,8 @@ class ProcessStage(Stage):
             raise
         except Exception as problem:
             self.failures.stop(self.name, records, problem)
-        # Which record an output came from is not known: the last one stands for all.
-        self._marks = [0] * (len(records) - 1) + [len(out)]
+        # Of several records it is not known which one an output came from.
+        self.traces, self._marks = len(records) == 1, [len(out)]
         return out
 
     def source_of(self, index: int) -> int:

@@ -306,6 +306,21 @@ def test_process_batch_stops_always() -> None:
         give(chain_of(job_plan, "x/0"), [1, 0], first=5)
 
 
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize(("records", "where"), [([1, 2, 3], "positions 5 to 7"), ([1], "position 5")])
+def test_what_process_batch_gives_is_of_all_its_records(behind: bool, records: list[int], where: str) -> None:
+    class Objects(Operator):
+        def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
+            return [0 if behind else object() for _ in records]
+
+    def build(stream: Any) -> Any:
+        stream = stream.process("x" if not behind else "y", Objects())
+        return stream.map("x", lambda n: 1 // n) if behind else stream
+
+    with pytest.raises(OperatorFailed, match=f"'x', {where} of partition 0 of source 'in': "):
+        give(chain_of(planned(build), "x/0"), records, first=5)
+
+
 def test_open_that_raises_is_named() -> None:
     class Fails(Operator):
         def open(self, ctx: Any) -> None:
