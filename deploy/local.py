@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,21 +129,28 @@ class LocalDeployment:
         self._news_s = 0.0
 
     def run(self) -> Outcome:
-        """Runs the job to its end, or until a signal comes."""
+        """Runs the job to its end, or until a signal comes.
+
+        Python takes signals in the main thread alone: in another one they are what its program makes of them.
+        """
         began = self._news_s = time.monotonic()
         adopt_orphans()
         wake, waker = socket.socketpair()
         for end in (wake, waker):
             end.setblocking(False)
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        wakeup_before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        before: dict[signal.Signals, Any] = {}
+        main = threading.current_thread() is threading.main_thread()
+        if main:
+            before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+            before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+            wakeup_before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         try:
             self._attend(wake, began)
             view = self._end()
         finally:
             self._leave_nothing()
-            signal.set_wakeup_fd(wakeup_before)
+            if main:
+                signal.set_wakeup_fd(wakeup_before)
             for number, handler in before.items():
                 # A second Ctrl-C must not leave the sockets' directory behind.
                 signal.signal(number, signal.SIG_IGN if self._signal and number in SIGNALS else handler)

@@ -13,22 +13,35 @@ from deploy.local import LocalDeployment
 
 PROGRAM = """
 import sys
+import threading
 from pathlib import Path
 from deploy import local
 
 local.DEATHS_WITHIN_S = 2.0  # a server that lives for 0.2 s does not die twenty times in that
 deployment = local.LocalDeployment(Path(sys.argv[1]), lambda view, elapsed_s: None)
 deployment._servers = [local.Server("tests.unit.deploy.short_lived", name, 1.0) for name in ("supervisor", "agent")]
-outcome = deployment.run()
-print(outcome.status, outcome.reason)
+
+
+def run():
+    outcome = deployment.run()
+    print(outcome.status, outcome.reason)
+
+
+if sys.argv[2] == "main":
+    run()
+else:
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
 """
 
 
-def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("thread", ["main", "another"])
+def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path, thread: str) -> None:
     (tmp_path / "logs").mkdir()
     home = Path(__file__).resolve().parents[3]
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), thread],
         cwd=home,
         capture_output=True,
         text=True,
