@@ -94,8 +94,8 @@ def run(
 
     Raises:
         PipelineError: the pipeline, an input or a crash that cannot be or never came.
-        OperatorFailed, ReplayDivergence: as in a job; the latter when a replay gave something else than what the
-            others already had: an operator is not deterministic.
+        OperatorFailed, ReplayDivergence: as in a job; the former also when state at the end cannot be checkpointed, the
+            latter when a replay gave something else than what the others already had: an operator is not deterministic.
     """
     world = world_of(
         pipeline, inputs or {}, crash or {}, seed, clock_s, checkpoint_every, settings or {}, batch, config
@@ -106,7 +106,9 @@ def run(
         if counts:
             received = result_of(world).elements[task]
             raise PipelineError(f"the crash of {task!r} at {counts[0]} never came: it was given {received} records")
-    return result_of(world)
+    result = result_of(world)
+    world.check_state()
+    return result
 
 
 def every_crash(

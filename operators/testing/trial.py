@@ -124,10 +124,16 @@ class OperatorTrial:
         self._settled()
 
     def finish(self) -> list[Any]:
-        """End the input; returns the rows that are new."""
+        """End the input; returns the rows that are new.
+
+        Raises:
+            OperatorFailed: state that is left cannot be checkpointed.
+        """
         self._input.endless = False
         self._world.run()
-        return self._settled()
+        new = self._settled()
+        self._world.check_state()
+        return new
 
     def _settled(self) -> list[Any]:
         self._world.settle()

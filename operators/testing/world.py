@@ -37,6 +37,8 @@ from operators.testing.outside import MemoryStore
 from operators.testing.process import CalledAtOnce, CountedChain, MemoryDisk, MemoryReader, Process
 from operators.testing.stable_files import StableFiles
 
+_KEYS_AT_ONCE = 1000
+
 
 class World(Cluster[Process]):
     """The tasks of one test, their links, stores and clock.
@@ -297,6 +299,18 @@ class World(Cluster[Process]):
         self.asked = self.complete + 1
         for process in self.sources():
             self.feed(process, CheckpointRequested(self.asked))
+
+    def check_state(self) -> None:
+        """Encode the state of every task that lives as a checkpoint does, once the run is over.
+
+        Raises:
+            CausalError: a value that cannot be carried.
+        """
+        for process in self.processes.values():
+            job = process.chain.snapshot(full=True)
+            while not job.step(_KEYS_AT_ONCE):
+                continue
+            list(job.parts())  # put together when they are read
 
     def _acknowledged(self, index: int, epoch: int, files: Sequence[SnapshotFile]) -> None:
         """Note that the state of a task at barrier `epoch` is kept; with the last task the checkpoint is complete."""

@@ -148,18 +148,18 @@ def _use_value(state: Any, record: Row) -> Any:
 
 
 def _use_list(state: Any, record: Row) -> Any:
-    state.append(Typed(record["v"]) if record["v"] == 4 else record["v"])
+    state.append(record["v"])
     return len(state)
 
 
 def _use_map(state: Any, record: Row) -> Any:
-    state[record["v"]] = Typed(1) if record["v"] == 4 else 1
+    state[record["v"]] = 1
     return len(state)
 
 
 def _use_fold(state: Any, record: Row) -> Any:
-    state.add(Typed(record["v"]) if record["v"] == 4 and state.value is None else record["v"])
-    return state.value if isinstance(state.value, int) else None
+    state.add(record["v"])
+    return state.value
 
 
 DISK = {"disk": (False, True)}

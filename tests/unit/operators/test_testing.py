@@ -197,6 +197,27 @@ def test_a_source_that_only_the_outside_can_fill_needs_inputs() -> None:
     assert run(pipeline, {"rows": [{"a": 1}]})["out"] == [{"a": 1}]
 
 
+class KeepsASet(Operator):
+    """Keeps what no checkpoint can hold."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state.setdefault("seen", set()).add(record)
+        yield len(ctx.state["seen"])
+
+
+@pytest.mark.parametrize("checkpoint_every", [None, 0])
+def test_state_that_cannot_be_checkpointed_fails_after_few_records_too(checkpoint_every: int | None) -> None:
+    pipeline = Pipeline("p")
+    stream = pipeline.source("in", GeneratedSource(lambda partition, i: i, count=1))
+    stream.key_by(lambda r: r).process("op", KeepsASet()).sink("out", JsonLinesSink("out"))
+    with pytest.raises(OperatorFailed, match="operator 'op', key 0: its state cannot be checkpointed: .* a set"):
+        run(pipeline, checkpoint_every=checkpoint_every)
+    trial = OperatorTrial(KeepsASet())
+    assert trial.give(1, 2) == [1, 2]
+    with pytest.raises(OperatorFailed, match="operator 'operator'.*: its state cannot be checkpointed: .* a set"):
+        trial.finish()
+
+
 def test_one_operator_by_hand() -> None:
     trial = OperatorTrial(Chained(), key=lambda r: r % 3, clock_s=5)
     (first,) = trial.give(1)
