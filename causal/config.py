@@ -90,6 +90,13 @@ LIMITS = {
     "host_timeout_ms": Limit(3, 10**9),
     "metrics_port": Limit(0, 65535, "a port up to 65535, or 0 for none"),
 }
+
+
+def wanted(name: str) -> str:
+    """Returns what an error about this setting advises to give; "" where that depends on the value."""
+    return " or ".join(_CHOICES[name]) if name in _CHOICES else LIMITS[name].wanted if name in LIMITS else ""
+
+
 _WHOLE = Limit(-INT_MAX)
 """Any whole number."""
 RENAMED = {

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from causal.config import RENAMED, JobConfig
+from causal.config import RENAMED, JobConfig, wanted
 from causal.errors import PipelineError
 from causal.runs import run_id
 from causal.topology import FULL_DEPTH
@@ -81,15 +81,15 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
             raise PipelineError(f"{where}: unknown setting {name}; {hint}")
-        wanted = kinds[name]
+        kind = kinds[name]
         if name == "sharing_depth" and value == "full":
             value = FULL_DEPTH
         elif name == "standbys" and type(value) is int:
             value = str(value)
-        elif wanted is float and type(value) is int:
+        elif kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not wanted:
-            raise PipelineError(f"{where}: setting {name} is {value!r:.80}; give {WANTED[wanted]}")
+        if type(value) is not kind:
+            raise PipelineError(f"{where}: setting {name} is {value!r:.80}; give {wanted(name) or WANTED[kind]}")
         result[name] = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
     return result
 

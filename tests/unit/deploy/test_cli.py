@@ -69,7 +69,15 @@ WRONG = {
     ],
     "close.toml: unknown setting heartbeat_m; did you mean heartbeat_ms?": ["run", "p.py", "--config", "close.toml"],
     "unknown setting colour": ["run", "p.py", "--config", "wrong.toml"],
-    "give a whole number": ["run", "p.py", "--config", "mistyped.toml"],
+    "setting key_groups is 'many'; give 1 to 32768": ["run", "p.py", "--config", "mistyped.toml"],
+    "setting sharing_depth is 'all'; give a whole number from 1 to 1000000, or full": [
+        "run",
+        "p.py",
+        "--config",
+        "shallow.toml",
+    ],
+    "setting guarantee is 5; give causal or epoch or": ["run", "p.py", "--config", "unchosen.toml"],
+    "setting inflight_memory_bytes_max is 'x'; give a whole number": ["run", "p.py", "--config", "unsized.toml"],
     "standbys is '100000'": ["run", "p.py", "--standbys", "100000"],
     "checkpoint_interval_s is inf": ["run", "p.py", "--checkpoint-interval", "inf"],
     "metrics_port is 70000": ["run", "p.py", "--metrics-port", "70000"],
@@ -117,6 +125,9 @@ def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFix
     Path("choice.toml").write_text('guarantee = "perhaps"\n')
     Path("fine.toml").write_text('guarantee = "epoch"\n')
     Path("plan.toml").write_text("key_groups = 0\n")
+    Path("shallow.toml").write_text('sharing_depth = "all"\n')
+    Path("unchosen.toml").write_text("guarantee = 5\n")
+    Path("unsized.toml").write_text('inflight_memory_bytes_max = "x"\n')
     Path("mistyped.toml").write_text('key_groups = "many"\n')
     assert main(WRONG[said]) == 2
     [line] = capsys.readouterr().err.splitlines()
