@@ -56,7 +56,7 @@ def read_file(path: Path) -> dict[str, Any]:
         PipelineError: it cannot be read, or a key or a value is not valid.
     """
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, a number or a nesting beyond measure

@@ -218,7 +218,7 @@ def _text(path: Path) -> str:
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes; that is no file of keys")
-        return path.read_text()
+        return path.read_text("utf-8-sig")
     except UnicodeDecodeError:
         raise PipelineError(f"{path} is no text; that is no file of keys") from None
     except OSError as problem:

@@ -52,6 +52,15 @@ def test_a_key_that_others_can_read_is_refused_with_the_command_that_fixes_it(tm
         load_key(path)
 
 
+def test_a_roster_and_a_key_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    key = new_key("b")
+    path = save_key(tmp_path, key)
+    for file in (path, tmp_path / ROSTER):
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert load_key(path) == key
+    assert Roster.load(tmp_path / ROSTER).name_of(key.public) == "b"
+
+
 def test_a_revoked_host_takes_no_part(tmp_path: Path) -> None:
     key = new_key("b")
     save_key(tmp_path, key)

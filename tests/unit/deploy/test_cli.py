@@ -14,6 +14,7 @@ from deploy.cli import main
 from deploy.hints import not_running
 from deploy.jobs import ROOT
 from deploy.querying import _show
+from deploy.settings import read_file
 from deploy.versions import job_of
 from operators.sinks import JsonLinesSink
 
@@ -132,6 +133,12 @@ def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFix
     assert main(WRONG[said]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("causal: ") and said in line
+
+
+def test_a_file_of_settings_may_begin_with_a_byte_order_mark_and_is_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "marked.toml"
+    file.write_bytes('\ufeffdead_letters = "größe"\n'.encode())
+    assert read_file(file) == {"dead_letters": "größe"}
 
 
 def test_a_plan_warns_of_state_that_no_key_divides(capsys: pytest.CaptureFixture[str]) -> None:
