@@ -128,7 +128,8 @@ class JobConfig:
     format: int = STATE_FORMAT
     """The format of the state on disk."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The settings of the pipeline's own, which its file reads from `pipeline.settings`, as text."""
+    """The settings of the pipeline's own, which its file reads from `pipeline.settings`, as text: a table in the file,
+    `--set NAME=VALUE` on the command line."""
     guarantee: str = "causal"
     """The guarantee: with `causal` and `epoch` a failure does not change the output (`epoch`: rows wait for
     checkpoints), with `at-least-once` rows may come again, with `none` rows may be missing."""

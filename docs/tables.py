@@ -32,6 +32,7 @@ from causal.logs import deltas as delta_encoding  # noqa: E402
 from causal.records import batch  # noqa: E402
 from causal.topology import FULL_DEPTH  # noqa: E402
 from deploy import metrics as exposition  # noqa: E402
+from deploy.settings import OURS  # noqa: E402
 from examples.nexmark.queries import BUILT  # noqa: E402
 from operators import (  # noqa: E402
     Context,
@@ -84,8 +85,6 @@ _ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
 SINKS = (
     SqliteSink, JsonLinesSink, ParquetSink, PostgresSink, RedisSink, CallbackSink, WebhookSink, ConsoleSink,
 )  # fmt: skip
-OWN_FIELDS = ("run", "name", "pipeline", "code", "first_incarnation", "format", "settings")
-"""The fields of the configuration that the runtime sets."""
 _MORE = {
     "guarantee": "guarantees.md",
     "determinant_flush": "design/0012-stable-determinants.md",
@@ -193,7 +192,7 @@ def settings() -> str:
     meanings = _field_docstrings(JobConfig)
     rows = []
     for each in fields(JobConfig):
-        if each.name in OWN_FIELDS:
+        if each.name in OURS:
             continue
         default = "" if each.default is MISSING else each.default
         shown = "full" if each.name == "sharing_depth" and default == FULL_DEPTH else str(default) or "–"
