@@ -183,7 +183,13 @@ def config_of(name: str, pipeline: Path, explicit: Mapping[str, Any], file: str 
         PipelineError: the value of a setting is not valid.
     """
     run = run_id(time.time_ns(), secrets.token_hex(4))
-    return _built({**explicit, "run": run, "name": name, "pipeline": str(pipeline)}, file)
+    config = _built({**explicit, "run": run, "name": name, "pipeline": str(pipeline)}, file)
+    if config.hosts_expected and not config.listen:
+        raise PipelineError(
+            f"{file}: setting hosts_expected is {config.hosts_expected}, but without --listen the job has one host; "
+            "give --listen tcp://ADDRESS:PORT as well"
+        )
+    return config
 
 
 def _built(settings: Mapping[str, Any], file: str | None) -> JobConfig:

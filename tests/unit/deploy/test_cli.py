@@ -77,6 +77,12 @@ WRONG = {
         "--config",
         "shallow.toml",
     ],
+    "expecting.toml: setting hosts_expected is 3, but without --listen the job has one host; give --listen tcp://": [
+        "run",
+        "p.py",
+        "--config",
+        "expecting.toml",
+    ],
     "setting guarantee is 5; give causal or epoch or": ["run", "p.py", "--config", "unchosen.toml"],
     "setting inflight_memory_bytes_max is 'x'; give a whole number": ["run", "p.py", "--config", "unsized.toml"],
     "standbys is '100000'": ["run", "p.py", "--standbys", "100000"],
@@ -127,6 +133,7 @@ def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFix
     Path("fine.toml").write_text('guarantee = "epoch"\n')
     Path("plan.toml").write_text("key_groups = 0\n")
     Path("shallow.toml").write_text('sharing_depth = "all"\n')
+    Path("expecting.toml").write_text("hosts_expected = 3\n")
     Path("unchosen.toml").write_text("guarantee = 5\n")
     Path("unsized.toml").write_text('inflight_memory_bytes_max = "x"\n')
     Path("mistyped.toml").write_text('key_groups = "many"\n')
