@@ -1,6 +1,7 @@
 """The entry of the `causal` command: a signal ends it once, with cleanup and without a traceback, at any moment.
 
-While a job runs, `deploy.local` handles the signals; this is for the moments before and after.
+It imports nothing of the product before it handles signals: until then they are the interpreter's.  While a job runs,
+`deploy.local` handles them; this is for the moments before and after.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ import signal
 import sys
 import time
 from types import FrameType
-
-from standby.host.room import make_room
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_S = 5.0
@@ -32,6 +31,8 @@ def main(room: bool = False) -> int:
     """
     for number in SIGNALS:
         signal.signal(number, _end)
+    from standby.host.room import make_room  # a signal may come from here on
+
     room = room or sys.argv[1:2] in RUNNING and make_room()
     template = None
     try:
@@ -39,7 +40,7 @@ def main(room: bool = False) -> int:
             from deploy.ui import commands
 
             return commands.main()
-        from deploy import cli  # this takes a moment, in which a signal may come
+        from deploy import cli  # this takes a moment
 
         if room:
             from standby.host.template import divide

@@ -36,6 +36,23 @@ else:
 """
 
 
+def test_the_command_loads_nothing_of_the_product_before_it_handles_signals() -> None:
+    """A signal that comes while modules are imported is a traceback without a handler."""
+    program = """
+import signal, sys
+from deploy import command
+def first(number, handler):
+    packages = ("causal", "deploy", "operators", "standby")
+    print(*sorted(name for name in sys.modules if name.partition(".")[0] in packages))
+    raise SystemExit(0)
+signal.signal = first
+command.main()
+"""
+    home = Path(__file__).resolve().parents[3]
+    process = subprocess.run([sys.executable, "-c", program], cwd=home, capture_output=True, text=True, check=True)
+    assert process.stdout == "deploy deploy.command\n"
+
+
 @pytest.mark.parametrize("thread", ["main", "another"])
 def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path, thread: str) -> None:
     (tmp_path / "logs").mkdir()
