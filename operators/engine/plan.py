@@ -126,9 +126,8 @@ class Plan:
                     self._requests[task] = self._channel(task, OUTSIDE, REQUESTS)
         self._channels_before_letters = len(self._channels)
         if self._letter_task is not None:
-            for task, group in enumerate(self._group_of):
-                if group.root.kind != "sink":
-                    self._letters[task] = self._channel(task, self._letter_task)
+            for task in range(len(self._group_of)):
+                self._letters[task] = self._channel(task, self._letter_task)
             self._channel(self._letter_task, OUTSIDE)
 
     def _link(self, edge: Edge, source: Group, target: Group) -> None:
@@ -163,22 +162,21 @@ class Plan:
         """A fresh chain of the task, in its first state; user code is not called yet."""
         inputs = [self._input(channel) for channel in self.topology.inputs(TaskIndex(task))]
         if task == self._letter_task:
-            return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0)
-        group = self._group_of[task]
-        if group.root.kind == "sink":
-            return SinkChain(group.root.name, group.root.subject, inputs, 0)
+            return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0, Failures(None, 0))
+        group, ordinals = self._group_of[task], self._ordinals[task]
         letters = self._letters.get(task)
+        to_letters = None if letters is None else ordinals[letters.id]
         limit = self._config.record_bytes_max
         failures = Failures(None if letters is None else self._letter_sink(None), limit, self._givers, self._places)
+        if group.root.kind == "sink":
+            return SinkChain(group.root.name, group.root.subject, inputs, 0, failures, to_letters)
         tree = Tree(group, inputs, self.topology.tasks[task].name, self._config, failures, self._tags)
-        ordinals = self._ordinals[task]
         for link in self._links:
             if link.source is group:
                 branch = tree.reader(link.edge)
                 branch.stage.traced = True
                 branch.routes.append(self._route(link, task))
                 branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == task]
-        to_letters = None if letters is None else ordinals[letters.id]
         requests = self._requests.get(task)
         asked = None if requests is None else ordinals[requests.id]
         return FusedChain(

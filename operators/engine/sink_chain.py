@@ -1,15 +1,20 @@
-"""The chain of a sink's task: records become rows in the sink's own encoding, nothing is remembered."""
+"""The chain of a sink's task: records become rows in the sink's own encoding, nothing is remembered.
+
+A record that the sink cannot encode has no row: it stops the job or becomes a dead letter, as one on which an operator
+raises.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from causal.errors import CausalError
+from causal.errors import CausalError, invariant
 from causal.ports import Output, PlainChain, Services
-from causal.records.batch import ROWS, Chunk, Records
+from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records
 from causal.records.rows import Rows, listed
 from causal.records.vectors import Vectors
+from operators.records.arrow_rows import rows_of
 from operators.records.delivery import unite
 from operators.sinks.contract.sink import Sink
 from operators.stage.branch import Input
@@ -20,12 +25,26 @@ from operators.state.snapshot_parts import ChainSnapshot, read_part
 class SinkChain(PlainChain):
     """The chain of one sink in one task (causal.ports.Chain)."""
 
-    def __init__(self, name: str, sink: Sink, inputs: Sequence[Input], ordinal: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        sink: Sink,
+        inputs: Sequence[Input],
+        ordinal: int,
+        failures: Failures,
+        dead_letters: int | None = None,
+    ) -> None:
+        """
+        Args:
+            ordinal: of the channel to the store.
+            dead_letters: ordinal of the channel to the dead letters; None where failing records stop the job.
+        """
         self._name = name
         self._sink = sink
         self._inputs = inputs
         self._ordinal = ordinal
-        self._failures = Failures(None, 0)
+        self._failures = failures
+        self._dead_letters = dead_letters
 
     def open(self) -> None:
         """Do nothing: the store is the worker's."""
@@ -34,30 +53,52 @@ class SinkChain(PlainChain):
         records, origin_ns, _ = unite(chunks)
         if not records:
             return []
+        failed: Exception | None = None
         try:
             rows = self._encode(records)
         except CausalError:
             raise
         except Exception as problem:
+            failed = problem
+        if failed is not None:  # behind the handler, so that no traceback of a letter begins with it
             self._failures.delivering(self._inputs[input].label, first, chunks)
-            if not isinstance(records, Vectors):
-                self._blame(listed(records), problem)
-            self._failures.stop(self._name, None if isinstance(records, Vectors) else listed(records), problem)
-        return [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))]
+            records, rows = self._without_failing(records, failed)
+        outputs: list[Output] = [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))] if records else []
+        letters = self._failures.letters
+        if letters:
+            invariant(self._dead_letters is not None, "dead letters have a channel", sink=self._name)
+            body = encode_records(letters)
+            outputs.append((self._dead_letters or 0, Chunk(RECORDS, len(letters), body, origin_ns)))
+            letters.clear()
+        return outputs
 
     def _encode(self, records: Records) -> bytes:
         if isinstance(records, Vectors):
             return self._sink.encode_vectors(records)
         return self._sink.encode_rows(records) if isinstance(records, Rows) else self._sink.encode(records)
 
-    def _blame(self, records: list[Any], problem: Exception) -> None:
-        for index, record in enumerate(records):
-            try:
-                self._sink.encode([record])
-            except CausalError:
-                raise
-            except Exception as own_problem:
-                self._failures.failed(self._name, NO_KEY, index, record, own_problem)
+    def _without_failing(self, records: Records, problem: Exception) -> tuple[list[Any], bytes]:
+        """The records that can be encoded, and their rows; each of the others has failed."""
+        every = rows_of(records.batch, 0, len(records)) if isinstance(records, Vectors) else listed(records)
+        kept = [record for index, record in enumerate(every) if self._can_encode(index, record)]
+        try:
+            if len(kept) < len(every):
+                return kept, self._sink.encode(kept) if kept else b""
+        except CausalError:
+            raise
+        except Exception as again:
+            problem = again
+        self._failures.stop(self._name, kept, problem)
+
+    def _can_encode(self, index: int, record: Any) -> bool:
+        try:
+            self._sink.encode([record])
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._failures.failed(self._name, NO_KEY, index, record, problem)
+            return False
+        return True
 
     def next_timer_ns(self) -> int | None:
         return None

@@ -53,3 +53,25 @@ def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start
     assert sorted({letter["position"] for letter in letters}) == refused
     doubled = len(letters) - len({(letter["position"], json.dumps(letter["record"])) for letter in letters})
     assert doubled == 0
+
+
+def test_records_that_cannot_be_encoded_have_a_letter_each_whatever_dies(start: Start, tmp_path: Path) -> None:
+    job = start(PIPELINES / "no_text.py", "--set", f"gate={tmp_path / 'gate'}")
+    status, said = job.finish()
+    assert status == 1 and len(said.splitlines()) == 1 and "operator 'out', position " in said, said
+    assert "NotCarried: a key that is a tuple cannot be written as JSON; make it text" in said
+    job.start("--resume", "--on-error", "dead-letter")
+    job.until_warm(records=50)
+    for task in ("out/0", "dead-letters/0", "out/0"):
+        pid = job.pid_of(task)
+        kill(pid)
+        job.until_replaced(pid)
+    job.kill_everything()
+    (tmp_path / "gate").touch()
+    job.start("--resume", "--on-error", "dead-letter")
+    report = job.finish_well()
+    rows = [json.loads(line)["i"] for line in (tmp_path / "out" / "out-0.jsonl").read_text().splitlines()]
+    assert sorted(rows) == [i for i in range(3000) if i % 10 != 7] and report["dead_letters"] == 300
+    letters = (job.state / "dead-letters" / "dead-letters-0.jsonl").read_text().splitlines()
+    texts = [str({"i": i, "odd": {(i, i): 1}}) for i in range(7, 3000, 10)]
+    assert sorted(json.loads(line)["record"] for line in letters) == sorted(texts)

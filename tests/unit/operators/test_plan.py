@@ -111,10 +111,13 @@ def test_connect_adds_an_edge_in_topological_order() -> None:
     assert job_plan.topology.ancestors(job_plan.topology.tasks[-1].index)
 
 
-def test_dead_letters_are_a_hidden_sink_of_all_but_sinks(tmp_path: Path) -> None:
+def test_dead_letters_are_a_hidden_sink_of_all_tasks(tmp_path: Path) -> None:
     job_plan = planned(lambda s: s.key_by(abs).count("n"), on_error="dead-letter")
     assert list(names(job_plan)) == ["in/0", "n/0", "out/0", "dead-letters/0"]
-    assert edges(job_plan)[-3:] == ["in/0 dead-letters/0", "n/0 dead-letters/0", "dead-letters/0 outside"]
+    assert edges(job_plan)[-4:] == [
+        *(f"{task}/0 dead-letters/0" for task in ("in", "n", "out")),
+        "dead-letters/0 outside",
+    ]
     job_plan.check(tmp_path)
     job_plan.store(job_plan.topology.channels[-1], tmp_path).open("dead-letters/0", "run", 1).logs  # noqa: B018
     assert (tmp_path / "dead-letters").is_dir()
