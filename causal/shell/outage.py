@@ -3,10 +3,13 @@
 A call that raises `Unavailable` is retried, after 10 ms at first, after 1 s at last.  One that does not return at all
 is detected by the thread that sends pulses (`causal.shell.pulse`), which reads `waiting` and `overdue`.  Either way
 `waiting` says since when and why, and the wait is limited.
+
+A call that takes rows in parts calls `progressed` behind each: only the time since then counts as an outage.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,6 +23,15 @@ PAUSE_NS_MIN, PAUSE_NS_MAX = 10_000_000, 1_000_000_000
 LONG_NS = 500_000_000
 """The duration from which a call is reported as waiting."""
 NO_ANSWER = "a call has not returned"
+_THREAD = threading.local()
+"""`calls`: the calls of the store that this thread is in; None outside of one."""
+
+
+def progressed() -> None:
+    """Note, inside of a call of a store, that a part of what it was asked for is done for good."""
+    calls: StoreCalls | None = getattr(_THREAD, "calls", None)
+    if calls is not None:
+        calls.progressed()
 
 
 class StoreCalls:
@@ -29,8 +41,8 @@ class StoreCalls:
         patience_s: how long a store may be unavailable.
         report: called with ("waiting", {"line": what to log}) when there is something to report.
 
-    State: `again_ns` is when the call that failed is to be retried; `call_ns` when the current call began, 0 without
-    one.  Another thread may read them.
+    State: `again_ns` is when the call that failed is to be retried; `call_ns` when the current call began or progressed
+    last, 0 without one.  Another thread may read them.
     """
 
     def __init__(self, task: str, patience_s: float, report: Callable[[str, dict[str, Any]], None]) -> None:
@@ -59,14 +71,16 @@ class StoreCalls:
             RetriesExhausted: it has done so for too long.
         """
         self.call_ns = began_ns = monotonic_ns()
+        _THREAD.calls = self
         try:
             answer = attempt()
         except Unavailable as problem:
             failed: Unavailable | None = problem
+            began_ns = self.call_ns
         else:
             failed = None
         finally:
-            self.call_ns = 0
+            self.call_ns, _THREAD.calls = 0, None
         if failed is not None:
             raise self._failed(began_ns, " ".join(str(failed).split())) from failed
         if self._since_ns:
@@ -74,6 +88,13 @@ class StoreCalls:
             self._since_ns, self._reason, self._pause_ns = 0, "", PAUSE_NS_MIN
             self._report("waiting", {"line": f"{self._task}: its store is available again after {away_s:.1f} s"})
         return answer
+
+    def progressed(self) -> None:
+        """Count what is unavailable from now on as an outage of its own; see `progressed` of the module."""
+        self.call_ns = now_ns = monotonic_ns()
+        self._pause_ns = PAUSE_NS_MIN
+        if self._since_ns:
+            self._since_ns = now_ns
 
     def _failed(self, began_ns: int, reason: str) -> Unavailable:
         now_ns = monotonic_ns()

@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from causal.errors import OperatorFailed, PipelineError, RowRefused, Unavailable, invariant
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files, opened
+from causal.shell.outage import progressed
 from operators.sinks.contract.sink import Sink, encode_json
 from operators.sinks.storage.journal import write_whole
 from operators.sinks.storage.lock import locked_once
@@ -187,6 +188,7 @@ class RefusingStore:
             )
         self._letters.put(self._name, bundle, rows)
         self._out.update(fresh)
+        progressed()
 
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from causal.errors import CausalError, PipelineError, RowRefused, invariant
 from causal.ports import Bundle, StoreState
+from causal.shell.outage import progressed
 from operators.sinks.contract.account import fenced
 from operators.sinks.contract.sink import lines_of
 from operators.sinks.journaled.journaled_store import JournaledStore
@@ -164,6 +165,7 @@ class OutwardStore(JournaledStore):
             with self._journal.guarded():  # without the lock: a younger process has put another journal in its place
                 self._journal.append(publication_record(position), lasting=False)
             self._ledger.publish(position)
+            progressed()
 
     def _foreign(self) -> CausalError:
         return PipelineError(

@@ -73,6 +73,45 @@ def test_a_store_that_is_back_is_told_once_and_is_waited_for_as_long_again(clock
     assert len(lines) == 6
 
 
+def test_a_store_that_takes_a_part_before_each_failure_is_never_away_for_too_long(clock: Clock) -> None:
+    lines: list[Any] = []
+    calls = StoreCalls("out/0", 10.0, lambda kind, facts: lines.append(facts["line"]))
+
+    def takes_a_part() -> None:
+        clock.now_ns += 9_000_000_000
+        outage.progressed()
+        clock.now_ns += 2_000_000_000
+        away()
+
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            calls.make(takes_a_part)
+        assert calls.waiting == (clock.now_ns - 2_000_000_000, "the server is down")
+        assert calls.again_ns - clock.now_ns == outage.PAUSE_NS_MIN, "it begins to wait as in the first moment"
+    assert len(lines) == 1
+    clock.now_ns += 8_000_000_000
+    with pytest.raises(RetriesExhausted, match="unavailable for 10 s"):
+        calls.make(away)
+
+
+def test_a_call_that_takes_parts_is_not_overdue_however_long_it_lasts(clock: Clock) -> None:
+    calls = StoreCalls("out/0", 10.0, lambda kind, facts: None)
+    overdue: list[bool] = []
+
+    def takes_parts() -> None:
+        for _ in range(4):
+            clock.now_ns += 9_000_000_000
+            overdue.append(calls.overdue() is not None)
+            outage.progressed()
+        clock.now_ns += 11_000_000_000
+        overdue.append(calls.overdue() is not None)
+
+    calls.make(takes_parts)
+    assert overdue == [False] * 4 + [True]
+    outage.progressed()
+    assert (calls.call_ns, calls.waiting) == (0, None), "outside of a call it is nothing"
+
+
 def test_other_errors_are_not_waited_for(clock: Clock) -> None:
     calls = StoreCalls("out/0", 10.0, lambda kind, facts: None)
 

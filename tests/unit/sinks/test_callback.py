@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from causal.errors import Fenced, OperatorFailed, PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle
+from causal.shell import outage
+from causal.shell.outage import StoreCalls
+from causal.task.performer import StoreUnavailable
 from operators.sinks import CallbackSink, conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill
 from operators.sinks.contract.refusals import RefusedRows, refusing
@@ -70,6 +74,59 @@ def test_a_callback_gets_rows_in_order_in_batches_with_keys(tmp_path: Path) -> N
     assert [row["n"] for delivery in deliveries for row in delivery.records] == list(range(10))
     store.write(Bundle(10, 0, b"", state.digest, 0, 1, (), ended=True))
     assert len(deliveries) == 4, "the end alone is no delivery"
+    store.close()
+
+
+def test_a_function_that_fails_now_and_then_is_not_away_while_it_takes_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns, called = 1, 0
+
+    def fn(delivery: Delivery) -> None:
+        nonlocal now_ns, called
+        now_ns, called = now_ns + 600_000_000, called + 1
+        if called % 4 == 0:
+            raise ConnectionResetError("busy")
+
+    monkeypatch.setattr(outage, "monotonic_ns", lambda: now_ns)
+    calls = StoreCalls("out/0", 2.0, lambda kind, facts: None)
+    subject = Subject(CallbackSink(fn, batch_rows=1), lambda task: None, job_directory=tmp_path)
+    store, state = subject.opened()
+    bundle, failed = bundle_at(subject, state, 40), 0
+    while called < 40 + failed:
+        try:
+            calls.make(partial(store.write, bundle))
+        except StoreUnavailable:
+            failed += 1
+            now_ns = calls.again_ns
+    assert failed == 13 and calls.waiting is None
+    store.close()
+
+
+def test_a_row_that_is_put_aside_ends_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 1
+
+    def fn(delivery: Delivery) -> None:
+        nonlocal now_ns
+        now_ns += 900_000_000
+        raise RowRefused(delivery.positions[0], "no")
+
+    monkeypatch.setattr(outage, "monotonic_ns", lambda: now_ns)
+    calls = StoreCalls("out/0", 2.0, lambda kind, facts: None)
+    sink = CallbackSink(fn)
+    letters = RefusedRows(tmp_path / "letters", "out/0", "run-1")
+    store = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", letters)
+    state = store.open("out/0", "run-1", 1)
+    overdue: list[str | None] = []
+    put = letters.put
+
+    def seen(*each: Any) -> None:
+        overdue.append(calls.overdue())
+        put(*each)
+
+    monkeypatch.setattr(letters, "put", seen)
+    calls.make(partial(store.write, bundle_at(Subject(sink, lambda task: None), state, 5)))
+    assert overdue == [None] * 5 and store.refused == 5
     store.close()
 
 
