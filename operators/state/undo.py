@@ -20,6 +20,7 @@ from operators.state.ttl import Expiry
 from operators.state.values import ValueTable
 
 _ABSENT: Any = object()
+_CLOCK: Any = object()
 _NEAR = 64
 """The distance from either end of a map within which an entry is looked for before the map is copied instead."""
 
@@ -105,6 +106,7 @@ class UndoneValues(ValueTable):
         super().drop(key)
 
     def _note(self, key: Any) -> None:
+        _note_clock(self._undo, self.name, self.expiry)
         if self._undo.first((self.name, key)):
             value = self.values.get(key, _ABSENT)
             kept = value if type(value) in SCALARS or value is _ABSENT else self.codec.own(value)
@@ -146,11 +148,13 @@ class UndoneLists(ListTable):
         super().touch(keys)
 
     def _note_length(self, key: Any) -> None:
+        _note_clock(self._undo, self.name, self.expiry)
         if self._undo.first((self.name, key)):
             length = len(self.values.get(key, ()))
             self._undo.note(partial(self._shorten, key, length, _ages(self.expiry, (key,))))
 
     def _note_all(self, key: Any) -> None:
+        _note_clock(self._undo, self.name, self.expiry)
         if key in self.values and self._undo.first((self.name, key, "all")):
             self._undo.note(partial(self._back, key, list(self.values[key]), _ages(self.expiry, (key,))))
 
@@ -178,6 +182,7 @@ class UndoneMaps(MapTable):
         self._undo = undo
 
     def put(self, key: Any, entry: Any, value: Any) -> None:
+        _note_clock(self._undo, self.name, self.expiry)
         if self._undo.first((self.name, key, entry)):
             previous = self.values.get(key, {}).get(entry, _ABSENT)
             if previous is _ABSENT:
@@ -188,6 +193,7 @@ class UndoneMaps(MapTable):
         super().put(key, entry, value)
 
     def remove(self, key: Any, entry: Any) -> None:
+        _note_clock(self._undo, self.name, self.expiry)
         if self._undo.active:
             mapping = self.values[key]
             place = _place(mapping, entry)
@@ -205,6 +211,7 @@ class UndoneMaps(MapTable):
         super().drop(key)
 
     def _note_all(self, key: Any) -> None:
+        _note_clock(self._undo, self.name, self.expiry)
         mapping = self.values.get(key) if self._undo.active else None
         if mapping:
             ages = _ages(self.expiry, [(key, entry) for entry in mapping]) if self.expiry is not None else {}
@@ -272,6 +279,12 @@ def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
         if each == entry:
             return -1 - place
     return None
+
+
+def _note_clock(undo: Undo, table: str, expiry: Expiry | None) -> None:
+    """Note what an expiry knows beside the ages of its places, before their first change: it is restored last."""
+    if expiry is not None and undo.first((table, _CLOCK)):
+        undo.note(partial(expiry.load_header, expiry.header()))
 
 
 def _ages(expiry: Expiry | None, places: Iterable[Any]) -> dict[Any, Any]:

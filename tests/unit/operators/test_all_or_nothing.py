@@ -14,13 +14,15 @@ from operators import (
     MapState,
     Operator,
     Pipeline,
+    ReducingState,
     Session,
     Sliding,
     Sum,
     Tumbling,
+    ValueState,
     every,
 )
-from operators.testing import run
+from operators.testing import At, run
 from tests.oracles.frame import sink, source
 from tests.unit.operators.window_scene import Driven, S, window_chain
 
@@ -242,3 +244,59 @@ def test_a_list_is_as_it_was_before_the_record_that_cut_sorted_and_emptied_it(be
     sink(source(pipeline).process("op", Recent()))
     result = run(pipeline, {"in": [begun, "bad", [8]]}, checkpoint_every=1, crash={"op/0": 2}, **LETTERS)
     assert result["out"] == [begun, [*begun, 8]]
+
+
+def cleared(op: Any) -> None:
+    op.value.clear()
+    op.items.clear()
+    op.named.clear()
+    op.total.clear()
+
+
+def cleared_and_written(op: Any) -> None:
+    cleared(op)
+    op.value.value, op.named["b"] = 2, 2
+    op.items.append(2)
+    op.total.add(2)
+
+
+def written_and_removed(op: Any) -> None:
+    op.named["b"] = 2
+    op.named.pop("b")
+    op.named.pop("a", None)
+    op.items[:] = []
+    cleared(op)
+
+
+@pytest.mark.parametrize("settings", [{}, {"state": "disk"}], ids=["memory", "disk"])
+@pytest.mark.parametrize("spoil", [cleared, cleared_and_written, written_and_removed])
+def test_a_record_that_fails_renews_no_time_to_live_of_the_wall_clock(spoil: Any, settings: dict[str, Any]) -> None:
+    class Lives(Operator):
+        value = ValueState[int](ttl_s=8, clock="processing")
+        items = ListState[int](ttl_s=8, clock="processing")
+        named = MapState[str, int](ttl_s=8, clock="processing")
+        total = ReducingState[int](lambda a, b: a + b, ttl_s=8, clock="processing")
+
+        def process(self, record: Any, ctx: Any) -> Any:
+            if record == "spoil":
+                spoil(self)
+                raise ValueError(record)
+            if record == "set":
+                self.value.value, self.named["a"] = 1, 1
+                self.items.append(1)
+                self.total.add(1)
+            yield record, self.value.value, list(self.items), dict(self.named), self.total.value
+
+    def rows(*records: At) -> list[Any]:
+        pipeline = Pipeline("p")
+        sink(source(pipeline).key_by(lambda r: 0).process("p", Lives()))
+        return run(pipeline, {"in": sorted(records, key=lambda at: at.seconds)}, **LETTERS, **settings)["out"]
+
+    good = [At(1, "set"), *(At(t + 0.5, "look") for t in range(30)), At(31, "set"), At(36, "look"), At(42, "look")]
+    expected = rows(*good)
+    assert [row[1:] for row in expected][-4:] == [
+        (None, [], {}, None),
+        *[(1, [1], {"a": 1}, 1)] * 2,
+        (None, [], {}, None),
+    ]
+    assert rows(*good, *(At(t, "spoil") for t in range(0, 60, 3))) == expected
