@@ -63,9 +63,7 @@ def test_records_that_cannot_be_encoded_have_a_letter_each_whatever_dies(start: 
     job.start("--resume", "--on-error", "dead-letter")
     job.until_warm(records=50)
     for task in ("out/0", "dead-letters/0", "out/0"):
-        pid = job.pid_of(task)
-        kill(pid)
-        job.until_replaced(pid)
+        job.replace(task)
     job.kill_everything()
     (tmp_path / "gate").touch()
     job.start("--resume", "--on-error", "dead-letter")
