@@ -23,7 +23,8 @@ from operators.engine.tree import Tree
 from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers, places
 from operators.kinds.registry import KINDS
 from operators.records.item_keys import item_of
-from operators.sinks.contract.refusals import RefusedRows, refusing
+from operators.sinks.contract.refusals import refusing
+from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.files.staged import DIRECTORY as STAGED
 from operators.sinks.files.staged import StagedStore

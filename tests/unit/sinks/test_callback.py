@@ -16,7 +16,8 @@ from causal.shell.outage import StoreCalls
 from causal.task.performer import StoreUnavailable
 from operators.sinks import CallbackSink, conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill
-from operators.sinks.contract.refusals import RefusedRows, refusing
+from operators.sinks.contract.refusals import refusing
+from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.delivery import outward
 from operators.sinks.delivery.outward import Delivery, OutwardStore
 from operators.sinks.journaled import locked_journal
@@ -118,13 +119,13 @@ def test_a_row_that_is_put_aside_ends_an_outage(tmp_path: Path, monkeypatch: pyt
     store = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", letters)
     state = store.open("out/0", "run-1", 1)
     overdue: list[str | None] = []
-    put = letters.put
+    keep = letters.keep
 
     def seen(*each: Any) -> None:
         overdue.append(calls.overdue())
-        put(*each)
+        keep(*each)
 
-    monkeypatch.setattr(letters, "put", seen)
+    monkeypatch.setattr(letters, "keep", seen)
     calls.make(partial(store.write, bundle_at(Subject(sink, lambda task: None), state, 5)))
     assert overdue == [None] * 5 and store.refused == 5
     store.close()

@@ -37,7 +37,6 @@ from operators.sinks.journaled.shared_journal import JournalObjects
 from operators.sinks.objects import object_place
 from operators.sinks.objects.object_place import kind_of, known_runs, rows_in, stem_of
 from operators.sinks.objects.object_reading import ObjectLinesOutput
-from operators.sinks.objects.refused_objects import RefusedObjects
 from operators.sinks.parquet.parquet_reading import ObjectParquetOutput, read
 from operators.sinks.parquet.parquet_sink import ParquetSink
 from operators.sinks.parquet.parquet_sink import publish as publish_parquet
@@ -306,24 +305,6 @@ def test_rows_of_another_run_are_refused_and_stay(place: Place) -> None:
     fill(subject, store, store.last_bundle(), 20)
     subject.expect_rows(20, "a refused run changes nothing")
     assert subject.sink.newest_run() == "run-1"
-
-
-def test_a_refused_row_has_one_letter_however_often_it_is_refused(place: Place) -> None:
-    letters = RefusedObjects(URL, "out/0", "run-1")
-    bundle = bundle_at(subject_of(place), StoreState(0, 0, ()), 3)
-    rows = {1: ({"n": 1}, "a reason"), 2: ({"n": 2}, "another")}
-    letters.put("out", bundle, {1: rows[1]})
-    RefusedObjects(URL, "out/0", "run-1").put("out", bundle, rows)
-    stored = {name: json.loads(text) for name, text in place.memory.stored.items()}
-    assert [name[: len("refused/out-0-000000000001")] for name in sorted(stored)] == [
-        f"refused/out-0-{position:012d}" for position in (1, 2)
-    ]
-    assert stored[min(stored)] == {
-        "operator": "out", "key": None, "position": 1, "record": {"n": 1},
-        "error": "RowRefused: a reason", "task": "out/0", "run": "run-1",
-    }  # fmt: skip
-    with place.away(), pytest.raises(Unavailable):
-        letters.put("out", bundle, rows)
 
 
 @pytest.mark.parametrize(("kind", "publish"), [(JsonLinesSink, publish_lines), (ParquetSink, publish_parquet)])

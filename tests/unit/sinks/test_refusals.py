@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from causal.errors import InvariantViolation, OperatorFailed, PipelineError, RowRefused, Unavailable
+from causal.errors import InvariantViolation, OperatorFailed, RowRefused, Unavailable
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.conformance import Subject, bundle_at, fill
-from operators.sinks.contract.refusals import RefusedRows, RefusingStore, refusing
+from operators.sinks.contract.refusals import RefusingStore, refusing
+from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.sqlite.sqlite_rows import AT_ONCE
 from tests.unit.sinks.test_conformance import rows_in_sqlite
 
@@ -103,37 +104,6 @@ def test_refused_rows_among_many_of_one_bundle_are_found(tmp_path: Path) -> None
     assert numbers(sink) == [n for n in range(3 * AT_ONCE) if n % 10 != 3]
     assert [letter["position"] for letter in letters_in(sink)] == list(range(3, 3 * AT_ONCE, 10))
     store.close()
-
-
-def test_a_writer_that_died_behind_its_dead_letter_does_not_double_it(tmp_path: Path) -> None:
-    sink, subject = ruled(tmp_path)
-    store, state = subject.opened()
-    sink.rule()
-    bundle = bundle_at(subject, state, 5)
-    assert sink.letters is not None
-    RefusedRows(sink.letters, TASK, RUN).put("out", bundle, {3: ({"task": TASK, "n": 3, "text": "zwölf" * 3}, "x")})
-    path = sink.letters / "refused-out-0.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"operator": "ou')  # and another one in the middle of the next
-    store.write(bundle)
-    assert [letter["position"] for letter in letters_in(sink)] == [3]
-    assert numbers(sink) == [0, 1, 2, 4]
-    store.close()
-
-
-def test_another_row_in_the_place_of_one_that_was_withdrawn_has_a_letter_of_its_own(tmp_path: Path) -> None:
-    rows = RefusedRows(tmp_path / "letters", TASK, RUN)
-    bundle = Bundle(3, 1, b"", 0, 0, 1, ())
-    for value in ("old", "new", "old"):
-        rows.put("out", bundle, {3: ({"v": value}, "no")})
-    values = [json.loads(line)["record"]["v"] for line in rows.path.read_text().splitlines()]
-    assert values == ["old", "new"]
-
-
-def test_letters_of_another_run_are_not_added_to(tmp_path: Path) -> None:
-    bundle = Bundle(3, 1, b"", 0, 0, 1, ())
-    RefusedRows(tmp_path / "letters", TASK, "run-0").put("out", bundle, {3: (1, "no")})
-    with pytest.raises(PipelineError, match="another run; move it away"):
-        RefusedRows(tmp_path / "letters", TASK, RUN).put("out", bundle, {3: (1, "no")})
 
 
 def test_letters_that_cannot_be_written_hold_the_bundle_back(tmp_path: Path) -> None:

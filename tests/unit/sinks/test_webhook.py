@@ -17,7 +17,8 @@ from operators.sinks import WebhookSink, conformance
 from operators.sinks.conformance import Subject, bundle_at, fill, record_at
 from operators.sinks.conformance.crashes import dies_at_every_step_of_a_write
 from operators.sinks.conformance.zombies import fences_zombies_at_every_step_of_a_write
-from operators.sinks.contract.refusals import RefusedRows, refusing
+from operators.sinks.contract.refusals import refusing
+from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.delivery import outward, webhook
 from tests.members import except_for
 from tests.unit.sinks.receiver import Receiver
