@@ -126,7 +126,7 @@ class Stage:
         self.kind = ""
         """The builder's method that made it; state is never loaded into another kind of operator."""
         self.meaning = ""
-        """What its state means beyond its kind; state that means something else is not loaded either."""
+        """The meaning of its state beyond its kind; state that means something else is not loaded either."""
         self.failures = scope.failures
         self.parent: Stage | None = None
         self.traced = False

@@ -38,7 +38,7 @@ KEYS_AT_ONCE = 1000
 LARGE_BYTES = 1 << 20
 """The size above which a value is named in the job's log: after a change the next checkpoint writes all of it."""
 NAMED = -1
-"""In place of the number of a table's large fragments: such a value has been named."""
+"""The value in the place of the number of a table's large fragments once such a value has been named."""
 _log = logging.getLogger("causal.state")
 
 
