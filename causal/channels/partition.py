@@ -17,8 +17,6 @@ class Partition(InputQueue):
         super().__init__(id, ordinal, source, position, ended)
         self.reading = False
         """A read is outstanding."""
-        self.read_out = False
-        """The reader has come to the end of the partition."""
 
     def answered(self, event: SourceRead) -> None:
         """Queue what the reader has returned."""

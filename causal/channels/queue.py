@@ -40,6 +40,8 @@ class InputQueue:
 
     cuts_stand_alone = False
     """The rest of a chunk that was cut is an event of its own."""
+    read_out = False
+    """No more can come: what is queued is the rest."""
 
     def __init__(self, id: int, ordinal: int, source: int, position: int, ended: bool) -> None:
         self.id = id

@@ -237,6 +237,13 @@ class Execution:
                 )
             channel, count = self._inputs[determinant.input], determinant.count
             if channel.next - channel.delivered < count:
+                if channel.read_out:
+                    raise ReplayDivergence(
+                        self.name,
+                        f"from position {channel.delivered} on, its source gave {count} elements before, and gives "
+                        f"{channel.queued} now",
+                        "stops: its source lacks what it gave before; restore its input or its count, or begin a new job",
+                    )
                 channel.starved = True
                 return False
             channel.starved = False

@@ -194,3 +194,27 @@ def test_a_sink_of_ones_own_that_raises_before_the_job_starts_is_one_line(start:
     file.write_text(OUTSIDE.replace("SOURCE", "numbers").replace("SINK", 'Unopened("out.db")'))
     status, line = start(file).finish()
     assert (status, line) == (2, f"causal: {file}:38 in open_store: LookupError: no such database")
+
+
+SHRINKING = """from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("shrinking")
+count = int(pipeline.settings.get("count", "100000"))
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: i, count, rate=1000))
+numbers.key_by(lambda n: n % 5).count("counts").sink("out", SqliteSink(pipeline.settings["out"]))
+"""
+
+
+def test_a_source_that_lacks_what_it_gave_before_ends_the_job_with_a_line(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "shrinking.py"
+    file.write_text(SHRINKING)
+    job = start(file, "--checkpoint-interval", "600", "--set", f"out={tmp_path / 'out.db'}")
+    job.until_warm(records=50, checkpoints=0)
+    job.kill_everything()
+    job.start("--resume", "--set", "count=10")
+    status, line = job.finish()
+    assert status == 1 and len(line.splitlines()) == 1
+    assert "numbers/0 stops: its source lacks what it gave before; restore its input or its count" in line
+    assert "elements before, and gives " in line
