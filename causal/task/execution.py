@@ -242,7 +242,7 @@ class Execution:
                         self.name,
                         f"from position {channel.delivered} on, its source gave {count} elements before, and gives "
                         f"{channel.queued} now",
-                        "stops: its source lacks what it gave before; restore its input or its count, or begin a new job",
+                        "stops: its source lacks what it gave before; restore its input or its count, or begin a job",
                     )
                 channel.starved = True
                 return False
