@@ -69,14 +69,22 @@ class Page:
 
     def open(self, view: str) -> None:
         """Follows the link to a view."""
-        self.browser.find_element(By.LINK_TEXT, view).click()
+        self.follow(view)
         self._wait(f"{view} is open", lambda: self.text("nav a[aria-current]") == view)
 
     def press(self, button: str) -> None:
-        """Presses a button as soon as it is there; the page may replace it at any moment."""
+        """Presses a button as soon as it is there."""
+        self._click(button, lambda: self.browser.execute_script(_BUTTON, button))
 
-        def pressed() -> bool:
-            shown = self.browser.execute_script(_BUTTON, button)
+    def follow(self, link: str) -> None:
+        """Follows a link as soon as it is there."""
+        self._click(link, lambda: next(iter(self.browser.find_elements(By.LINK_TEXT, link)), None))
+
+    def _click(self, what: str, look: Callable[[], Any]) -> None:
+        """Clicks an element as soon as it is there; the page may replace it at any moment."""
+
+        def clicked() -> bool:
+            shown = look()
             try:
                 if shown is not None:
                     shown.click()
@@ -84,7 +92,7 @@ class Page:
             except StaleElementReferenceException:
                 return False
 
-        self._wait(f"{button!r} is pressed", pressed)
+        self._wait(f"{what!r} is clicked", clicked)
 
     def problems(self) -> list[Any]:
         """The lines of the browser's console."""

@@ -94,7 +94,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: An
         page.open("Graph")
         page.until("records/s")
         page.picture("graph")
-        page.browser.find_element(By.LINK_TEXT, "score/0").click()
+        page.follow("score/0")
         page.until("state at checkpoint")
         for view, text in (
             ("Checkpoints", "By task, the slowest first"),
@@ -186,7 +186,7 @@ def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, brow
     with Dashboard(job.state) as dashboard:
         page = Page(browser, dashboard.url)
         page.until("count/0")
-        browser.find_element(By.LINK_TEXT, "count/0").click()
+        page.follow("count/0")
         page.until("Keys by share of the task's time, sampled")
         wait_for("key 3 is the first", lambda: page.text("[aria-label='Hottest keys'] td").startswith("3\n"))
         page.picture("task")

@@ -40,7 +40,7 @@ def test_two_tasks_with_a_file_each_write_every_line_once(start: Start, tmp_path
 
 
 def spilled(job: Job) -> bool:
-    return any(file.stat().st_size for file in (job.state / "spill").glob("numbers/*/*"))
+    return any(file.stat().st_size for file in (job.state / "spill").glob("numbers/*/*.seg"))
 
 
 def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path) -> None:
