@@ -33,9 +33,8 @@ class Remedied(Exception):
         self.remedy = remedy
 
 
-_REMEDY = (
-    "correct the pipeline and resume with --code new, or resume with --on-error dead-letter to set such records aside"
-)
+_CORRECT = "correct the pipeline and resume with --code new"
+_REMEDY = f"{_CORRECT}, or resume with --on-error dead-letter to set such records aside"
 
 
 class LetterEncoder(Protocol):
@@ -140,7 +139,9 @@ class Failures:
         where = location(problem)
         defined = f" (defined at {self._places[operator]})" if operator in self._places else ""
         at = f" at {where}" if where else defined
-        remedy = problem.remedy if isinstance(problem, Remedied) else _REMEDY
+        remedy = _CORRECT if self.set_aside else _REMEDY  # where letters are written, they have not helped
+        if isinstance(problem, Remedied):
+            remedy = problem.remedy
         return f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; {remedy}"
 
     def _where(self, position: int | None) -> str:

@@ -13,6 +13,7 @@ from causal.records.vectors import Vectors
 from operators import Pipeline
 from operators.engine.plan import plan
 from operators.sinks.contract.sink import Sink
+from operators.stage.failures import Failures
 from operators.testing import run
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, planned, records_in, source
 
@@ -102,3 +103,11 @@ def test_rows_and_letters_are_there_once_when_the_task_of_the_sink_dies(seed: in
     assert sorted(row["i"] for row in result["out"]) == [n for n in range(40) if n % 3]
     texts = sorted(letter["record"] for letter in result["dead-letters"])
     assert texts == sorted(str(record) for record in records if record["odd"])
+
+
+def test_what_dead_letters_have_not_helped_does_not_advise_them() -> None:
+    for letters, advised in [(None, True), (NoSink(), False)]:
+        with pytest.raises(OperatorFailed) as stopped:
+            Failures(letters, 1 << 20).stop("op", None, ValueError("wrong"))
+        assert "correct the pipeline and resume with --code new" in str(stopped.value)
+        assert ("--on-error dead-letter" in str(stopped.value)) == advised
