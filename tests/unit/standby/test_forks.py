@@ -75,7 +75,7 @@ def ended(table: Children, child: Child) -> End:
 
 def test_a_forked_worker_is_like_one_in_an_interpreter_of_its_own(job: Path, children: Children) -> None:
     reports: list[dict[str, Any]] = []
-    for slot, forking in (("w1", False), ("w2", True), ("w3", True)):
+    for slot, forking in (("w101", False), ("w102", True), ("w103", True)):
         if forking and children.forks is None:
             children.serve_forks(PROBE)
         child = started(children, slot, str(job / slot), "7")
