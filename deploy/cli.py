@@ -21,39 +21,39 @@ from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavaila
 from causal.runs import after
 from causal.shell.roster import Roster
 from causal.topology import Topology
-from deploy import (
-    doctor,
-    host_agent,
-    hosts,
-    namesakes,
-    new_project,
-    placement_plan,
-    probe,
-    settings,
-    stored_savepoints,
-    stores_there,
-    succession,
-    versions,
-)
+from deploy import doctor, new_project, settings
 from deploy.command_line import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands
-from deploy.console import Console
-from deploy.exposed import exposed
-from deploy.hints import check_led_here, not_running, resume_command
+from deploy.hosts import host_commands, succession
+from deploy.hosts.succession import Brought
 from deploy.installation import installed
-from deploy.jobdirectory import JobDirectory
-from deploy.jobs import ROOT, find_job, holds_job, running
-from deploy.local import LocalDeployment, Outcome, agent, executors, supervisor
-from deploy.logs import logs
-from deploy.progress import Progress
-from deploy.querying import state
-from deploy.report import kills_missed, operators_table, report, summary, write_report
-from deploy.savepoints import savepoint
+from deploy.jobs import namesakes, versions
+from deploy.jobs.hints import check_led_here, not_running, resume_command
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.jobs.lookup import ROOT, find_job, holds_job, running
+from deploy.launching import host_agent
+from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
+from deploy.monitoring import placement_plan, probe
+from deploy.monitoring.exposed import exposed
+from deploy.monitoring.logs import logs
+from deploy.monitoring.querying import state
+from deploy.monitoring.status import status
+from deploy.monitoring.tracing import traces
+from deploy.progress.console import Console
+from deploy.progress.display import Progress
+from deploy.progress.report import kills_missed, operators_table, report, summary, write_report
+from deploy.savepoint import savepoint
+from deploy.savepoints import stored_savepoints, stores_there
+from deploy.savepoints.upgrading import (
+    begin_from,
+    beginning,
+    change,
+    first_incarnation,
+    present,
+    roll_back,
+    to_roll_back,
+)
 from deploy.spark import options
-from deploy.status import status
-from deploy.succession import Brought
-from deploy.tracing import traces
 from deploy.ui import commands as looking
-from deploy.upgrading import begin_from, beginning, change, first_incarnation, present, roll_back, to_roll_back
 from operators.builder.advice import advice
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
@@ -90,19 +90,19 @@ def parser() -> Parser:
     _add_run(commands)
     host_agent.add_parser(commands)
     succession.add_parser(commands)
-    hosts.add_parsers(commands)
+    host_commands.add_parsers(commands)
     probe.add_parser(commands)
     new_project.add_parser(commands)
     doctor.add_parser(commands)
 
     showing = commands.add_parser("status", help="show a job")
     showing.add_argument("--json", action="store_true", help="as JSON")
-    hosts.add_job(showing)
+    host_commands.add_job(showing)
     showing.set_defaults(act=status)
 
     killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
     killing.add_argument("task", metavar="TASK")
-    hosts.add_job(killing)
+    host_commands.add_job(killing)
     killing.set_defaults(act=_kill)
 
     saving = commands.add_parser("savepoint", help="end a job at a point where another pipeline can resume")
@@ -116,7 +116,7 @@ def parser() -> Parser:
     saving.add_argument("--list", action="store_true", help="the savepoints that are kept")
     saving.add_argument("--delete", metavar="NAME", help="delete one that is kept")
     saving.add_argument("--json", action="store_true", help="with --list: as JSON")
-    hosts.add_job(saving)
+    host_commands.add_job(saving)
     saving.set_defaults(act=savepoint)
 
     logging = commands.add_parser("logs", help="show what the processes of a job have printed and logged")
@@ -124,7 +124,7 @@ def parser() -> Parser:
     logging.add_argument("--host", metavar="HOST", help="only this host of several")
     logging.add_argument("-f", "--follow", action="store_true", help="until the job ends")
     logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
-    hosts.add_job(logging)
+    host_commands.add_job(logging)
     logging.set_defaults(act=logs)
 
     querying = commands.add_parser("state", help="show what an operator keeps for a key")
@@ -229,7 +229,7 @@ def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "on_error": getattr(arguments, "on_error", None),
         "hidden_nondeterminism": getattr(arguments, "hidden_nondeterminism", None),
         "metrics_port": getattr(arguments, "metrics_port", None),
-        **hosts.settings_of(arguments),
+        **host_commands.settings_of(arguments),
         "verify_replay": getattr(arguments, "verify_replay", False) or None,
     }
     result.update({name: value for name, value in options.items() if value is not None})
@@ -312,7 +312,7 @@ def _start(
             config = replace(config, run=run)
             planned = plan(version.pipeline, config)
         blueprint = _blueprint(planned, directory.path, kills)
-        hosts.check(planned, config, arguments)
+        host_commands.check(planned, config, arguments)
         version = version.planned(planned)
         config = replace(config, code=version.archive.digest)
         with exposed(config.metrics_port, directory.path):
@@ -333,7 +333,7 @@ def _start(
             config.save(directory.path)
             versions.sweep(directory.path, config.code)
             blueprint.save(directory.path)
-            hosts.share(config, version.archive)
+            host_commands.share(config, version.archive)
             succession.enrol(config, directory.path)
             if config.durability == "os":
                 directory.sync()
@@ -420,7 +420,7 @@ def _begin(
     try:
         succession.refuse_if_led(config, directory.path)
     except Unavailable as problem:
-        raise PipelineError(hosts.unreachable(problem)) from None
+        raise PipelineError(host_commands.unreachable(problem)) from None
     begun = directory.begun()
     if directory.resumable():
         namesakes.check_unfinished(directory.path, Path(arguments.pipeline).absolute())

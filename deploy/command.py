@@ -1,7 +1,7 @@
 """The entry of the `causal` command: a signal ends it once, with cleanup and without a traceback, at any moment.
 
 It imports nothing of the product before it handles signals: until then they are the interpreter's.  While a job runs,
-`deploy.local` handles them; this is for the moments before and after.
+`deploy.launching.local` handles them; this is for the moments before and after.
 """
 
 from __future__ import annotations

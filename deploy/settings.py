@@ -20,7 +20,7 @@ from causal.config import RENAMED, JobConfig, wanted
 from causal.errors import PipelineError
 from causal.runs import run_id
 from causal.topology import FULL_DEPTH
-from deploy.report import beside
+from deploy.progress.report import beside
 from operators.builder.pipeline_settings import Settings
 
 OURS = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))

@@ -31,7 +31,7 @@ from causal.config import JobConfig  # noqa: E402
 from causal.logs import deltas as delta_encoding  # noqa: E402
 from causal.records import batch  # noqa: E402
 from causal.topology import FULL_DEPTH  # noqa: E402
-from deploy import metrics as exposition  # noqa: E402
+from deploy.monitoring import metrics as exposition  # noqa: E402
 from deploy.settings import OURS  # noqa: E402
 from examples.nexmark.queries import BUILT  # noqa: E402
 from operators import (  # noqa: E402
@@ -433,10 +433,11 @@ def deliveries() -> str:
 
 
 def rooms() -> str:
-    """The packages of `operators`, each with its first sentence."""
-    packages = sorted((ROOT / "operators").glob("*/__init__.py"))
-    docstrings = [(path.parent.name, ast.get_docstring(ast.parse(path.read_text()))) for path in packages]
-    return grid(["room", "what is there"], [[f"`{name}/`", _line(docstring)] for name, docstring in docstrings])
+    """The packages of `operators` and `deploy`, each with its first sentence."""
+    packages = [path for home in ("operators", "deploy") for path in sorted((ROOT / home).glob("*/__init__.py"))]
+    docstrings = [(path.parent, ast.get_docstring(ast.parse(path.read_text()))) for path in packages]
+    rows = [[f"`{room.relative_to(ROOT)}/`", _line(docstring)] for room, docstring in docstrings]
+    return grid(["room", "what is there"], rows)
 
 
 def assigners() -> str:

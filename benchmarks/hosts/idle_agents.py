@@ -32,7 +32,7 @@ from causal.config import JobConfig
 from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, mark_of, save_key
 from causal.shell.seats import seats_of
-from deploy.status import latest
+from deploy.monitoring.status import latest
 from standby import orders
 from standby.agent import HELLO_AGAIN_S, host_beat_s
 from standby.description import Description, Inquiry

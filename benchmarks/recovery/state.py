@@ -18,7 +18,7 @@ from benchmarks.harness.measured import PHASES, distribution
 from benchmarks.harness.watched import Watched, follows, processes, pss_mib, ready, watched
 from benchmarks.jobs import large_ledger
 from benchmarks.jobs.gated import shut
-from deploy.report import Buckets, merged_buckets, percentile_ms
+from deploy.progress.report import Buckets, merged_buckets, percentile_ms
 
 TASK = "again/0"
 PIPELINE = Path(large_ledger.__file__)

@@ -25,8 +25,9 @@ from causal.errors import CausalError, PipelineError, Unavailable
 from causal.shell import processlog
 from causal.shell.curve import new_key
 from causal.shell.roster import KeyPair, read_rosters, save_members
-from deploy.host_agent import SLOTS_PER_CORE
-from deploy.jobdirectory import SPARK
+from deploy.jobs.jobdirectory import SPARK
+from deploy.launching.host_agent import SLOTS_PER_CORE
+from deploy.monitoring.status import latest
 from deploy.spark import executor
 from deploy.spark.attempts import (
     REFUSED,
@@ -46,7 +47,6 @@ from deploy.spark.attempts import (
     Tick,
 )
 from deploy.spark.options import agent_names
-from deploy.status import latest
 from operators.frozen.archive import runtime_version
 from operators.sources.java import find_java, java_home
 from operators.sources.spark_jvm import SparkJvm

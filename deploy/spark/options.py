@@ -14,8 +14,8 @@ from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, save_key, save_members
-from deploy.host_agent import own_address
-from deploy.jobdirectory import SPARK
+from deploy.jobs.jobdirectory import SPARK
+from deploy.launching.host_agent import own_address
 from operators.sources.java import find_java
 from standby.gate import EXECUTORS_ROSTER
 

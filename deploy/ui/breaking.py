@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 
 from causal.errors import PipelineError, Unavailable
-from deploy.hints import check_led_here, not_running
-from deploy.jobs import running
+from deploy.jobs.hints import check_led_here, not_running
+from deploy.jobs.lookup import running
 from standby.control import ask
 from standby.host.processes import open_process, send_signal, start_time
 

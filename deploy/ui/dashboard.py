@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from deploy.jobs import ROOT, find_job, holds_job
+from deploy.jobs.lookup import ROOT, find_job, holds_job
 from deploy.ui.observed import observed
 
 EXTRA = "ui"

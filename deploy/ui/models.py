@@ -14,8 +14,8 @@ from causal.ids import OUTSIDE
 from causal.layers import placed
 from causal.task.activity import sentence
 from causal.topology import FULL_DEPTH, Topology
-from deploy.hints import led_by
-from deploy.report import active_s, before, counts, merged_buckets, percentile_ms, throughput_rps, total
+from deploy.jobs.hints import led_by
+from deploy.progress.report import active_s, before, counts, merged_buckets, percentile_ms, throughput_rps, total
 from deploy.ui.meter import Meter, averages, shares
 
 View = Mapping[str, Any]

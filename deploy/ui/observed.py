@@ -19,7 +19,7 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.shell.interpreter import module_command
 from causal.shell.log_tails import LogTails
 from causal.topology import Topology
-from deploy.jobs import VIEW, running
+from deploy.jobs.lookup import VIEW, running
 from deploy.ui.meter import AT_WORK, Meter
 from deploy.ui.models import Facts, letter, page
 from standby.blueprint import FILE as GRAPH
@@ -92,7 +92,7 @@ class ObservedJob:
                 self._manifest = self._sizes()
         looked_s, edited = self._edited
         if time.monotonic() - looked_s >= CODE_LOOK_S:
-            from deploy.versions import changed_since
+            from deploy.jobs.versions import changed_since
 
             edited = changed_since(self.path, self._config)
             self._edited = (time.monotonic(), edited)

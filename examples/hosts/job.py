@@ -13,7 +13,7 @@ from typing import Any
 
 from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, SUPERVISOR, save_key
-from deploy.status import latest
+from deploy.monitoring.status import latest
 from examples.hosts.cluster import SparkCluster
 from examples.hosts.network import Network
 from standby.host.processes import kill_marked

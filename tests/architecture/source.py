@@ -13,8 +13,8 @@ PACKAGES = ("causal", "operators", "standby", "deploy")
 PURE = (
     "causal",
     "deploy.ui.admission",
-    "deploy.progress_model",
-    "deploy.trace_spans",
+    "deploy.progress.progress_model",
+    "deploy.monitoring.trace_spans",
     "deploy.ui.meter",
     "deploy.ui.models",
     "standby.leadership",

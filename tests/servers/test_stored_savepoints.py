@@ -12,9 +12,9 @@ import pytest
 from benchmarks.harness.runs import sets
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.shell.depot import Depot
-from deploy import stored_savepoints
-from deploy.savepoint_store import FILE, Savepoint
-from deploy.stored_savepoints import as_directory, check_room, put
+from deploy.savepoints import stored_savepoints
+from deploy.savepoints.savepoint_store import FILE, Savepoint
+from deploy.savepoints.stored_savepoints import as_directory, check_room, put
 from standby.manifests import newest_manifest, write_manifest
 from tests.faults.conftest import POOL, Start
 from tests.faults.job import HOME, PIPELINES, WAIT_S

@@ -19,7 +19,7 @@ STRETCH, LONG = 4, 8
 """A fault of a host lasts so many times as long as one of a process, and one of a supervisor so many."""
 
 TETHER_NS = 1 * SECOND
-"""The time until a tether that has ended is tried again (`deploy.host_agent`)."""
+"""The time until a tether that has ended is tried again (`deploy.launching.host_agent`)."""
 
 SLACK_MS = 200
 """The longest time that what a host has sent before its death is under way."""

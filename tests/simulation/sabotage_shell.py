@@ -14,7 +14,7 @@ from causal.channels.receiver import Receiver
 from causal.channels.sink_channel import SinkChannel
 from causal.task.effect_queue import EffectQueue
 from causal.topology import FULL_DEPTH
-from deploy import versions
+from deploy.jobs import versions
 from operators.runtime.backlog import Backlog
 from operators.sinks.contract import account
 from operators.sinks.contract.account import Account

@@ -21,7 +21,7 @@ from causal.ports import Chain
 from causal.records.values import decode, encode
 from causal.shell.stored_logs import StoredLogs
 from causal.task.activity import PULSE_SUFFIX
-from deploy import versions
+from deploy.jobs import versions
 from operators.testing.stable_files import StableFiles
 from standby.blueprint import Blueprint, Constraint
 from standby.leadership.terms import CHECKPOINTS_KEPT

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from deploy.metrics import COUNTERS, GAUGES, ViewCollector
+from deploy.monitoring.metrics import COUNTERS, GAUGES, ViewCollector
 from operators.graph import DEAD_LETTERS
 from tests.unit.deploy.test_report import several, task
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.host_agent import last_error
+from deploy.launching.host_agent import last_error
 
 INFO = "2026-11-26T09:57:00.524Z agent INFO standby.agent: {}"
 ERROR = "2026-11-26T09:57:00.984Z agent ERROR standby.agent: {}"

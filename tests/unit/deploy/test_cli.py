@@ -11,11 +11,11 @@ import pytest
 from causal.config import JobConfig
 from causal.ports import Bundle
 from deploy.cli import main
-from deploy.hints import not_running
-from deploy.jobs import ROOT
-from deploy.querying import _show
+from deploy.jobs.hints import not_running
+from deploy.jobs.lookup import ROOT
+from deploy.jobs.versions import job_of
+from deploy.monitoring.querying import _show
 from deploy.settings import read_file
-from deploy.versions import job_of
 from operators.sinks import JsonLinesSink
 
 PIPELINE = """

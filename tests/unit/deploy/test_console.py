@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy import console
-from deploy.console import Console
+from deploy.progress import console
+from deploy.progress.console import Console
 from operators.sinks.storage.punch_hole import free, taken_bytes
 
 

@@ -12,9 +12,9 @@ from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
 from causal.shell import depot
 from causal.shell.depot import Depot
-from deploy import versions
-from deploy.host_agent import check_versions, fetch_code
-from deploy.jobdirectory import JobDirectory
+from deploy.jobs import versions
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.launching.host_agent import check_versions, fetch_code
 from operators.frozen.archive import Archive, Module, path_of
 from tests.unit.operators.scene import config as settings
 

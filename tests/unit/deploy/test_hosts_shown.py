@@ -11,7 +11,7 @@ import pytest
 
 from causal.config import JobConfig
 from deploy.cli import main
-from deploy.hosts import shown
+from deploy.hosts.host_commands import shown
 
 HOST = {
     "host": "a", "state": "joined", "incarnation": 2, "zone": "", "version": "0.2.0", "last_heard_ms": 120.0,

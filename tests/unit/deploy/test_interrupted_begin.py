@@ -10,7 +10,8 @@ import pytest
 
 from causal.config import JobConfig
 from causal.shell.depot import Depot
-from deploy import cli, succession
+from deploy import cli
+from deploy.hosts import succession
 from standby.election import FILE as IDENTITY
 from standby.election import Election, Led, begun
 from standby.journal import FILE as JOURNAL

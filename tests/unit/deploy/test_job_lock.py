@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from causal.errors import PipelineError
-from deploy.jobdirectory import JobDirectory
+from deploy.jobs.jobdirectory import JobDirectory
 
 HOLDER = """
 import fcntl, os, sys, time

@@ -13,9 +13,9 @@ from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ports import Bundle
 from causal.shell.files import read_parts, write_parts
-from deploy import letters
-from deploy.jobdirectory import JobDirectory
-from deploy.upgrading import change
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.savepoints import letters
+from deploy.savepoints.upgrading import change
 from operators import Pipeline
 from operators.engine.plan import Plan, plan
 from operators.runtime.rescaling import whole

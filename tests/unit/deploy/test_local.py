@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import LocalDeployment
+from deploy.launching.local import LocalDeployment
 
 PROGRAM = """
 import sys
 import threading
 from pathlib import Path
-from deploy import local
+from deploy.launching import local
 
 local.DEATHS_WITHIN_S = 2.0  # a server that lives for 0.2 s does not die twenty times in that
 deployment = local.LocalDeployment(Path(sys.argv[1]), lambda view, elapsed_s: None)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from deploy.cli import parser
-from deploy.local import AGENT_STOP_S
+from deploy.launching.local import AGENT_STOP_S
 from standby.election import FILE as IDENTITY
 from standby.election import RESUMPTION, Identity, begun
 from standby.gate import address_of

@@ -14,8 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from deploy.jobs import VIEW
-from deploy.metrics import ViewCollector, serve
+from deploy.jobs.lookup import VIEW
+from deploy.monitoring.metrics import ViewCollector, serve
 from standby.supervision.durations import BOUNDS_S, Durations
 from tests.faults.test_lines import free_port
 from tests.unit.deploy.exposition import breaches, every_family, full_view

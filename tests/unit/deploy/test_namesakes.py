@@ -10,8 +10,8 @@ import pytest
 
 from causal.config import JobConfig
 from deploy import cli
-from deploy.jobs import ROOT
-from deploy.namesakes import of_other_file
+from deploy.jobs.lookup import ROOT
+from deploy.jobs.namesakes import of_other_file
 from standby.journal import Journal
 
 PIPELINE = """

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import operators
-from deploy.jobdirectory import OWNED
+from deploy.jobs.jobdirectory import OWNED
 from operators import Pipeline
 from operators.engine.plan import plan
 from operators.sources import FilesSource, GeneratedSource

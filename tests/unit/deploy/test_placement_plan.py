@@ -13,7 +13,7 @@ from causal.config import JobConfig
 from causal.shell.curve import new_key
 from causal.shell.roster import save_key
 from deploy.cli import main
-from deploy.placement_plan import RoomWatch, room_watch, warnings
+from deploy.monitoring.placement_plan import RoomWatch, room_watch, warnings
 from operators.builder.loading import load
 from operators.engine.plan import plan
 from standby.blueprint import Blueprint

@@ -10,7 +10,7 @@ import pytest
 
 from causal.shell.host_file import SIGN, save_sign
 from deploy.cli import main
-from deploy.probe import OLD_S
+from deploy.monitoring.probe import OLD_S
 
 
 def test_an_agent_that_renews_its_sign_lives_and_is_ready_once_it_takes_part(tmp_path: Path) -> None:

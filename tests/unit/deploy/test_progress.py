@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
-from deploy.progress import LINE_WIDTH, Progress
+from deploy.progress.display import LINE_WIDTH, Progress
 from tests.unit.deploy.test_report import line_of, task, view
 
 

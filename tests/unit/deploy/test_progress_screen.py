@@ -8,9 +8,9 @@ from typing import Any
 import pyte
 import pytest
 
-from deploy.progress import Progress
-from deploy.progress_model import TASKS_SHOWN, ProgressModel
-from deploy.report import operators_table
+from deploy.progress.display import Progress
+from deploy.progress.progress_model import TASKS_SHOWN, ProgressModel
+from deploy.progress.report import operators_table
 from tests.unit.deploy.test_report import task, view
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from deploy import status
-from deploy.metrics import ViewCollector
-from deploy.progress import Progress
-from deploy.report import kills_missed, merged_buckets, percentile_ms, report, summary
+from deploy.monitoring import status
+from deploy.monitoring.metrics import ViewCollector
+from deploy.progress.display import Progress
+from deploy.progress.report import kills_missed, merged_buckets, percentile_ms, report, summary
 from operators.graph import DEAD_LETTERS
 from standby.supervision.durations import Durations
 from standby.supervision.task_counters import merged, reason_invalid

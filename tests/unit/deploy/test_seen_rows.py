@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cli import main
-from deploy.jobs import find_job
+from deploy.jobs.lookup import find_job
 from deploy.ui import output_check, seen_rows
 from deploy.ui.output_check import OutputCheck, said
 from deploy.ui.seen_rows import SeenRows, places

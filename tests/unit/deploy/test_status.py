@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.status import RECOVERIES_SHOWN, shown
+from deploy.monitoring.status import RECOVERIES_SHOWN, shown
 from tests.unit.deploy.test_report import RECOVERY, several, task, view
 
 RESUME = "causal run j.py --resume"

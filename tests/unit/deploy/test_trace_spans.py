@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.trace_spans import TraceModel
+from deploy.monitoring.trace_spans import TraceModel
 from tests.unit.deploy.test_report import view
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.upgrading import _began
+from deploy.savepoints.upgrading import _began
 
 
 def first(at_ns: int) -> dict[str, Any]:

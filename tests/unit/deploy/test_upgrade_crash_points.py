@@ -20,8 +20,10 @@ from causal.ids import OUTSIDE
 from causal.sealed import unseal
 from causal.shell.depot import Depot
 from causal.shell.files import parts_of, write_parts
-from deploy import cli, savepoint_store, succession
-from deploy.succession import fetch_decisions
+from deploy import cli
+from deploy.hosts import succession
+from deploy.hosts.succession import fetch_decisions
+from deploy.savepoints import savepoint_store
 from operators.builder.loading import load_archived
 from operators.engine.plan import plan
 from operators.frozen.archive import Archive

@@ -8,7 +8,7 @@ import pytest
 
 from causal.errors import CorruptData
 from deploy.cli import _explained
-from deploy.versions import BEFORE, replace_code, replaced, sweep
+from deploy.jobs.versions import BEFORE, replace_code, replaced, sweep
 from standby.manifests import write_manifest
 from tests.unit.operators.scene import config
 

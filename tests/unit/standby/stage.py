@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
-from deploy.jobdirectory import JobDirectory
-from deploy.local import LocalDeployment
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.launching.local import LocalDeployment
 from standby.blueprint import Blueprint, CompanionCall
 from standby.host.processes import marked
 

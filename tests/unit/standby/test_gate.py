@@ -12,7 +12,7 @@ import zmq
 
 from causal.errors import PipelineError
 from causal.shell.seats import Seat
-from deploy.host_agent import check_clock
+from deploy.launching.host_agent import check_clock
 from standby import orders
 from standby.control import pack, unpack
 from standby.description import Description, Inquiry

@@ -16,10 +16,10 @@ from causal.errors import PipelineError, Unavailable
 from causal.shell.curve import new_key
 from causal.shell.depot import Depot
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
-from deploy.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
-from deploy.jobs import ROOT, find_job, running
+from deploy.jobs.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
+from deploy.jobs.lookup import ROOT, find_job, running
+from deploy.monitoring.status import headline, latest, view_age_s
 from deploy.spark import options
-from deploy.status import headline, latest, view_age_s
 from operators.engine.plan import Plan
 from operators.frozen.archive import Archive
 from standby.control import ask

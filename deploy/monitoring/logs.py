@@ -14,7 +14,7 @@ from pathlib import Path
 
 from causal.errors import PipelineError
 from causal.shell.log_tails import LogTails
-from deploy.jobs import find_job, running
+from deploy.jobs.lookup import find_job, running
 from standby.host_logs import host_of
 
 LOOK_S = 0.2

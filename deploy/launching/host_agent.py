@@ -29,9 +29,9 @@ from causal.shell.host_file import KEY, HostFile, read_term, save_roster, save_s
 from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
 from causal.shell.seats import Seat, joined, seats_of
 from deploy.installation import installed
-from deploy.jobdirectory import JobDirectory
-from deploy.jobs import ROOT
-from deploy.local import LocalDeployment, agent
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.jobs.lookup import ROOT
+from deploy.launching.local import LocalDeployment, agent
 from operators.frozen.archive import Archive, minor, other_versions, path_of
 from operators.frozen.reach import versions_now
 from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_LEFT, STATUS_WRONG
@@ -53,7 +53,7 @@ CLOCK_S_MAX, CLOCK_S_NOTED = 60.0, 2.0
 get their time from the clocks of all hosts."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_log = logging.getLogger("deploy.host_agent")
+_log = logging.getLogger("deploy.launching.host_agent")
 
 
 def add_parser(commands: Any) -> None:

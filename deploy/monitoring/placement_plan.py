@@ -11,7 +11,7 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.shell.roster import Member, Roster
-from deploy.progress_model import named
+from deploy.progress.progress_model import named
 from operators.engine.plan import Plan
 from standby.blueprint import Blueprint, Constraint
 from standby.supervision.preview import copies_at_home, hosts_needed, preview

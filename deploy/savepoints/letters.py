@@ -18,7 +18,7 @@ from causal.ids import OUTSIDE
 from causal.ports import StagingStore
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task
-from deploy.stored_checkpoints import check_unbound, fetch, first_name, upload
+from deploy.savepoints.stored_checkpoints import check_unbound, fetch, first_name, upload
 from operators.engine.plan import Plan
 from operators.runtime.rescaling import whole
 from standby.journal import Journal

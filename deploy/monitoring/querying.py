@@ -18,8 +18,8 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Task
-from deploy.jobs import ROOT, find_job, holds_job, running
-from deploy.stored_checkpoints import fetch
+from deploy.jobs.lookup import ROOT, find_job, holds_job, running
+from deploy.savepoints.stored_checkpoints import fetch
 from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
 from operators.runtime.inspection import as_of, key_of, owners

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
-from deploy.hints import resume_command
+from deploy.jobs.hints import resume_command
 from operators.frozen.archive import Archive, same_code
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from deploy.savepoint_store import stood
+from deploy.savepoints.savepoint_store import stood
 from operators.engine.plan import Plan
 from standby.blueprint import Blueprint
 from standby.manifests import newest_manifest

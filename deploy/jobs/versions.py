@@ -16,8 +16,8 @@ from pathlib import Path
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from causal.sealed import seal, unseal
-from deploy.jobdirectory import JobDirectory
-from deploy.jobs import ROOT
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.jobs.lookup import ROOT
 from operators.builder.loading import freeze, load, load_archived
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan

@@ -23,10 +23,10 @@ from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task, Topology
-from deploy import letters, savepoint_store, stores_there
-from deploy.jobdirectory import BEGAN, CHANGE, JobDirectory
-from deploy.savepoint_store import Savepoint
-from deploy.stored_checkpoints import check_unbound, first_name, upload
+from deploy.jobs.jobdirectory import BEGAN, CHANGE, JobDirectory
+from deploy.savepoints import letters, savepoint_store, stores_there
+from deploy.savepoints.savepoint_store import Savepoint
+from deploy.savepoints.stored_checkpoints import check_unbound, first_name, upload
 from operators.builder.loading import load_archived
 from operators.engine.plan import Plan, plan
 from operators.frozen.archive import Archive

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from causal.errors import PipelineError, Unavailable
 from causal.shell.depot import Depot, Missing
 from causal.shell.files import make_directory
-from deploy.savepoint_store import FILE
+from deploy.savepoints.savepoint_store import FILE
 from standby.manifests import DIRECTORY, newest_manifest
 
 FILES_MAX = 1_000_000

@@ -14,7 +14,7 @@ from typing import Any
 
 from causal.errors import Unavailable
 from causal.shell.host_file import SIGN
-from deploy.jobs import VIEW
+from deploy.jobs.lookup import VIEW
 
 OLD_S = 15.0
 """The age from which a sign of life is none: far more than a busy machine needs to renew it."""

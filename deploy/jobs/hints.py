@@ -11,7 +11,7 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from deploy.jobs import ROOT
+from deploy.jobs.lookup import ROOT
 
 
 def resume_command(job: Path) -> str:

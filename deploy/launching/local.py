@@ -21,9 +21,9 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.shell.interpreter import module_command
-from deploy.hints import resume_command
-from deploy.jobdirectory import begun
-from deploy.status import latest
+from deploy.jobs.hints import resume_command
+from deploy.jobs.jobdirectory import begun
+from deploy.monitoring.status import latest
 from standby.host.forks import Forked
 from standby.host.last_line import last_line
 from standby.host.parentage import PARENT, adopt_orphans

@@ -15,12 +15,12 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.task.activity import sentence
-from deploy.hints import candidate_shown, led_by, resume_command
-from deploy.jobs import VIEW, find_job, running
-from deploy.placement_plan import ROOM
-from deploy.progress_model import named
-from deploy.report import latency_error_ms, report, summary
-from deploy.versions import changed_since, listed
+from deploy.jobs.hints import candidate_shown, led_by, resume_command
+from deploy.jobs.lookup import VIEW, find_job, running
+from deploy.jobs.versions import changed_since, listed
+from deploy.monitoring.placement_plan import ROOM
+from deploy.progress.progress_model import named
+from deploy.progress.report import latency_error_ms, report, summary
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0

@@ -22,14 +22,14 @@ from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
 from causal.shell.depot import Depot, insist
 from causal.shell.files import replace_text
-from deploy import hosts
-from deploy.exposed import exposed, port
-from deploy.hints import led_by
-from deploy.host_agent import Outage, fetch_code, say
-from deploy.jobdirectory import CHANGE, JobDirectory
-from deploy.jobs import ROOT, holds_job
-from deploy.local import LocalDeployment, Server, supervisor
-from deploy.stored_checkpoints import fetch
+from deploy.hosts import host_commands
+from deploy.jobs.hints import led_by
+from deploy.jobs.jobdirectory import CHANGE, JobDirectory
+from deploy.jobs.lookup import ROOT, holds_job
+from deploy.launching.host_agent import Outage, fetch_code, say
+from deploy.launching.local import LocalDeployment, Server, supervisor
+from deploy.monitoring.exposed import exposed, port
+from deploy.savepoints.stored_checkpoints import fetch
 from standby.blueprint import Blueprint
 from standby.election import FILE as IDENTITY
 from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, restore, save_settings, settings_of
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         PipelineError: it could not take over, for a reason that another try would meet again.
     """
-    own = hosts.settings_of(arguments)
+    own = host_commands.settings_of(arguments)
     _check_free(arguments.listen)
     place = Path(arguments.state_dir) if arguments.state_dir else ROOT / "supervisors" / arguments.job
     directory = JobDirectory(place)
@@ -241,7 +241,7 @@ def bring(directory: JobDirectory) -> Brought:
     try:
         return _brought(directory)
     except Unavailable as problem:
-        raise Unavailable(hosts.unreachable(problem)) from None
+        raise Unavailable(host_commands.unreachable(problem)) from None
 
 
 def _brought(directory: JobDirectory) -> Brought:

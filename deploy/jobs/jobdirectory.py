@@ -212,7 +212,7 @@ class JobDirectory:
             raise CorruptData(f"{path} is damaged; remove it: the rates of sources then begin again")
 
     def _carry_out_change(self) -> None:
-        """Puts in place what `deploy.upgrading` has prepared; may be interrupted and repeated."""
+        """Puts in place what `deploy.savepoints.upgrading` has prepared; may be interrupted and repeated."""
         prepared = self.path / CHANGE
         if (prepared / "ready").exists():
             for left in (JOURNAL + "-wal", JOURNAL + "-shm"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from deploy.progress_model import ProgressModel
+from deploy.progress.progress_model import ProgressModel
 
 LINE_WIDTH = 118
 EVERY_S = 5.0
@@ -43,7 +43,7 @@ class Progress:
             print(f"\r{self.line(elapsed_s)[:LINE_WIDTH]:<{LINE_WIDTH}}", end="", file=self._out, flush=True)
         elif self._terminal:
             if self._screen is None:
-                from deploy.progress_screen import Screen  # 60 ms, which would delay the start of the job
+                from deploy.progress.progress_screen import Screen  # 60 ms, which would delay the start of the job
 
                 self._screen = Screen(self._out)
             self._screen.show(self._model, elapsed_s)

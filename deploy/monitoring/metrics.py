@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 
 from causal.errors import PipelineError
 from deploy.installation import installed
-from deploy.report import counts, merged_buckets
-from deploy.status import latest, view_age_s
+from deploy.monitoring.status import latest, view_age_s
+from deploy.progress.report import counts, merged_buckets
 from operators.graph import DEAD_LETTERS
 from standby.supervision.durations import BOUNDS_S
 

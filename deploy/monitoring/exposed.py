@@ -29,7 +29,7 @@ def exposed(port: int, job: Path) -> Iterator[None]:
     if not port:
         yield
         return
-    from deploy.metrics import serve  # prometheus-client slows down the start, and most runs do not need it
+    from deploy.monitoring.metrics import serve  # prometheus-client slows down the start, and most runs do not need it
 
     stop = serve(port, job)
     try:

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deploy.progress_model import Bounded, ProgressModel, TaskRow, in_bytes
+from deploy.progress.progress_model import Bounded, ProgressModel, TaskRow, in_bytes
 
 LINES_BESIDE_TASKS = 9
 """The lines of the terminal that are not for tasks."""

@@ -1,5 +1,5 @@
 """`causal savepoint`: ends a running job at a checkpoint from which another version can start, copies a checkpoint,
-lists or deletes savepoints that are savepoint_store.
+lists or deletes savepoints that are kept.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
-from deploy import savepoint_store, stored_savepoints
-from deploy.hints import check_led_here, not_running, resume_command
-from deploy.jobdirectory import JobDirectory
-from deploy.jobs import find_job, running
-from deploy.stored_checkpoints import fetch
-from deploy.succession import fetch_decisions, read_decisions
-from deploy.upgrading import upgrade_in
+from deploy.hosts.succession import fetch_decisions, read_decisions
+from deploy.jobs.hints import check_led_here, not_running, resume_command
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.jobs.lookup import find_job, running
+from deploy.savepoints import savepoint_store, stored_savepoints
+from deploy.savepoints.stored_checkpoints import fetch
+from deploy.savepoints.upgrading import upgrade_in
 from standby.blueprint import Blueprint
 from standby.control import ask
 from standby.manifests import DIRECTORY, newest_manifest

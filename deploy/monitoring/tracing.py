@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from deploy.trace_spans import Span, TraceModel
+from deploy.monitoring.trace_spans import Span, TraceModel
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The variables of OpenTelemetry that name a collector; all others of it count as well."""

@@ -22,8 +22,8 @@ from causal.ids import OUTSIDE
 from causal.sealed import seal, unseal
 from causal.shell.files import make_directory, read_parts, sync_directory
 from causal.topology import Topology
-from deploy.jobdirectory import BEGAN, SAVEPOINTS
-from deploy.stored_checkpoints import fetch
+from deploy.jobs.jobdirectory import BEGAN, SAVEPOINTS
+from deploy.savepoints.stored_checkpoints import fetch
 from operators.frozen.archive import path_of
 from standby.blueprint import Blueprint
 from standby.journal import journaled

@@ -1,6 +1,6 @@
 """The figures that `causal run` shows of a running job: views come in, lines and rows of a table go out.  Pure.
 
-What is shown is the same on a terminal and without one; `deploy.progress` and `deploy.progress_screen` show it.
+What is shown is the same on a terminal and without one; `display` and `progress_screen` show it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.task.activity import sentence
-from deploy.hints import led_by
-from deploy.report import merged_buckets, percentile_ms, total
+from deploy.jobs.hints import led_by
+from deploy.progress.report import merged_buckets, percentile_ms, total
 
 View = Mapping[str, Any]
 
