@@ -59,8 +59,8 @@ from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall, Constraint
-from standby.control import ask
 from standby.host.template import Template
+from standby.network.control import ask
 
 ANSWER_S = 5.0
 

@@ -24,8 +24,8 @@ from deploy.savepoints import savepoint_store, stored_savepoints
 from deploy.savepoints.stored_checkpoints import fetch
 from deploy.savepoints.upgrading import upgrade_in
 from standby.blueprint import Blueprint
-from standby.control import ask
-from standby.manifests import DIRECTORY, newest_manifest
+from standby.network.control import ask
+from standby.storage.manifests import DIRECTORY, newest_manifest
 from standby.supervision.savepoints import STOPPED
 
 ANSWER_S = 5.0

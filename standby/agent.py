@@ -41,9 +41,7 @@ from causal.shell.host_file import (
 from causal.shell.interpreter import module_command, on_this_host
 from causal.shell.open_files import raise_limit
 from causal.shell.seats import seats_of
-from standby import orders
 from standby.blueprint import Blueprint
-from standby.control import LEAVING
 from standby.exit_status import ending
 from standby.host.children import Child, Children, End
 from standby.host.clock_offset import ClockOffset
@@ -53,8 +51,10 @@ from standby.host.lifelines import Lifelines
 from standby.host.log_sender import LogSender
 from standby.host.parentage import adopt_orphans, die_with_parent
 from standby.host.processes import kill_marked, send_signal
-from standby.orders import AnyOrder
-from standby.uplink import HostUplink, LocalUplink, Uplink, runtime_of
+from standby.network.control import LEAVING
+from standby.network.uplink import HostUplink, LocalUplink, Uplink, runtime_of
+from standby.supervision import orders
+from standby.supervision.orders import AnyOrder
 
 LOCK = "agent.lock"
 """Held while an agent lives: one at a time on a job."""

@@ -2,7 +2,8 @@
 
 `python -m standby.daemon JOB_DIRECTORY`.  It may be killed at any moment; the next one takes the
 decisions from the journal and everything else from the beats.  It ends by itself when the job ends.
-Of several hosts it is first a candidate (`standby.election`), and ends when another supervisor takes its place.
+Of several hosts it is first a candidate (`standby.candidate.election`), and ends when another supervisor takes its
+place.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from causal.shell.depot import Depot
 from causal.shell.open_files import raise_limit
 from causal.shell.roster import load_key
 from causal.task.activity import PULSE_SUFFIX
-from standby import orders
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
-from standby.candidate_watch import CandidateWatch
-from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
-from standby.decisions import Decisions
-from standby.election import STATUS_NEWER, Election, JobClock, Led, begun, leader_shown, write_status
-from standby.gate import Gate, rosters_of
+from standby.candidate.candidate_watch import CandidateWatch
+from standby.candidate.election import STATUS_NEWER, Election, JobClock, Led, begun, leader_shown, write_status
+from standby.candidate.takeover import take_time
 from standby.host.parentage import die_with_parent, parent_ended
-from standby.host_logs import HostLogs
-from standby.journal import Journal as JournalFile
 from standby.leadership.terms import RESIGNED, STOPPED
-from standby.manifests import newest_manifest, sweep, write_manifest
-from standby.store_journal import StoreJournal
-from standby.store_sweeper import StoreSweeper
-from standby.supervision import events
+from standby.network.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
+from standby.network.gate import Gate, rosters_of
+from standby.storage.decisions import Decisions
+from standby.storage.host_logs import HostLogs
+from standby.storage.journal import Journal as JournalFile
+from standby.storage.manifests import newest_manifest, sweep, write_manifest
+from standby.storage.store_journal import StoreJournal
+from standby.storage.store_sweeper import StoreSweeper
+from standby.supervision import events, orders
 from standby.supervision.effects import (
     Answer,
     Effect,
@@ -61,7 +62,6 @@ from standby.supervision.effects import (
 )
 from standby.supervision.log_lines import line_of
 from standby.supervision.supervision import ANY_SESSION, Supervision
-from standby.takeover import take_time
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000

@@ -2,8 +2,8 @@
 
     python -m benchmarks.hosts.idle_agents ENDPOINT KEYS COUNT    that many of them, until standard input ends
 
-An agent here is the connection of one (`standby.uplink`), with a key and a tether of its own, that answers and beats as
-an agent does, at the interval of an agent; a hundred fit into one process.  The job runs on one real host.
+An agent here is the connection of one (`standby.network.uplink`), with a key and a tether of its own, that answers and
+beats as an agent does, at the interval of an agent; a hundred fit into one process.  The job runs on one real host.
 `cores` is what the supervisor takes more than with that host alone.
 """
 
@@ -33,11 +33,11 @@ from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, mark_of, save_key
 from causal.shell.seats import seats_of
 from deploy.monitoring.status import latest
-from standby import orders
 from standby.agent import HELLO_AGAIN_S, host_beat_s
-from standby.description import Description, Inquiry
-from standby.tether import tether
-from standby.uplink import HostUplink
+from standby.network.description import Description, Inquiry
+from standby.network.tether import tether
+from standby.network.uplink import HostUplink
+from standby.supervision import orders
 
 WORKER, IDLE = "real", "idle-{}"
 """The real host, and the idle ones by number."""

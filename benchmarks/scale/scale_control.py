@@ -1,9 +1,9 @@
 """The control plane of a job of any size in one process: the production supervisor, and the production membership
 of every worker, with the real encoding of every message between them and virtual time.
 
-Nothing is simulated of what is measured: messages go through `standby.control` and `causal.records.values` in both
-directions, decisions into a journal on disk.  There is no data plane: a task has a snapshot as soon
-as its job's sources know of the checkpoint.
+Nothing is simulated of what is measured: messages go through `standby.network.control` and `causal.records.values` in
+both directions, decisions into a journal on disk.  There is no data plane: a task has a snapshot as soon as its job's
+sources know of the checkpoint.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from operators.runtime.membership import (
     Vitals,
 )
 from standby.blueprint import Blueprint
-from standby.control import AGENT, Inbox, pack
-from standby.journal import Journal
+from standby.network.control import AGENT, Inbox, pack
+from standby.storage.journal import Journal
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.supervision import Supervision

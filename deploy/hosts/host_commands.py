@@ -22,8 +22,8 @@ from deploy.monitoring.status import headline, latest, view_age_s
 from deploy.spark import options
 from operators.engine.plan import Plan
 from operators.frozen.archive import Archive
-from standby.control import ask
-from standby.gate import address_of, is_loopback
+from standby.network.control import ask
+from standby.network.gate import address_of, is_loopback
 
 ANSWER_S = 5.0
 

@@ -31,16 +31,16 @@ from deploy.launching.local import LocalDeployment, Server, supervisor
 from deploy.monitoring.exposed import exposed, port
 from deploy.savepoints.stored_checkpoints import fetch
 from standby.blueprint import Blueprint
-from standby.election import FILE as IDENTITY
-from standby.election import RESUMPTION, STATUS_NEWER, Identity, begun, restore, save_settings, settings_of
-from standby.gate import address_of
-from standby.journal import FILE as JOURNAL
-from standby.journal import Journal, journaled
+from standby.candidate.election import FILE as IDENTITY
+from standby.candidate.election import RESUMPTION, STATUS_NEWER, Identity, begun, restore, save_settings, settings_of
 from standby.leadership.candidacy import LOOK_NS, SILENCE_NS
 from standby.leadership.term_journal import Sighting, brought, decided, looked
 from standby.leadership.terms import ENDED, STOPPED, TERMS, Entry, Term, entry_name
-from standby.manifests import manifests_from, write_manifest
-from standby.store_journal import perform
+from standby.network.gate import address_of
+from standby.storage.journal import FILE as JOURNAL
+from standby.storage.journal import Journal, journaled
+from standby.storage.manifests import manifests_from, write_manifest
+from standby.storage.store_journal import perform
 from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
 

@@ -28,17 +28,17 @@ from operators.engine.requests import DIRECTORY as REQUESTS
 from operators.frozen.archive import DIRECTORY as CODE
 from operators.sinks.files.staged import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
-from standby.election import FILE as IDENTITY
-from standby.election import RESUMPTION
-from standby.gate import EXECUTORS_ROSTER
+from standby.candidate.election import FILE as IDENTITY
+from standby.candidate.election import RESUMPTION
 from standby.host.children import kill_listed
 from standby.host.log_sender import SENT
 from standby.host.processes import kill_marked
-from standby.journal import FILE as JOURNAL
-from standby.journal import LOCK as SUPERVISOR_LOCK
-from standby.journal import Journal, journaled
-from standby.manifests import DIRECTORY as MANIFESTS
-from standby.manifests import epoch_of, manifests_from, newest_manifest
+from standby.network.gate import EXECUTORS_ROSTER
+from standby.storage.journal import FILE as JOURNAL
+from standby.storage.journal import LOCK as SUPERVISOR_LOCK
+from standby.storage.journal import Journal, journaled
+from standby.storage.manifests import DIRECTORY as MANIFESTS
+from standby.storage.manifests import epoch_of, manifests_from, newest_manifest
 from standby.supervision.savepoints import finished, stopped_at
 
 BEGAN = "began"

@@ -23,7 +23,7 @@ from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan
 from operators.frozen.archive import DIRECTORY, Archive, changed, minor, other_versions
 from operators.frozen.reach import hidden_by_python, versions_now
-from standby.manifests import newest_manifest
+from standby.storage.manifests import newest_manifest
 
 KEPT, NEW = "kept", "new"
 CHOICES = (KEPT, NEW)

@@ -35,9 +35,9 @@ from deploy.launching.local import LocalDeployment, agent
 from operators.frozen.archive import Archive, minor, other_versions, path_of
 from operators.frozen.reach import versions_now
 from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_LEFT, STATUS_WRONG
-from standby.description import Description, Inquiry
-from standby.gate import address_of, is_loopback
-from standby.tether import tether
+from standby.network.description import Description, Inquiry
+from standby.network.gate import address_of, is_loopback
+from standby.network.tether import tether
 
 TETHER_S = 1.0
 """The time that a tether has to connect, and until the next attempt."""

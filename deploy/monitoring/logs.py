@@ -1,6 +1,6 @@
 """`causal logs`: the lines that the processes of a job have printed and logged, in the order of time.
 
-Those of other hosts are here up to their death: their agents send them on (`standby.host_logs`).
+Those of other hosts are here up to their death: their agents send them on (`standby.storage.host_logs`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from causal.errors import PipelineError
 from causal.shell.log_tails import LogTails
 from deploy.jobs.lookup import find_job, running
-from standby.host_logs import host_of
+from standby.storage.host_logs import host_of
 
 LOOK_S = 0.2
 SERVERS = ("supervisor", "agent", "forkserver")

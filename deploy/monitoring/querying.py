@@ -24,8 +24,8 @@ from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
 from operators.runtime.inspection import as_of, key_of, owners
 from operators.sinks.contract.sink import encode_json
-from standby.control import ask
-from standby.manifests import newest_manifest
+from standby.network.control import ask
+from standby.storage.manifests import newest_manifest
 
 WITHIN_S = 10.0
 """The time for which the command waits for a task that recovers."""

@@ -21,8 +21,8 @@ from causal.topology import Task
 from deploy.savepoints.stored_checkpoints import check_unbound, fetch, first_name, upload
 from operators.engine.plan import Plan
 from operators.runtime.rescaling import whole
-from standby.journal import Journal
-from standby.manifests import newest_manifest, write_manifest
+from standby.storage.journal import Journal
+from standby.storage.manifests import newest_manifest, write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 

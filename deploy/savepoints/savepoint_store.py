@@ -26,8 +26,8 @@ from deploy.jobs.jobdirectory import BEGAN, SAVEPOINTS
 from deploy.savepoints.stored_checkpoints import fetch
 from operators.frozen.archive import path_of
 from standby.blueprint import Blueprint
-from standby.journal import journaled
-from standby.manifests import write_manifest
+from standby.storage.journal import journaled
+from standby.storage.manifests import write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.savepoints import stopped_at
 

@@ -18,7 +18,7 @@ from causal.shell.depot import Depot
 from causal.shell.disk import SNAPSHOT_SUFFIX
 from operators.engine.plan import Plan
 from operators.frozen.archive import path_of
-from standby.manifests import DIRECTORY
+from standby.storage.manifests import DIRECTORY
 
 
 def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:

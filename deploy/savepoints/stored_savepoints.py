@@ -16,7 +16,7 @@ from causal.errors import PipelineError, Unavailable
 from causal.shell.depot import Depot, Missing
 from causal.shell.files import make_directory
 from deploy.savepoints.savepoint_store import FILE
-from standby.manifests import DIRECTORY, newest_manifest
+from standby.storage.manifests import DIRECTORY, newest_manifest
 
 FILES_MAX = 1_000_000
 _MANIFEST = f"{DIRECTORY}/manifest-"

@@ -11,7 +11,7 @@ from causal.errors import PipelineError
 from deploy.savepoints.savepoint_store import stood
 from operators.engine.plan import Plan
 from standby.blueprint import Blueprint
-from standby.manifests import newest_manifest
+from standby.storage.manifests import newest_manifest
 
 RELATIVE = "a relative path counts from the current directory"
 RENAME = "or give the sink another name, with which it starts empty"

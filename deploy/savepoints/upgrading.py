@@ -32,8 +32,8 @@ from operators.engine.plan import Plan, plan
 from operators.frozen.archive import Archive
 from operators.runtime.rescaling import Rescaling, Saved
 from standby.blueprint import Blueprint
-from standby.journal import Journal, journaled
-from standby.manifests import newest_manifest, write_manifest
+from standby.storage.journal import Journal, journaled
+from standby.storage.manifests import newest_manifest, write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.effects import Record
 from standby.supervision.savepoints import finished

@@ -50,9 +50,9 @@ from deploy.spark.options import agent_names
 from operators.frozen.archive import runtime_version
 from operators.sources.java import find_java, java_home
 from operators.sources.spark_jvm import SparkJvm
-from standby.control import ask
-from standby.gate import EXECUTORS_ROSTER, address_of, rosters_of
 from standby.host.parentage import die_with_parent
+from standby.network.control import ask
+from standby.network.gate import EXECUTORS_ROSTER, address_of, rosters_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

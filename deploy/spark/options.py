@@ -17,7 +17,7 @@ from causal.shell.roster import ROSTER, SUPERVISOR, Roster, save_key, save_membe
 from deploy.jobs.jobdirectory import SPARK
 from deploy.launching.host_agent import own_address
 from operators.sources.java import find_java
-from standby.gate import EXECUTORS_ROSTER
+from standby.network.gate import EXECUTORS_ROSTER
 
 PORTS = range(7700, 7800)
 """The ports tried where none is given: below those that the kernel takes for outgoing connections."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from causal.errors import PipelineError, Unavailable
 from deploy.jobs.hints import check_led_here, not_running
 from deploy.jobs.lookup import running
-from standby.control import ask
 from standby.host.processes import open_process, send_signal, start_time
+from standby.network.control import ask
 
 ANSWER_S = 5.0
 SERVERS = {"supervisor": "standby.daemon", "agent": "standby.agent"}

@@ -24,7 +24,7 @@ from deploy.ui.meter import AT_WORK, Meter
 from deploy.ui.models import Facts, letter, page
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
-from standby.manifests import newest_manifest
+from standby.storage.manifests import newest_manifest
 
 VIEW_BYTES_MAX = 64 << 20
 LOG_BYTES_MAX, LOG_LINES_MAX, LINE_MAX = 4 << 20, 300, 2000

@@ -1,8 +1,8 @@
 """The events that the supervisor's logic handles: from workers, the agent, its own journal and users.
 
-The events of processes are read from control messages by their types (`standby.control`), so the bounds of what a
-message may hold are here.  Every such event carries the slot of its sender: the identity of its socket, not a claim in
-the message.  Times are `time.monotonic_ns()` of the host.
+The events of processes are read from control messages by their types (`standby.network.control`), so the bounds of
+what a message may hold are here.  Every such event carries the slot of its sender: the identity of its socket, not a
+claim in the message.  Times are `time.monotonic_ns()` of the host.
 """
 
 from __future__ import annotations

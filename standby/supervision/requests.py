@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from causal import commands
-from standby import orders
-from standby.supervision import events, savepoints
+from standby.supervision import events, orders, savepoints
 from standby.supervision.assignments import WorkerEntry, WorkerState
 from standby.supervision.effects import Answer, Note, Outbox, SendHost
 

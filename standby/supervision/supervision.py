@@ -16,9 +16,8 @@ from causal.config import JobConfig
 from causal.errors import invariant
 from causal.task.activity import Activity
 from causal.topology import Topology
-from standby import orders
 from standby.blueprint import Blueprint
-from standby.supervision import events, savepoints, slow_events
+from standby.supervision import events, orders, savepoints, slow_events
 from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.companions import Companions

@@ -1,4 +1,4 @@
-"""The surface of the protocol between hosts: what is said, by the number of the protocol (`standby/orders.py`).
+"""The surface of the protocol between hosts: what is said, by its number (`standby/supervision/orders.py`).
 
 `python -m tests.architecture.protocol` prints what the code says now; `--write` adds it to `protocol.json` under the
 code's `PROTOCOL`, once that is a new number.  What is written under a number never changes: agents of that number run
@@ -20,15 +20,16 @@ from msgspec import NODEFAULT, Struct, structs
 from causal.channels import wire
 from causal.commands import AnyCommand
 from causal.config import STATE_FORMAT, JobConfig
-from standby import control, orders, tether
-from standby.description import Description
+from standby.network import control, tether
+from standby.network.description import Description
+from standby.supervision import orders
 from tests.architecture.source import ROOT
 
 WRITTEN = Path(__file__).with_suffix(".json")
 WHAT_TO_DO = (
     "hosts are upgraded one by one, so agents of the version before must still be understood: raise PROTOCOL in "
-    "standby/orders.py by one where what is new has a default, and by two where frames or formats change or the two "
-    "could not work together; then `python -m tests.architecture.protocol --write`"
+    "standby/supervision/orders.py by one where what is new has a default, and by two where frames or formats change "
+    "or the two could not work together; then `python -m tests.architecture.protocol --write`"
 )
 APART = ("frames", "state format")
 """These do not differ between two numbers in a row: the tasks of such hosts exchange frames and files."""

@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 
-from standby import orders
+from standby.supervision import orders
 from tests.architecture import protocol
 
 

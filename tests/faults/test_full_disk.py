@@ -13,8 +13,8 @@ from benchmarks.harness.processes import kill
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from causal.errors import Unavailable
-from standby import journal
-from standby.journal import Journal
+from standby.storage import journal
+from standby.storage.journal import Journal
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import PIPELINES, Job
 from tests.soak.disk import SmallDisk, permitted

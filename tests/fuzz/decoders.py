@@ -33,8 +33,8 @@ from operators.sources.ingest_contract import Segment, digest_of
 from operators.sources.ingest_directory import DirectoryLog
 from operators.state.snapshot_parts import read_part
 from standby.blueprint import Blueprint
-from standby.control import AGENT, Inbox
-from standby.manifests import newest_manifest
+from standby.network.control import AGENT, Inbox
+from standby.storage.manifests import newest_manifest
 from tests.unit.causal.strategies import spelled
 
 JOB = 7

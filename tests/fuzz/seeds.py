@@ -49,8 +49,8 @@ from operators.sources.ingest_contract import Manifest, Segment, digest_of
 from operators.state.keyed_tables import StateTable
 from operators.state.snapshot_parts import ChainSnapshot
 from standby.blueprint import Blueprint, CompanionCall
-from standby.control import pack
-from standby.manifests import write_manifest
+from standby.network.control import pack
+from standby.storage.manifests import write_manifest
 from tests.fuzz.decoders import JOB, SEGMENT
 
 CORPUS = Path(__file__).with_name("corpus")

@@ -10,13 +10,14 @@ from benchmarks.hosts.counted import PIPELINE
 from benchmarks.hosts.site import HOME, SUPERVISOR, Site
 from causal.errors import PipelineError
 from deploy.ui.breaking import broken
-from standby import orders
+from standby.supervision import orders
 from tests.architecture import protocol
 from tests.faults.job import wait_for
 from tests.hosts.counted import MakeSite, arguments_of, ended
 
 OLDER = """
-from standby import control, orders
+from standby.network import control
+from standby.supervision import orders
 orders.PROTOCOL -= {by}
 pack, new = control.pack, {new}
 control.pack = lambda kind, **keys: pack(kind, **{{k: v for k, v in keys.items() if k not in new.get(kind, ())}})

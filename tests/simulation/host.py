@@ -15,10 +15,9 @@ from causal.commands import TERM, Files
 from causal.errors import Unavailable
 from causal.records.values import decode, encode
 from causal.task.activity import PULSE_SUFFIX
-from standby import orders
-from standby.control import AGENT, Inbox, pack
+from standby.network.control import AGENT, Inbox, pack
 from standby.supervision import effects as fx
-from standby.supervision import events
+from standby.supervision import events, orders
 from standby.supervision.supervision import Supervision
 from tests.simulation.clockwork import MS
 from tests.simulation.machines import SUPERVISOR, Machine
@@ -90,7 +89,7 @@ class Supervisor:
             self._step(event)
 
     def receive_from(self, machine: Machine, slot: str, data: bytes) -> None:
-        """A message of another host has arrived, of its agent if there is no slot (`standby.gate`)."""
+        """A message of another host has arrived, of its agent if there is no slot (`standby.network.gate`)."""
         if not self.living or machine.revoked or self.world.ended is not None:
             return
         if self._asleep(lambda: self.receive_from(machine, slot, data)):

@@ -1,6 +1,6 @@
 """The agent of one of several hosts on virtual time: it joins, relays for its processes, and obeys.
 
-Its promises are those of `standby.agent` and `standby.uplink`; the orders and the clock's offset are theirs.
+Its promises are those of `standby.agent` and `standby.network.uplink`; the orders and the clock's offset are theirs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from causal.commands import TERM
-from standby import orders
 from standby.agent import HELLO_AGAIN_S
-from standby.control import pack
 from standby.host.clock_offset import ClockOffset
+from standby.network.control import pack
+from standby.supervision import orders
 from tests.simulation.clockwork import SECOND
 from tests.simulation.host import Agent
 from tests.simulation.machines import Machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from standby.control import pack
+from standby.network.control import pack
 from standby.supervision.supervision import ANY_SESSION
 from tests.simulation.clockwork import MS, SECOND
 from tests.simulation.layout import LEADERS_LOST

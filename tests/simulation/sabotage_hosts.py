@@ -15,10 +15,10 @@ from causal.errors import Fenced, Unavailable
 from causal.shell.stored_logs import StoredLogs
 from operators.runtime import membership
 from operators.runtime.membership import Membership
-from standby import manifests
 from standby.blueprint import Constraint
-from standby.control import Inbox
 from standby.leadership import campaign, ledger, term_journal, terms
+from standby.network.control import Inbox
+from standby.storage import manifests
 from standby.supervision.hosts import Hosts
 from standby.supervision.placement import Placement
 from standby.supervision.supervision import Supervision

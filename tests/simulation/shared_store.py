@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from causal.errors import CausalError, CorruptData, Unavailable
 from causal.records.values import decode, encode
 from causal.shell.depot import RETRY_S_MAX, RETRY_S_MIN, Depot, Missing
-from standby import manifests
+from standby.storage import manifests
 from standby.supervision.effects import RemoveFiles
 from tests.simulation.clockwork import MS, SECOND, Clockwork
 from tests.simulation.machines import STORE, Fabric

@@ -17,7 +17,7 @@ from standby.leadership.candidacy import BEAT_NS, Candidacy
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Inherited, Remove, Request, Sighting, brought
 from standby.leadership.terms import ENDED, JOURNAL, RESIGNED, Entry, Term, entry_name, necessary, number_of
-from standby.store_journal import AGAIN_S, answered
+from standby.storage.store_journal import AGAIN_S, answered
 from standby.supervision.effects import Record
 from tests.simulation.clockwork import MS, SECOND
 from tests.simulation.host import Supervisor
@@ -195,7 +195,7 @@ class Seat:
 
 
 class StoredDecisions:
-    """The decisions of one leader in the store (`standby.store_journal.StoreJournal`).
+    """The decisions of one leader in the store (`standby.storage.store_journal.StoreJournal`).
 
     Attributes:
         written: the number of decisions that are.

@@ -211,7 +211,7 @@ class Simulation:
         return tuple(decode(body) for body in self.journal)
 
     def decided(self, record: Record) -> None:
-        """A decision is in the journal, which forgets what it may forget (`standby.journal`)."""
+        """A decision is in the journal, which forgets what it may forget (`standby.storage.journal`)."""
         self.journal.append(encode(dict(record)))
         self.observer.decided(record)
         self.host_checks.decided(record)

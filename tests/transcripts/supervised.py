@@ -33,7 +33,7 @@ from operators.runtime.membership import (
     Vitals,
 )
 from standby.blueprint import Blueprint
-from standby.control import AGENT, Inbox
+from standby.network.control import AGENT, Inbox
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.supervision import Supervision

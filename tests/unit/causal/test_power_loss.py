@@ -12,7 +12,7 @@ from causal.errors import CorruptData
 from causal.logs.log import LogDelta
 from causal.shell.files import read_parts, write_parts
 from causal.shell.stable import StableLogs
-from standby.manifests import newest_manifest, write_manifest
+from standby.storage.manifests import newest_manifest, write_manifest
 from tests.unit.causal.power_loss import PowerLoss
 
 LOG = bytes(range(250))

@@ -12,12 +12,12 @@ from causal.config import JobConfig
 from causal.shell.depot import Depot
 from deploy import cli
 from deploy.hosts import succession
-from standby.election import FILE as IDENTITY
-from standby.election import Election, Led, begun
-from standby.journal import FILE as JOURNAL
+from standby.candidate.election import FILE as IDENTITY
+from standby.candidate.election import Election, Led, begun
 from standby.leadership.term_journal import brought
 from standby.leadership.terms import ENDED, RESIGNED, STOPPED, TERMS
-from standby.store_journal import perform
+from standby.storage.journal import FILE as JOURNAL
+from standby.storage.store_journal import perform
 from tests.unit.deploy.manifests import resumption
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")

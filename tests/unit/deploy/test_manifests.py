@@ -16,10 +16,10 @@ import yaml
 
 from deploy.cli import parser
 from deploy.launching.local import AGENT_STOP_S
-from standby.election import FILE as IDENTITY
-from standby.election import RESUMPTION, Identity, begun
-from standby.gate import address_of
-from standby.journal import FILE as JOURNAL
+from standby.candidate.election import FILE as IDENTITY
+from standby.candidate.election import RESUMPTION, Identity, begun
+from standby.network.gate import address_of
+from standby.storage.journal import FILE as JOURNAL
 from tests.unit.deploy.manifests import resumption
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

@@ -12,7 +12,7 @@ from causal.config import JobConfig
 from deploy import cli
 from deploy.jobs.lookup import ROOT
 from deploy.jobs.namesakes import of_other_file
-from standby.journal import Journal
+from standby.storage.journal import Journal
 
 PIPELINE = """
 from operators import Pipeline

@@ -29,14 +29,14 @@ from operators.engine.plan import plan
 from operators.frozen.archive import Archive
 from operators.runtime.rescaling import whole
 from standby.blueprint import Blueprint
-from standby.election import Election, begun
-from standby.journal import Journal
+from standby.candidate.election import Election, begun
 from standby.leadership import candidacy
 from standby.leadership.campaign import campaign
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Inherited, decided
 from standby.leadership.terms import ENDED, TERMS, Term, term_name
-from standby.store_journal import perform
+from standby.storage.journal import Journal
+from standby.storage.store_journal import perform
 from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
 from tests.members import sample

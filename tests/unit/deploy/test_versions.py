@@ -9,7 +9,7 @@ import pytest
 from causal.errors import CorruptData
 from deploy.cli import _explained
 from deploy.jobs.versions import BEFORE, replace_code, replaced, sweep
-from standby.manifests import write_manifest
+from standby.storage.manifests import write_manifest
 from tests.unit.operators.scene import config
 
 

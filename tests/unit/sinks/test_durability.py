@@ -13,7 +13,7 @@ from operators.engine.plan import plan
 from operators.sinks import CallbackSink, JsonLinesSink, SqliteSink
 from operators.sinks.contract.sink import Sink
 from operators.sources import GeneratedSource
-from standby.journal import Journal
+from standby.storage.journal import Journal
 
 
 def planned(sink: Sink, durability: str) -> Sink:

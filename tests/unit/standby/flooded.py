@@ -18,7 +18,7 @@ import zmq
 
 from causal.shell.roster import ROSTER, load_key, read_rosters
 from causal.shell.transport import Network, Transport
-from standby.gate import Gate
+from standby.network.gate import Gate
 
 DESCRIPTORS = 256
 TASK = 7

@@ -20,8 +20,8 @@ from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from causal.records.values import encode
 from standby.blueprint import Blueprint
-from standby.control import unpack
-from standby.orders import Kill, Start
+from standby.network.control import unpack
+from standby.supervision.orders import Kill, Start
 from tests.unit.standby.stage import ROOT, WAIT_S
 
 

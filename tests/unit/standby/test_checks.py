@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from standby.control import Inbox, pack
+from standby.network.control import Inbox, pack
 from standby.supervision import effects as fx
 from standby.supervision.events import Beat, Tick
 from tests.unit.standby.scene import Scene, of, running, sent

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from causal.records.values import encode
 from causal.task.activity import Activity
 from causal.task.hot_keys import REPORTED_MAX, TEXT_MAX
-from standby.control import MESSAGE_BYTES_MAX, Inbox, pack
+from standby.network.control import MESSAGE_BYTES_MAX, Inbox, pack
 from standby.supervision import events
 
 BEAT: dict[str, Any] = {

@@ -13,10 +13,10 @@ import zmq
 from causal.errors import PipelineError
 from causal.shell.seats import Seat
 from deploy.launching.host_agent import check_clock
-from standby import orders
-from standby.control import pack, unpack
-from standby.description import Description, Inquiry
-from standby.gate import Gate
+from standby.network.control import pack, unpack
+from standby.network.description import Description, Inquiry
+from standby.network.gate import Gate
+from standby.supervision import orders
 from tests.unit.standby.stage import WAIT_S
 
 OWN, TERM = 7, 3
@@ -94,7 +94,7 @@ def test_a_description_says_how_far_the_clock_of_the_host_is_ahead(gate: Gate, m
         def time_ns() -> int:
             return now_ns() + 3_600_000_000_000
 
-    monkeypatch.setattr("standby.description.time", Fast)
+    monkeypatch.setattr("standby.network.description.time", Fast)
     inquiry = Inquiry([Seat("", gate.socket.last_endpoint.decode())], "b", None)
     asking = threading.Thread(target=lambda: answers.append(inquiry.answer(lambda line: None)))
     asking.start()

@@ -12,8 +12,8 @@ import zmq
 
 from causal.shell.curve import connect_with, new_key
 from causal.shell.roster import ROSTER, KeyPair, save_key
-from standby.control import pack
-from standby.gate import Gate
+from standby.network.control import pack
+from standby.network.gate import Gate
 from tests.unit.standby.stage import WAIT_S
 
 KEYS = {name: new_key(name) for name in ("supervisor", "a", "b")}

@@ -12,7 +12,7 @@ import zmq
 from causal.errors import PipelineError
 from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, mark_of, save_key
-from standby.gate import Gate
+from standby.network.gate import Gate
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from causal.config import JobConfig
 from causal.records.values import encode
 from causal.shell.clock import OFFSET
 from causal.shell.host_file import HostFile
-from standby import orders
 from standby.agent import STATUS_LEFT
 from standby.blueprint import Blueprint
-from standby.control import unpack
 from standby.host.processes import kill_marked
+from standby.network.control import unpack
+from standby.supervision import orders
 from tests.unit.standby.stage import ROOT, WAIT_S
 
 AHEAD_NS = 1_000_000_000_000

@@ -9,11 +9,11 @@ import pytest
 from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from deploy.cli import main
-from standby import host_logs
 from standby.blueprint import Blueprint
-from standby.control import Inbox, pack
 from standby.host.log_sender import LOOK_S, TEXT_BYTES_MAX, LogSender
-from standby.host_logs import HostLogs
+from standby.network.control import Inbox, pack
+from standby.storage import host_logs
+from standby.storage.host_logs import HostLogs
 from standby.supervision import events
 from tests.unit.causal.test_log_tails import append, line
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from standby.blueprint import Constraint
-from standby.manifests import unnecessary
+from standby.storage.manifests import unnecessary
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.hosts import Hosts

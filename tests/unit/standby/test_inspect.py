@@ -22,7 +22,7 @@ from operators.runtime.membership import (
     SendReport,
     Vitals,
 )
-from standby.control import Inbox, pack
+from standby.network.control import Inbox, pack
 from standby.supervision import effects as fx
 from standby.supervision import events
 from tests.unit.standby.scene import Scene, of, running, sent

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from causal.errors import CorruptData, InvariantViolation, PipelineError, Unavailable
-from standby import manifests
-from standby.journal import FILE, Journal
-from standby.manifests import newest_manifest, sweep, write_manifest
+from standby.storage import manifests
+from standby.storage.journal import FILE, Journal
+from standby.storage.manifests import newest_manifest, sweep, write_manifest
 from standby.supervision.effects import RemoveFiles
 
 FILES = {"a/0": (("checkpoints/a/0/e1-i1.snap", 3, "00"),)}

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from causal.task.activity import PULSE_SUFFIX
-from standby import orders
-from standby.control import Inbox, pack
+from standby.network.control import Inbox, pack
 from standby.supervision import effects as fx
-from standby.supervision import events
+from standby.supervision import events, orders
 from tests.unit.standby.host_scene import HostScene, settled
 from tests.unit.standby.scene import of, sent
 from tests.unit.standby.stage import WAIT_S

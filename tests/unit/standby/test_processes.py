@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from standby.manifests import newest_manifest
+from standby.storage.manifests import newest_manifest
 from tests.unit.standby.stage import TASKS, Stage, wait_for
 
 Start = Callable[..., Stage]

@@ -9,12 +9,12 @@ import pytest
 
 from causal.errors import Fenced, Unavailable
 from causal.shell.depot import Depot
-from standby import store_journal
-from standby.election import JobClock
+from standby.candidate.election import JobClock
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Inherited, inherited, looked
 from standby.leadership.terms import ENDED, RESIGNED, Entry
-from standby.store_journal import StoreJournal, perform
+from standby.storage import store_journal
+from standby.storage.store_journal import StoreJournal, perform
 from tests.unit.standby.stage import wait_for
 
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")

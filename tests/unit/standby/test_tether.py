@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from standby.tether import LINE_BYTES_MAX, STRANGERS_MAX, Tethers, introduction, tether
+from standby.network.tether import LINE_BYTES_MAX, STRANGERS_MAX, Tethers, introduction, tether
 
 WITHIN_S = 10.0
 

@@ -13,9 +13,9 @@ from causal.errors import PipelineError, Unavailable
 from causal.shell.curve import new_key
 from causal.shell.roster import KeyPair, save_key
 from causal.shell.seats import Seat
-from standby import description
-from standby.description import Inquiry
-from standby.gate import Gate
+from standby.network import description
+from standby.network.description import Inquiry
+from standby.network.gate import Gate
 from tests.unit.standby.test_gate import DESCRIPTION, TERM, serve_until
 
 OWN, SUPERVISOR = new_key("b"), new_key("supervisor")

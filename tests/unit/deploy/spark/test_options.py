@@ -13,7 +13,7 @@ from causal.shell.curve import new_key
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, load_key, read_rosters, save_key, save_members
 from deploy import cli
 from deploy.spark.options import agent_names, default_listen, prepared
-from standby.gate import EXECUTORS_ROSTER, address_of, rosters_of
+from standby.network.gate import EXECUTORS_ROSTER, address_of, rosters_of
 
 MASTER = "spark://127.0.0.1:7077"
 

@@ -21,8 +21,8 @@ from causal.shell.curve import connect_with
 from causal.shell.host_file import read_term, save_term
 from causal.shell.roster import KeyPair
 from causal.shell.seats import Seat
-from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
-from standby.orders import AnyOrder, read_order
+from standby.network.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
+from standby.supervision.orders import AnyOrder, read_order
 
 SOCKET_QUEUE = 1000
 LINGER_MS = 300

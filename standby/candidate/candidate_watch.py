@@ -10,7 +10,7 @@ from typing import Any
 from causal.errors import CausalError
 from causal.shell.depot import Depot
 from standby.leadership.candidates import Candidates
-from standby.store_journal import perform
+from standby.storage.store_journal import perform
 
 LOOK_S = 5.0
 

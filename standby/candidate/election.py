@@ -25,15 +25,15 @@ from causal.shell.files import replace_text
 from causal.shell.roster import load_key
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
-from standby.journal import FILE as JOURNAL
-from standby.journal import journaled, lock_of
 from standby.leadership.campaign import campaign
 from standby.leadership.candidacy import Candidacy
 from standby.leadership.candidates import RENEW_NS, Candidate, Presence
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Sighting, read_back
 from standby.leadership.terms import Term
-from standby.store_journal import perform
+from standby.storage.journal import FILE as JOURNAL
+from standby.storage.journal import journaled, lock_of
+from standby.storage.store_journal import perform
 from standby.supervision import events
 from standby.supervision.effects import Record
 from standby.supervision.supervision import Supervision

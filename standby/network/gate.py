@@ -25,9 +25,9 @@ from causal.shell.curve import Authenticator, serve_with, user_of
 from causal.shell.curve import is_loopback as is_loopback
 from causal.shell.roster import KeyPair, Member, Roster, is_supervisor, mark_of, read_rosters
 from causal.shell.strangers import Strangers
-from standby import orders
-from standby.control import MESSAGE_BYTES_MAX, pack, unpack
-from standby.tether import Tethers
+from standby.network.control import MESSAGE_BYTES_MAX, pack, unpack
+from standby.network.tether import Tethers
+from standby.supervision import orders
 
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300

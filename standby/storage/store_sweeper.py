@@ -7,7 +7,7 @@ import threading
 
 from causal.errors import Unavailable
 from causal.shell.depot import Depot
-from standby.manifests import DIRECTORY, unnecessary
+from standby.storage.manifests import DIRECTORY, unnecessary
 from standby.supervision.effects import RemoveFiles
 
 PAUSE_S = 5.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from standby.control import Inbox
-from standby.election import Led, boot
-from standby.gate import Gate
+from standby.candidate.election import Led, boot
+from standby.network.control import Inbox
+from standby.network.gate import Gate
 from standby.supervision import events
 
 GATHER_S, MORE_S = 2.0, 0.3

@@ -16,9 +16,9 @@ from causal.errors import PeerViolation, PipelineError, Unavailable
 from causal.shell.curve import connect_with
 from causal.shell.roster import SUPERVISOR, KeyPair
 from causal.shell.seats import Seat
-from standby import orders
-from standby.control import MESSAGE_BYTES_MAX, pack, unpack
-from standby.gate import JOINING, address_of
+from standby.network.control import MESSAGE_BYTES_MAX, pack, unpack
+from standby.network.gate import JOINING, address_of
+from standby.supervision import orders
 
 ASK_MS = 1000
 """The time after which the supervisor is asked again."""
