@@ -146,14 +146,15 @@ def key_of(record: Record) -> Any:
     return record["k"]
 
 
-def _records(chance: Random, disorder_s: float, size: int = 60, shift: float = 0.0) -> list[Record]:
-    """Draws records, no two with the same time: the order of those from two inputs would be chance."""
+def _records(chance: Random, disorder_s: float, size: int = 60, shift: float = 0.0, ties: bool = True) -> list[Record]:
+    """Draws records; without `ties` no two have the same time."""
     keys: list[Any] = chance.choice([[0], [0, 1], ["a", "b", (1, "c")]])
     now_s = chance.choice([-50.0, 0.0, 1.7e9])
     records: list[Record] = []
     for number in range(chance.randint(1, size)):
-        now_s += chance.choice([0.01, 0.2, 1, 1, 2, 5, 9, 60])
-        records.append({"at": round(now_s + shift + number / 8192, 6), "k": chance.choice(keys), "n": number})
+        now_s += chance.choice([0, 1, 2] if ties else [0.01, 0.2, 1, 1, 2, 5, 9, 60])
+        at_s = now_s if ties else round(now_s + shift + number / 8192, 6)
+        records.append({"at": at_s, "k": chance.choice(keys), "n": number})
     return sorted(records, key=lambda record: record["at"] + chance.random() * disorder_s)
 
 
@@ -166,8 +167,9 @@ def _disorder_s(chance: Random) -> float:
     return chance.choice([0.0, 0.0, 3.0, 10.0, 40.0])
 
 
-def _source(pipeline: Pipeline, name: str, bound_s: float, partitions: int = 1) -> Any:
-    stream: Stream[Any] = pipeline.source(name, GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
+def _source(pipeline: Pipeline, name: str, bound_s: float, partitions: int = 1, tasks: int = 1) -> Any:
+    generated = GeneratedSource(lambda p, i: 0, count=0, partitions=partitions)
+    stream: Stream[Any] = pipeline.source(name, generated, parallelism=tasks)
     return stream.watermarks(f"{name}-time", at_of, out_of_order_s=bound_s)
 
 
@@ -190,20 +192,23 @@ def _one(
             stream.side("late").sink("late", SqliteSink("late.db"))
         return pipeline
 
-    return Case(build, {"in": _records(chance, disorder_s)}, ["op/0"], rows)
+    return Case(build, {"in": _records(chance, disorder_s, ties=chance.random() < 0.5)}, ["op/0"], rows)
 
 
 def _two(chance: Random, add: Callable[[Any, Any], Any], rows: Callable[[TrialResult], Any] = as_multiset) -> Case:
-    """An operator `op` in two tasks behind two streams of two partitions each; no record is late."""
+    """An operator `op` in two tasks behind two streams of two partitions each; no record is late.
+
+    A task that reads both partitions of a stream gives them in an order that is chance: then there are no ties.
+    """
     disorders = [_disorder_s(chance) for _ in "ab"]
-    inputs = {}
+    tasks, inputs = chance.choice([1, 2]), dict[str, Any]()
     for name, disorder_s, shift in zip("ab", disorders, (0.0, 1 / 16384), strict=True):
-        records = _records(chance, disorder_s, 40, shift)
+        records = _records(chance, disorder_s, 40, shift, ties=tasks == 2)
         inputs[name] = [records[0::2], records[1::2]]
 
     def build() -> Pipeline:
         pipeline = Pipeline("two")
-        streams = [_source(pipeline, name, bound_s, 2) for name, bound_s in zip("ab", disorders, strict=True)]
+        streams = [_source(pipeline, name, bound_s, 2, tasks) for name, bound_s in zip("ab", disorders, strict=True)]
         add(*streams).sink("out", SqliteSink("out.db"))
         return pipeline
 
