@@ -15,9 +15,6 @@ KNOWN = {
             "calling folding joining per_record stream stream_base table tables timing user_operators windowing".split()
         )
     ],
-    "operators.sinks.parquet": [
-        {"claim_directory", "object_parquet", "parquet_rolling", "parquet_sink", "parquet_store"}
-    ],
     "operators.testing": [{"process", "world"}],
     "standby.supervision": [{"requests", "savepoints", "supervision", "view"}],
 }

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from causal.errors import PipelineError
 from operators.sinks.contract.account import check_newest, foreign_rows
 from operators.sinks.journaled.ledger import ledger_in
 from operators.sinks.parquet.manifest import OURS, Manifest, load_manifest, store_manifest
-
-if TYPE_CHECKING:
-    from operators.sinks.parquet.parquet_sink import ParquetSink
+from operators.sinks.parquet.parquet_settings import ParquetSettings
 
 _ROWS = re.compile(r".+-\d{12,}-\d{12,}\.parquet")
 
 
-def make_room(sink: ParquetSink, run: str) -> None:
+def make_room(settings: ParquetSettings, run: str) -> None:
     """Make the manifest that of `run`; the caller holds the directory's lock.
 
     A zombie of an earlier run finds its journal gone, and the manifest not its own before it names a file.  The
@@ -28,32 +25,32 @@ def make_room(sink: ParquetSink, run: str) -> None:
         Superseded: a newer run has begun to write there.
         PipelineError: there are rows of another run, files that no run wrote, or the schema has changed.
     """
-    directory, sync = sink.directory, sink.durability == "os"
+    directory, sync = settings.directory, settings.durability == "os"
     manifest = load_manifest(directory)
     if manifest is None:
         strange = sorted(path.name for path in directory.glob("*.parquet"))
         if strange:
             raise PipelineError(f"{directory} holds {strange[0]}, which no run wrote; give a directory of its own")
-        store_manifest(directory, Manifest(run, sink.schema), sync)
+        store_manifest(directory, Manifest(run, settings.schema), sync)
     elif manifest.run != run or manifest.emptying:
         check_newest(directory, run, manifest.run)
-        if manifest.run != run and _has_rows(directory, manifest) and sink.existing == "refuse":
+        if manifest.run != run and _has_rows(directory, manifest) and settings.existing == "refuse":
             raise foreign_rows(directory, "ParquetSink")
-        store_manifest(directory, Manifest(run, sink.schema, emptying=True), sync)
+        store_manifest(directory, Manifest(run, settings.schema, emptying=True), sync)
         for path in sorted(directory.glob("*.parquet")):
             if _ROWS.fullmatch(path.name):
                 path.unlink(missing_ok=True)
         for path in sorted((directory / OURS).iterdir()):
             if path.suffix in (".journal", ".part"):
                 path.unlink(missing_ok=True)
-        store_manifest(directory, Manifest(run, sink.schema), sync)
-    elif sink.schema is not None and manifest.schema != sink.schema:
+        store_manifest(directory, Manifest(run, settings.schema), sync)
+    elif settings.schema is not None and manifest.schema != settings.schema:
         if manifest.schema is not None:
             raise PipelineError(
                 f"{directory}: its files have other columns or types than ParquetSink's schema (columns "
                 f"{', '.join(manifest.schema.names)}); give the schema of these files, or another directory"
             )
-        manifest.schema = sink.schema
+        manifest.schema = settings.schema
         store_manifest(directory, manifest, sync)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,10 +12,8 @@ from operators.sinks.journaled.ledger import Entry
 from operators.sinks.objects.object_rows import Cutting, ObjectRows
 from operators.sinks.parquet.bundle_columns import FittedColumns, batches_of
 from operators.sinks.parquet.parquet_file import packed
+from operators.sinks.parquet.parquet_settings import ParquetSettings
 from operators.sinks.parquet.stored_schema import agreed_schema, stored_schema
-
-if TYPE_CHECKING:
-    from operators.sinks.parquet.parquet_sink import ParquetSink
 
 SUFFIX = "parquet"
 
@@ -24,20 +21,23 @@ SUFFIX = "parquet"
 class ObjectParquet(FittedColumns, ObjectRows):
     """The outside world of one sink task, in Parquet objects."""
 
-    def __init__(self, sink: ParquetSink, task: str) -> None:
-        self._sink, self._names = sink, sink.columns
-        super().__init__(task, Cutting(sink.url, SUFFIX, sink.existing, sink.file_bytes, sink.publish_s, "ParquetSink"))
+    def __init__(self, settings: ParquetSettings, task: str) -> None:
+        self._settings, self._names = settings, settings.columns
+        super().__init__(
+            task,
+            Cutting(settings.url, SUFFIX, settings.existing, settings.file_bytes, settings.publish_s, "ParquetSink"),
+        )
 
     @contextmanager
     def _room(self) -> Iterator[None]:
         with super()._room():
-            wanted, self._schema = self._sink.schema, stored_schema(self._store, self._run)
+            wanted, self._schema = self._settings.schema, stored_schema(self._store, self._run)
             if wanted is not None:
                 self._schema = self._schema or self._agreed(wanted)
                 if self._schema != wanted:
                     raise PipelineError(
-                        f"{self._sink.url}: its objects have other columns or types than ParquetSink's schema (columns "
-                        f"{', '.join(self._schema.names)}); give the schema of these objects, or another URL"
+                        f"{self._settings.url}: its objects have other columns or types than ParquetSink's schema "
+                        f"(columns {', '.join(self._schema.names)}); give the schema of these objects, or another URL"
                     )
             yield
 
@@ -55,4 +55,4 @@ class ObjectParquet(FittedColumns, ObjectRows):
             refused += entry.refused
         description = {"run": self._run, "task": self._task, "first": first, "next": next_, "refused": refused}
         schema = pa.schema([]) if self._schema is None else self._schema
-        return packed(batches, schema, self._sink.compression, description)
+        return packed(batches, schema, self._settings.compression, description)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -28,20 +27,18 @@ from operators.sinks.parquet.manifest import (
     store_manifest,
 )
 from operators.sinks.parquet.parquet_file import GROUP_BYTES, PartFile, description_of
-
-if TYPE_CHECKING:
-    from operators.sinks.parquet.parquet_sink import ParquetSink
+from operators.sinks.parquet.parquet_settings import ParquetSettings
 
 
 class Rolling:
     """The files of one sink task, for the incarnation that has its journal."""
 
-    def __init__(self, sink: ParquetSink, task: str, run: str, incarnation: int) -> None:
-        self._sink = sink
+    def __init__(self, settings: ParquetSettings, task: str, run: str, incarnation: int) -> None:
+        self._settings = settings
         self._task = task
         self._run = run
         self._incarnation = incarnation
-        self._directory = sink.directory
+        self._directory = settings.directory
         self._growing: PartFile | None = None
         self._complete: list[PartFile] = []
         self._waiting_since_s: float | None = None
@@ -67,7 +64,7 @@ class Rolling:
 
     def adopt(self, ledger: Ledger) -> None:
         """Name the files for which a process died before it could do so, and remove any that is not whole."""
-        with holding_directory(self._directory, self._sink.busy_ms):
+        with holding_directory(self._directory, self._settings.busy_ms):
             manifest = self.manifest()
             named = len(manifest.files.get(self._task, []))
             for path in sorted(self._directory.glob(f"{stem_of(self._task)}-*.parquet")):
@@ -84,7 +81,7 @@ class Rolling:
                 else:
                     path.unlink()
             if len(manifest.files.get(self._task, [])) > named:
-                store_manifest(self._directory, manifest, self._sink.durability == "os")
+                store_manifest(self._directory, manifest, self._settings.durability == "os")
         ledger.publish(manifest.end_of(self._task))
 
     def manifest(self) -> Manifest:
@@ -101,7 +98,7 @@ class Rolling:
         if self._waiting_since_s is None and ledger.entries:
             self._waiting_since_s = time.monotonic()
         since_s = self._waiting_since_s
-        return since_s is not None and time.monotonic() - since_s >= self._sink.publish_s
+        return since_s is not None and time.monotonic() - since_s >= self._settings.publish_s
 
     def advance(self, ledger: Ledger, schema: pa.Schema | None) -> bool:
         """Move rows on, a bounded number unless a file is due; returns whether files were named."""
@@ -112,7 +109,7 @@ class Rolling:
                 self._hide(ledger.shift(), schema)
         if self.due(ledger):
             self._settle(ledger, schema, below)
-        elif self._growing is not None and self._growing.bytes >= self._sink.file_bytes:
+        elif self._growing is not None and self._growing.bytes >= self._settings.file_bytes:
             self._finish()
         return self._name(ledger, below)
 
@@ -139,22 +136,22 @@ class Rolling:
 
     def _begun(self, first: int, schema: pa.Schema) -> PartFile:
         name = f"{stem_of(self._task)}-{first:012d}-{self._incarnation}-{os.getpid()}.part"
-        return PartFile(self._directory / OURS / name, schema, self._sink.compression, first)
+        return PartFile(self._directory / OURS / name, schema, self._settings.compression, first)
 
     def _finish(self) -> None:
         part, self._growing = self._growing, None
         if part is not None:
             self._waiting_since_s = None
             self._complete.append(part)
-            part.finish(self._run, self._task, self._sink.durability == "os")
+            part.finish(self._run, self._task, self._settings.durability == "os")
 
     def _name(self, ledger: Ledger, below: int) -> bool:
         """Give the complete files whose rows stay their names, under which readers see them."""
         due = [part for part in self._complete if part.next <= below]
         if not due:
             return False
-        sync = self._sink.durability == "os"
-        with holding_directory(self._directory, self._sink.busy_ms):
+        sync = self._settings.durability == "os"
+        with holding_directory(self._directory, self._settings.busy_ms):
             manifest = self.manifest()
             for part in due:
                 if part.first != manifest.end_of(self._task):

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from operators.sinks.objects.object_place import accounts, check_place, connecte
 from operators.sinks.parquet.manifest import OURS, load_manifest
 from operators.sinks.parquet.object_parquet import ObjectParquet
 from operators.sinks.parquet.parquet_reading import read
+from operators.sinks.parquet.parquet_settings import ParquetSettings
 from operators.sinks.parquet.parquet_store import ParquetStore
 from operators.sinks.storage.lock import outside
 
@@ -144,7 +146,12 @@ class ParquetSink(Sink):
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task; nothing is touched before its `open`."""
-        return ObjectParquet(self, task) if self.url else ParquetStore(self, task)
+        return ObjectParquet(self.settings, task) if self.url else ParquetStore(self.settings, task)
+
+    @property
+    def settings(self) -> ParquetSettings:
+        """The settings as its stores use them."""
+        return ParquetSettings(**{each.name: getattr(self, each.name) for each in fields(ParquetSettings)})
 
     def check(self) -> None:
         """Raise `PipelineError` where the directory could not be made or written, or the store does not answer."""
@@ -198,11 +205,11 @@ def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
         PipelineError: no sink has written there.
     """
     if url := shared_url("publish", directory, None):
-        publish_all(accounts(connected(url)), lambda task: ObjectParquet(ParquetSink(url), task), ended)
+        publish_all(accounts(connected(url)), lambda task: ObjectParquet(ParquetSink(url).settings, task), ended)
         return
     read(directory)
     publish_all(
         (ledger_in(path).account for path in sorted((Path(directory) / OURS).glob("*.journal"))),
-        lambda task: ParquetStore(ParquetSink(directory, existing="refuse"), task),
+        lambda task: ParquetStore(ParquetSink(directory, existing="refuse").settings, task),
         ended,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,9 +19,7 @@ from operators.sinks.parquet.bundle_columns import FittedColumns
 from operators.sinks.parquet.claim_directory import make_room
 from operators.sinks.parquet.manifest import OURS, holding_directory, stem_of, store_manifest
 from operators.sinks.parquet.parquet_rolling import Rolling
-
-if TYPE_CHECKING:
-    from operators.sinks.parquet.parquet_sink import ParquetSink
+from operators.sinks.parquet.parquet_settings import ParquetSettings
 
 
 class ParquetStore(FittedColumns, RollingStore):
@@ -30,25 +27,25 @@ class ParquetStore(FittedColumns, RollingStore):
 
     _journal: LockedJournal
 
-    def __init__(self, sink: ParquetSink, task: str) -> None:
-        self._sink, self._names = sink, sink.columns
-        self._directory = sink.directory
-        self._rolling = Rolling(sink, task, "", -1)
-        path, sync = journal_path(sink.directory, task), sink.durability == "os"
+    def __init__(self, settings: ParquetSettings, task: str) -> None:
+        self._settings, self._names = settings, settings.columns
+        self._directory = settings.directory
+        self._rolling = Rolling(settings, task, "", -1)
+        path, sync = journal_path(settings.directory, task), settings.durability == "os"
         lock = path.with_suffix(".lock")
-        journal = LockedJournal(task, path, lock, sink.directory, sink.busy_ms, sync, mode_of_files())
-        super().__init__(task, journal, sink.directory)
+        journal = LockedJournal(task, path, lock, settings.directory, settings.busy_ms, sync, mode_of_files())
+        super().__init__(task, journal, settings.directory)
 
     @contextmanager
     def _room(self) -> Iterator[None]:
-        self._rolling = Rolling(self._sink, self._task, self._run, self._incarnation)
+        self._rolling = Rolling(self._settings, self._task, self._run, self._incarnation)
         ensure_directory(self._directory, mode_of_directories())
         ensure_directory(self._directory / OURS, mode_of_directories())
         if self._journal.sync:
             sync_directory(self._directory)
             sync_directory(self._directory.parent)
-        with holding_directory(self._directory, self._sink.busy_ms):
-            make_room(self._sink, self._run)
+        with holding_directory(self._directory, self._settings.busy_ms):
+            make_room(self._settings, self._run)
         yield
 
     def _claim(self) -> Ledger:
@@ -76,7 +73,7 @@ class ParquetStore(FittedColumns, RollingStore):
         self._rolling.adopt(ledger)
 
     def _agreed(self, schema: pa.Schema) -> pa.Schema:
-        with holding_directory(self._directory, self._sink.busy_ms):
+        with holding_directory(self._directory, self._settings.busy_ms):
             manifest = self._rolling.manifest()
             if manifest.schema is None:
                 manifest.schema = schema
@@ -100,7 +97,7 @@ class ParquetStore(FittedColumns, RollingStore):
     def _make_way(self, ledger: Ledger) -> None:
         """Move rows on; a journal that has grown much by rows that are in files is rewritten."""
         named = self._rolling.advance(ledger, self._schema)
-        if self._journal.is_due(0 if named else self._sink.file_bytes):
+        if self._journal.is_due(0 if named else self._settings.file_bytes):
             self._renew(ledger)
 
     def _renew(self, ledger: Ledger) -> None:

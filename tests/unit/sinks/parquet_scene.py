@@ -39,7 +39,7 @@ class Abandoning(ParquetSink):
     """Its stores let go of everything as a killed process does: rows stay in the journal."""
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        store = ParquetStore(self, task)
+        store = ParquetStore(self.settings, task)
         store.publish = lambda uncovered=False: None  # type: ignore[method-assign]
         return store
 
