@@ -15,11 +15,12 @@ from causal.errors import CausalError
 from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import time_of_side
 from operators.kinds.joins.waiting import WaitingStage
+from operators.kinds.tables.sameness import same
 from operators.records.keys import canonical_key, ordered
-from operators.records.ownership import copy_containers
+from operators.records.ownership import SCALARS, copy_containers
 from operators.stage import state_binding
 from operators.stage.context import Context
-from operators.stage.failures import NO_KEY
+from operators.stage.failures import NO_KEY, Remedied, shown
 from operators.stage.kind import Kind
 from operators.stage.operator import Operator
 from operators.stage.processing import ProcessStage
@@ -126,6 +127,57 @@ class Rules(MutableMapping[Any, Any]):
         return len(self._table.values)
 
 
+class ChangedRule(Remedied, TypeError):
+    """A value of `ctx.broadcast` was changed where only its own task would see that."""
+
+
+class Reading(Mapping[Any, Any]):
+    """The table as `process` reads it; a value that it changes in place is found at the end of the event.
+
+    A copy per event shows that, where one per record would be slow for a long list.
+    """
+
+    def __init__(self, values: Mapping[Any, Any]) -> None:
+        self._values = values
+        self._read: dict[Any, tuple[Any, Any]] = {}
+        """The values that this event has read, each with a copy as it was before."""
+        self._all = False
+        """Whether all are in `_read`, so that iterating over them again costs nothing."""
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self._values[key]
+        if type(value) not in SCALARS and key not in self._read:
+            self._read[key] = value, copy_containers(value)
+        return value
+
+    def items(self) -> Any:
+        if not self._all:
+            self._all = True
+            for key in self._values:
+                self[key]
+        return self._values.items()
+
+    def values(self) -> Any:
+        self.items()
+        return self._values.values()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+    def changed(self) -> list[Any]:
+        """Returns the keys whose values were changed, and begins the next event."""
+        changed = [key for key, (value, before) in self._read.items() if not same(value, before)]
+        self._read.clear()
+        self._all = False
+        return changed
+
+
 class BroadcastStage(WaitingStage, ProcessStage):
     """One task of `broadcast`; `<name>:broadcast` holds the rules, `<name>:held` the records that wait for them."""
 
@@ -139,7 +191,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         self._rules = KeyedTable(f"{node.name}:broadcast", node.name, scope.config.key_groups)
         self.replicated = (self._rules.name,)
         self._changing = Rules(self._rules, self._undo)
-        self._reading: Mapping[Any, Any] = MappingProxyType(self._rules.values)
+        self._reading = Reading(self._rules.values)
         self._ctx.broadcast = self._reading  # type: ignore[attr-defined]
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
@@ -190,6 +242,13 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return []
 
     # Events.
+
+    def end(self) -> None:
+        super().end()
+        for key in self._reading.changed():
+            text = f"process changed ctx.broadcast[{shown(key)}] in place"
+            problem = ChangedRule(text, "change a copy, or in process_broadcast, and resume with --code new")
+            self.failures.stop(self.name, None, problem)
 
     def ended(self, input: int) -> None:
         if self._waiting is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -107,6 +107,27 @@ def test_what_is_done_in_the_wrong_place_fails_with_one_line(input: int, message
     task = Task(planned_rules(Wrong()), "op/0")
     with pytest.raises(OperatorFailed, match=f"^operator 'op'[^\n]*{message}[^\n]*$"):
         task.give(input, ("a", 1))
+
+
+class InPlace(Tagged):
+    """Changes a rule where it may only read it, as `read` of the rules reads it."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        self._read(ctx.broadcast).append(record)
+        yield record
+
+
+@pytest.mark.parametrize(
+    "read", [lambda rules: rules["a"], lambda rules: rules.get("a"), lambda rules: next(iter(rules.values()))]
+)
+def test_a_rule_that_process_changes_is_named(read: Callable[[Any], Any]) -> None:
+    task = Task(planned_rules(InPlace(read)), "op/0")
+    task.give(1, ("a", 1))
+    with pytest.raises(OperatorFailed, match=r"^operator 'op'[^\n]*process changed ctx.broadcast\['a'\] in place"):
+        task.give(0, ("k", 1))
 
 
 RULES = [("limit", 1), ("limit", 2), ("other", 3)]
