@@ -434,7 +434,9 @@ def deliveries() -> str:
 
 def rooms() -> str:
     """The packages of `standby`, `operators` and `deploy`, each with its first sentence."""
-    packages = [path for home in ("standby", "operators", "deploy") for path in sorted((ROOT / home).glob("*/__init__.py"))]
+    packages = [
+        path for home in ("standby", "operators", "deploy") for path in sorted((ROOT / home).glob("*/__init__.py"))
+    ]
     docstrings = [(path.parent, ast.get_docstring(ast.parse(path.read_text()))) for path in packages]
     rows = [[f"`{room.relative_to(ROOT)}/`", _line(docstring)] for room, docstring in docstrings]
     return grid(["room", "what is there"], rows)

@@ -115,7 +115,7 @@ class Joining(StreamBase[T], Generic[K, T]):
                 of the left one; (-5, 60): from 5 s before it to 60 s after it.
             how: "left": a left record without partner gives `fn(left, None)` once the watermark says that none will
                 arrive; "right" and "outer" likewise; "inner": it gives nothing.
-            fn: `fn(left, right)` returns a record, and must not change either; without it `(left, right)`, whose event
+            fn: `fn(left, right)` returns a record; without it `(left, right)`, whose event
                 time is the later of the two.
         """
         where = graph.caller()
@@ -283,7 +283,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         watermark on.
 
         Args:
-            fn: `fn(record, row)` returns a record, and must not change either; without it `(record, row)`, with the
+            fn: `fn(record, row)` returns a record; without it `(record, row)`, with the
                 event time of the record.
             how: "inner": a record without a row gives nothing; "left": it gives `fn(record, None)`.
             wait: hold each record until the inputs of the table have ended.  Where the event times of records and of

@@ -10,6 +10,7 @@ from typing import Any
 from causal.errors import CausalError, invariant
 from operators.graph import LEFT, RIGHT, Node
 from operators.records.ownership import kept
+from operators.records.reading import only_reads
 from operators.stage.failures import Failures
 
 HOW = ("inner", "left", "right", "outer")
@@ -92,13 +93,18 @@ class KeyKinds:
 _NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are one key
 
 
+def apart(fn: Pair) -> Pair:
+    """Returns the function of a join, of copies unless it plainly changes nothing: others get the same records."""
+    return fn if only_reads(fn) else lambda left, right: fn(kept(left), kept(right))
+
+
 class Pairing:
-    """Calls the user's function; its result shares nothing with the state."""
+    """Calls the user's function; neither its arguments nor its result share anything with the state."""
 
     def __init__(self, operator: str, failures: Failures, fn: Pair) -> None:
         self._operator = operator
         self._failures = failures
-        self._fn = fn
+        self._fn = apart(fn)
 
     def add(self, out: list[Any], key: Any, left: Any, right: Any, index: int | None = None) -> None:
         """Appends the record of a pair to `out`, or writes a dead letter.

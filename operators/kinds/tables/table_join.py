@@ -9,7 +9,7 @@ from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.graph import LEFT, RIGHT, Node
-from operators.kinds.joins.sides import Pair, keeps_left, keeps_right
+from operators.kinds.joins.sides import Pair, apart, keeps_left, keeps_right
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.records.ownership import copy_containers
@@ -27,7 +27,7 @@ class TableJoinStage(Stage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         name, how, key_groups = node.name, node.options["how"], scope.config.key_groups
-        self._fn: Pair = node.subject
+        self._fn: Pair = apart(node.subject)
         self._alone = keeps_left(how), keeps_right(how)
         self._rows = (
             KeyedTable(f"{name}:left", name, key_groups),

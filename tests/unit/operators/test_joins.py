@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from causal.records.values import encode
-from operators import Count, Operator, Pipeline, Tumbling
+from operators import Count, Operator, Pipeline, Sliding, Tumbling
 from operators.builder.streams.stream_base import StreamBase
 from operators.engine.plan import plan
+from operators.sinks import JsonLinesSink
 from operators.stage.watermark_merge import IDLE_NS
+from operators.testing import run
 from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, planned_join, time_of, timed_source
 from tests.unit.operators.scene import NoSink, config, source
 
@@ -260,3 +263,45 @@ def test_keys_of_a_kind_that_the_other_side_never_has_are_counted() -> None:
     assert task.out == [] and task.chain.counts()["j"] == {"unlike_keys": 3}
     task.give(1, (True, 1, "f"))
     assert len(task.out) == 1 and task.chain.counts()["j"] == {"unlike_keys": 3}
+
+
+# Functions that change their arguments.
+
+
+def reading(left: Any, right: Any) -> Any:
+    return {**(left or {}), **{f"r-{name}": value for name, value in (right or {}).items()}}
+
+
+def changing(left: Any, right: Any) -> Any:
+    record = copy.deepcopy(reading(left, right))
+    for each in (left or {}, right or {}):
+        each["n"] = -1
+        each.get("in", []).append("changed")
+    return record
+
+
+JOINS: dict[str, Any] = {
+    "join": lambda a, b, fn: a.join("op", b, (-9, 9), how="outer", fn=fn),
+    "window_join": lambda a, b, fn: a.window_join("op", b, Sliding(10, 5), how="outer", fn=fn),
+    "join_table": lambda a, b, fn: a.join_table("op", b.table("rows"), wait=True, how="left", fn=fn),
+    "as of": lambda a, b, fn: a.join_table("op", b.table("rows"), as_of=True, how="left", fn=fn),
+    "tables": lambda a, b, fn: a.table("lefts").join("op", b.table("rows"), how="outer", fn=fn).to_stream("rows-of"),
+}
+
+
+@pytest.mark.parametrize("kind", JOINS)
+@given(times=st.lists(st.integers(0, 20), min_size=1, max_size=12), batch=st.sampled_from([1, 2, 50]))
+def test_what_a_function_changes_is_changed_nowhere_else(kind: str, times: list[int], batch: int) -> None:
+    inputs = {name: [{"k": at % 2, "at": at, "n": n, "in": []} for n, at in enumerate(times)] for name in "ab"}
+
+    def rows(fn: Any) -> Any:
+        pipeline = Pipeline("p")
+        a, b = [
+            pipeline.source(name, source()).watermarks(f"{name}-time", lambda r: r["at"], out_of_order_s=30)
+            for name in "ab"
+        ]
+        keyed = [stream.key_by(lambda r: r["k"]) for stream in (a, b)]
+        JOINS[kind](*keyed, fn).sink("out", JsonLinesSink("/nowhere"))
+        return run(pipeline, inputs, batch=batch, seed=1)["out"]
+
+    assert rows(changing) == rows(reading)

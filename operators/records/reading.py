@@ -1,0 +1,51 @@
+"""Sees from the code of a function that it changes none of its arguments, so that it needs no copies of them."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from operators.records.ownership import SCALARS
+
+_CALLED = frozenset(
+    "abs all any bool dict enumerate float int isinstance len list max min range round set sorted str sum tuple zip "
+    "copy count endswith format get isoformat items join keys lower replace split startswith strip upper "
+    "values".split()
+)
+"""Built-in functions, and methods of records, that change nothing."""
+
+
+def only_reads(fn: Callable[..., Any]) -> bool:
+    """Returns whether its code stores into nothing, and uses what changes nothing; False where that is not plain."""
+    if type(fn) is not FunctionType or fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__:
+        return False
+    if any(map(_writes, _codes(fn.__code__))):
+        return False
+    names = {name for code in _codes(fn.__code__) for name in code.co_names}
+    known = {name: fn.__globals__[name] for name in names if name in fn.__globals__}
+    return all(type(value) in SCALARS for value in known.values()) and all(
+        name in _CALLED or (name in known and not any(hasattr(kind, name) for kind in (dict, list, bytearray)))
+        for name in names
+    )
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yields a code and those of the functions within."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _writes(code: CodeType) -> bool:
+    return any(
+        step.opname in _WRITING or (step.opname == "BINARY_OP" and step.argrepr.endswith("="))
+        for step in dis.get_instructions(code)
+    )
+
+
+_WRITING = frozenset(
+    f"{change}_{place}" for change in ("STORE", "DELETE") for place in ("SUBSCR", "SLICE", "ATTR", "GLOBAL")
+) | {"IMPORT_NAME"}
