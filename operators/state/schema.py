@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -118,10 +118,17 @@ class Record(_Composite):
             self._values: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
         else:
             self._values = lambda value: tuple([getattr(value, name) for name in names])
+        cached = [name for each in kind.__mro__ for name, of in vars(each).items() if isinstance(of, cached_property)]
+        self._known = frozenset([*names, *cached]).issuperset
+        self._open = kind.__dictoffset__ != 0
+        """Whether objects have attributes other than fields; they would be lost, so none are written."""
 
     def pack(self, value: Any) -> Any:
         if type(value) is not self.kind:
             raise NotCarried(f"it is declared to hold {self.kind.__qualname__}, not {type(value).__qualname__}")
+        if self._open and not self._known(vars(value)):
+            other = next(name for name in vars(value) if not self._known((name,)))
+            raise NotCarried(f"{self.kind.__qualname__}.{other} is no field; declare it as one")
         values = self._values(value)
         if self._all_plain:
             return list(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal, NewType, TypedDict
 
 import msgspec
@@ -183,3 +184,46 @@ def test_types_that_cannot_be_carried_are_named(hint: Any, line: str) -> None:
 def test_an_object_of_another_class_is_not_packed() -> None:
     with pytest.raises(NotCarried, match="declared to hold Inner, not int"):
         codec_of(Inner).pack(3)
+
+
+# Attributes that are no fields.
+
+
+@dataclass
+class Open:
+    n: int = 0
+
+    @cached_property
+    def double(self) -> int:
+        return 2 * self.n
+
+
+class Derived(Open):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = 1
+
+
+class Dynamic(msgspec.Struct, dict=True):
+    n: int = 0
+
+
+@pytest.mark.parametrize("make", [Open, Dynamic])
+def test_an_attribute_that_is_no_field_is_refused(make: Any) -> None:
+    value = make()
+    codec = codec_of(make)
+    assert codec.pack(value) == [0]
+    value.cache = 1
+    with pytest.raises(NotCarried, match=f"^{make.__name__}.cache is no field; declare it as one$"):
+        codec.pack(value)
+
+
+def test_an_attribute_that_a_constructor_adds_is_refused() -> None:
+    with pytest.raises(NotCarried, match=r"^Derived.cache is no field"):
+        codec_of(Derived).pack(Derived())
+
+
+def test_a_cached_property_is_computed_again() -> None:
+    value = Open(2)
+    assert value.double == 4
+    assert vars(there_and_back(value)) == {"n": 2}
