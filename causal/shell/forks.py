@@ -1,4 +1,4 @@
-"""Locks between the processes of one host (`flock`), and descriptors that a forked child must not keep for them.
+"""Locks between the processes of one host (`flock`), and what a forked child must not keep: descriptors, handlers.
 
 A lock lasts until the last copy of its descriptor is closed.
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
+import threading
 import time
 
 _mine: dict[int, tuple[int, int]] = {}
@@ -55,3 +57,31 @@ def _close_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_child)
+
+
+_TO_END = (signal.SIGTERM, signal.SIGINT)
+_masks = threading.local()
+"""The signal mask of each thread that forks, as it was before."""
+
+
+def let_children_end() -> None:
+    """Has every child that is forked from now on end at SIGTERM and SIGINT, whatever handlers this process has.
+
+    Otherwise `Process.terminate` would have no effect, and a `Pool` never end.
+    """
+    os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_end_at_signals)
+
+
+def _hold_signals() -> None:
+    """Has signals wait until the child has its handlers: some programs terminate it at once."""
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _end_at_signals() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _release_signals()

@@ -45,6 +45,7 @@ from causal.shell.clock import SystemEnvironment, monotonic_ns, of_host, take_of
 from causal.shell.depot import Depot
 from causal.shell.disk import Disk
 from causal.shell.driver import TaskDriver, ms_until
+from causal.shell.forks import let_children_end
 from causal.shell.lifeline import hold
 from causal.shell.memory import give_large_blocks_back
 from causal.shell.pulse import Message, Pulse, look_ns
@@ -571,6 +572,7 @@ def _serve() -> int:
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    let_children_end()
     try:
         worker.run()
     except CausalError as problem:

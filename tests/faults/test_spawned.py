@@ -1,4 +1,4 @@
-"""Children that `multiprocessing` starts as new interpreters have the pipeline's code, and end with their task."""
+"""Children that `multiprocessing` starts have the pipeline's code, and end with their pool, or with their task."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.faults.conftest import Start
 PIPELINE = """
 import multiprocessing
 import os
+import time
 from concurrent.futures import ProcessPoolExecutor
 
 import steps
@@ -35,6 +36,10 @@ def ask(record):
         pools.append(ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)))
         with multiprocessing.get_context(method).Pool(1) as pool:
             assert pool.map(steps.raised, [1]) == [1001]
+        child = multiprocessing.get_context(method).Process(target=time.sleep, args=(600,))
+        child.start()
+        child.terminate()
+        child.join()
     return {"i": record["i"], "raised": list(pools[0].map(raised, [record["i"]]))[0]}
 
 
@@ -47,8 +52,8 @@ def raised(n):
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_spawned_child_has_the_archived_code(method: str, start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_child_has_the_archived_code_and_ends_with_its_pool(method: str, start: Start, tmp_path: Path) -> None:
     (tmp_path / "spawning.py").write_text(PIPELINE)
     (tmp_path / "steps.py").write_text(STEPS)
     job = start(
