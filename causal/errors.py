@@ -7,6 +7,7 @@ from __future__ import annotations
 
 NONDETERMINISTIC = "is nondeterministic: "
 CURE = NONDETERMINISTIC + "use ctx.now, ctx.random, ctx.uuid and ctx.call, and keep what it remembers in ctx.state"
+CURE_OF_SOURCE = "; or its source: make(partition, i) or read(position) must give the same each time"
 
 
 class CausalError(Exception):

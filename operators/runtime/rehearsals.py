@@ -31,7 +31,7 @@ from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.runtime.forked import in_fork
 from operators.runtime.image import Image
-from operators.runtime.undeclared import Place, Witness, cause_of, words
+from operators.runtime.undeclared import Witness, explained, words
 from operators.state.snapshot_parts import read_part
 
 KEYS_PER_STEP = 10_000
@@ -131,8 +131,10 @@ class Rehearsals:
         first, rehearsed = self._begun(image)
         try:
             self._perform(name, image, rehearsed, files, recorded, reached)
-        except (ReplayDivergence, OperatorFailed) as problem:
-            return _explained(problem, first.changed())
+        except ReplayDivergence as problem:
+            return explained(problem, first.changed(), self._plan.topology)
+        except OperatorFailed as problem:
+            return "; ".join(filter(None, (str(problem), words(first.changed()))))
         if image.files:
             return ""
         places = first.changed()
@@ -145,7 +147,7 @@ class Rehearsals:
         try:
             self._perform(name, image, again, files, recorded, reached)
         except ReplayDivergence as problem:
-            return _explained(problem, places)
+            return explained(problem, places, self._plan.topology)
         except OperatorFailed as problem:
             self._say(f"{name}, epoch {image.cut.epoch}: performed once more, it raised: {problem}; {words(places)}")
         return ""
@@ -182,13 +184,6 @@ class Rehearsals:
         again = self._plan.chain(task)
         again.restore(_whole(chain))
         return [_ordered(part) for part in _whole(again)]
-
-
-def _explained(problem: ReplayDivergence | OperatorFailed, places: list[Place]) -> str:
-    """The error's line, with what has changed in the place of general advice."""
-    if not places:
-        return str(problem)
-    return problem.because(cause_of(places)) if isinstance(problem, ReplayDivergence) else f"{problem}; {words(places)}"
 
 
 def _ordered(part: bytes) -> Any:

@@ -19,8 +19,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from causal.errors import NONDETERMINISTIC
+from causal.errors import CURE, CURE_OF_SOURCE, NONDETERMINISTIC, ReplayDivergence
+from causal.ids import OUTSIDE
 from causal.ports import Chain
+from causal.topology import Topology
 from operators.frozen.importing import is_source_of_user
 from operators.graph import Node
 from operators.records.ownership import SCALARS
@@ -108,9 +110,12 @@ class Witness:
         return digests
 
 
-def cause_of(places: list[Place]) -> str:
-    """The places as the cause of a `ReplayDivergence`."""
-    return NONDETERMINISTIC + words(places)
+def explained(problem: ReplayDivergence, places: list[Place], topology: Topology) -> str:
+    """The error's line, with what has changed in the place of general advice; that depends on whether it reads."""
+    if places:
+        return problem.because(NONDETERMINISTIC + words(places))
+    reading = {topology.tasks[channel.target].name for channel in topology.channels if channel.source == OUTSIDE}
+    return str(problem).replace(CURE, CURE + CURE_OF_SOURCE) if problem.where in reading else str(problem)
 
 
 def words(places: list[Place]) -> str:

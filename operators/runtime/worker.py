@@ -86,7 +86,7 @@ from operators.runtime.membership import (
 )
 from operators.runtime.rehearsals import Rehearsals
 from operators.runtime.uncaught import reported
-from operators.runtime.undeclared import Witness, cause_of
+from operators.runtime.undeclared import Witness, explained
 from operators.stage.disk_state import located
 from operators.stage.progress import LONG_NS, Progress, Work, timed_out
 from operators.tracebacks import user_traceback
@@ -300,8 +300,9 @@ class Worker:
 
     def explained(self, problem: CausalError) -> str:
         """The line of an error; of a divergence also what user code has kept outside of its state since the start."""
-        places = self.witness.changed() if isinstance(problem, ReplayDivergence) and self.witness is not None else []
-        return problem.because(cause_of(places)) if isinstance(problem, ReplayDivergence) and places else str(problem)
+        if not isinstance(problem, ReplayDivergence):
+            return str(problem)
+        return explained(problem, [] if self.witness is None else self.witness.changed(), self.plan.topology)
 
     def obey(self) -> None:
         """Take the messages of the supervisor."""

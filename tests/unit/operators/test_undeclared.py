@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from causal.errors import ReplayDivergence
 from operators import Operator, Pipeline, ValueState
 from operators.engine.chain import FusedChain
 from operators.engine.plan import plan
-from operators.runtime.undeclared import Witness, words
-from tests.unit.operators.scene import NoSink, Services, config, listed, source
+from operators.runtime.undeclared import Witness, explained, words
+from tests.unit.operators.scene import NoSink, Services, config, listed, planned, source
 
 kept: dict[Any, Any] = {}
 
@@ -236,13 +237,21 @@ class Keeping(Operator):
 def test_what_methods_and_callees_keep_is_named(where: Callable[[Any], Any] | None, named: str) -> None:
     pipeline = Pipeline("test")
     pipeline.source("in", source(1)).process("keep", Keeping(where)).sink("out", NoSink())
-    planned = plan(pipeline, config())
-    task = planned.topology.named("keep/0")
+    job_plan = plan(pipeline, config())
+    task = job_plan.topology.named("keep/0")
     assert task is not None
-    chain = planned.chain(task.index)
+    chain = job_plan.chain(task.index)
     assert isinstance(chain, FusedChain)
     chain.open()
-    witness = Witness(planned.nodes(task.index), chain)
+    witness = Witness(job_plan.nodes(task.index), chain)
     assert witness.changed() == []
     chain.deliver(0, listed([1]), 0, Services())
     assert [what for what, _ in witness.changed()] == [f"{named} changed while operators ran"]
+
+
+def test_only_the_line_of_a_task_that_reads_names_its_source() -> None:
+    topology = planned(lambda stream: stream.key_by(str).count("count")).topology
+    lines = [explained(ReplayDivergence(task, "other output"), [], topology) for task in ("in/0", "count/0")]
+    assert ["; or its source: make(partition, i) or read(position)" in line for line in lines] == [True, False]
+    place = explained(ReplayDivergence("in/0", "other output"), [("global `n` changed", "keep it")], topology)
+    assert place == "in/0 is nondeterministic: global `n` changed; keep it (ReplayDivergence: other output)"
