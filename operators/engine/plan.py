@@ -30,6 +30,7 @@ from operators.sinks.files.staged import DIRECTORY as STAGED
 from operators.sinks.files.staged import StagedStore
 from operators.sinks.objects.refused_objects import RefusedObjects
 from operators.sinks.objects.staged_objects import SharedStagedStore
+from operators.sources.checked import checked
 from operators.sources.source import Companion, PartitionReader, SourceContext
 from operators.stage.branch import Input
 from operators.stage.failures import Failures
@@ -243,8 +244,7 @@ class Plan:
         context = SourceContext(
             node.name, job_directory, began_ns, config.guarantee != "none", config.store, config.place_in_store
         )
-        reader: PartitionReader = node.subject.open(channel.partition, context)
-        return reader
+        return checked(node.name, node.subject, node.subject.open(channel.partition, context))
 
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
         """The store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
