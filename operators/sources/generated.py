@@ -144,7 +144,8 @@ class GeneratedSource(SequenceSource[R_co]):
             try:
                 values.extend(map(make, repeat(partition), range(start, stop)))
                 if len(values) < stop - start:
-                    raise RuntimeError("StopIteration was raised")  # map() took it for the end
+                    make(partition, start + len(values))  # map() took a StopIteration for the end; here it comes out
+                    raise RuntimeError("StopIteration was raised")
             except CausalError:
                 raise
             except Exception as problem:

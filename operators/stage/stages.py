@@ -54,7 +54,8 @@ def apply(
             results.extend(map(fn, rows))
             if len(results) + len(lost) == len(records):
                 break
-            raise Ended("StopIteration was raised")  # map() took it for the end
+            fn(records[last_index(records, rows)])  # map() took a StopIteration for the end; here it comes out
+            raise Ended("StopIteration was raised")
         except CausalError:
             raise
         except Exception as problem:

@@ -70,7 +70,7 @@ def many(record: Any) -> Any:
 
 CASES: list[tuple[Callable[[Stream[Any]], Stream[Any]], str, str, list[Any]]] = [
     (lambda s: s.map("x", invert), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
-    (lambda s: s.map("x", ended), "x", "StopIteration was raised", [(1, "a"), (2, "c")]),
+    (lambda s: s.map("x", ended), "x", "StopIteration", [(1, "a"), (2, "c")]),
     (lambda s: s.filter("x", invert), "x", "ZeroDivisionError", [(1, "a"), (2, "c")]),
     (lambda s: s.filter("x", ended), "x", "StopIteration", [(1, "a"), (2, "c")]),
     (lambda s: s.filter("x", lambda r: Truth() if r[0] == 0 else r), "x", "ValueError: vague", [(1, "a"), (2, "c")]),
@@ -92,6 +92,14 @@ CASES: list[tuple[Callable[[Stream[Any]], Stream[Any]], str, str, list[Any]]] = 
     (lambda s: s.map("x", lambda r: r).key_by(lambda r: r if r[0] else []).count("n"), "key_by before n",
      "unhashable type: 'list'; give key_by", [(1, "a"), (2, "c")]),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "build", [lambda s: s.map("x", ended), lambda s: s.map("x", lambda r: r).key_by(ended).count("n")]
+)
+def test_the_line_that_raised_stop_iteration_is_named(build: Callable[[Any], Stream[Any]]) -> None:
+    with pytest.raises(OperatorFailed, match=rf": StopIteration at {__file__}:\d+ in ended;"):
+        give(chain_of(planned(build), "x/0"), RECORDS_IN)
 
 
 class Gives(Operator):

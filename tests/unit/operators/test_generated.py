@@ -107,7 +107,7 @@ def stop(partition: int, index: int) -> int:
     ("source", "words"),
     [
         (GeneratedSource(explode, 5), ["'numbers'", "partition 0", "element 3", "ZeroDivisionError", "make"]),
-        (GeneratedSource(stop, 5), ["element 0", "StopIteration"]),
+        (GeneratedSource(stop, 5), ["element 0", f"StopIteration at {__file__}"]),
         (SequenceSource(lambda p, a, b: [1], 5), ["elements 0 to 4", "1 elements were given for 5"]),
         (SequenceSource(lambda p, a, b: [][a], 5), ["elements 0 to 4", "IndexError"]),
     ],
