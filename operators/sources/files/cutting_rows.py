@@ -28,6 +28,23 @@ RAW_BYTES_MAX = 1 << 16
 """The most of an unreadable row that its dead letter holds."""
 
 
+_FOREIGN = (
+    (b"\xff\xfe", "UTF-16: convert it (iconv -f utf-16 -t utf-8)"),
+    (b"\xfe\xff", "UTF-16: convert it (iconv -f utf-16 -t utf-8)"),
+    (b"BZh91AY&SY", "compressed as bz2; only .gz is read"),
+    (b"\x28\xb5\x2f\xfd", "compressed as zstd; only .gz is read"),
+    (b"\xfd7zXZ\x00", "compressed as xz; only .gz is read"),
+    (b"PK\x03\x04", "a zip archive or a workbook (.xlsx): unpack it, or save it as CSV"),
+)
+"""Beginnings of files that hold no lines."""
+FOREIGN_BYTES = max(len(begin) for begin, _ in _FOREIGN)
+
+
+def foreign(begin: bytes) -> str:
+    """Returns what a file is that begins so, and what to do about it; empty where it may hold lines."""
+    return next((f"it is {what}" for known, what in _FOREIGN if begin.startswith(known)), "")
+
+
 @dataclass(slots=True)
 class Cut:
     """Rows, with the line of each, and how much they take of the bytes that were given."""
@@ -159,6 +176,8 @@ class CsvCutter:
                 if "unexpected end" in str(problem):  # the last quote is open
                     return begin, False
                 values, why = None, str(problem)
+                if "new-line character" in why:
+                    why = r"a line ends with \r; end all lines with \n"
                 if self.columns is None:
                     raise ValueError(f"no CSV: {why}") from None
             else:

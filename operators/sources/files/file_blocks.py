@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
 
 from causal.errors import CausalError, CorruptData, OperatorFailed, PipelineError, Unavailable
-from operators.sources.files.cutting_rows import BYTE_ORDER_MARK, RAW_BYTES_MAX, Cut, Cutter
+from operators.sources.files.cutting_rows import BYTE_ORDER_MARK, FOREIGN_BYTES, RAW_BYTES_MAX, Cut, Cutter, foreign
 from operators.sources.files.listing import RESTORE, Listed, denied
 from operators.sources.unreadable import Unreadable
 
@@ -116,8 +116,10 @@ class LineBlocks:
         """Read on; a byte order mark is no part of the first row."""
         begins = not self.mark.offset and not self._rest
         data = self._bytes()
-        while begins and len(data) < len(BYTE_ORDER_MARK) and not self._last:
+        while begins and len(data) < FOREIGN_BYTES and not self._last:
             data += self._bytes()
+        if begins and (what := foreign(data)):
+            raise OperatorFailed(f"{self._listed.shown}: {what}")
         if begins and data.startswith(BYTE_ORDER_MARK):
             self.mark = Mark(0, len(BYTE_ORDER_MARK), 0)
             data = data[len(BYTE_ORDER_MARK) :]

@@ -16,7 +16,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from operators.graph import caller
-from operators.sources.files.cutting_rows import ENCODING_OPTION, CsvCutter, LineCutter, json_of
+from operators.sources.files.cutting_rows import ENCODING_OPTION, FOREIGN_BYTES, CsvCutter, LineCutter, foreign, json_of
 from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks
 from operators.sources.files.file_reader import FileReader, directory_of
 from operators.sources.files.listing import FileJournal, Listed, denied, matches, regular
@@ -139,6 +139,8 @@ class FilesSource(Source[Any]):
             for path in files:
                 if not os.access(path, os.R_OK):
                     raise PipelineError(f"{self._where}: {denied(path, PermissionError(0, 'permission denied'))}")
+                if self.format != "parquet" and (what := foreign(_beginning(path))):
+                    raise PipelineError(f"{self._where}: {path}: {what}")
                 named = _format_of(path)
                 if self._format_is_inferred and named not in ("text", self.format):
                     raise PipelineError(
@@ -186,6 +188,11 @@ def _headed(cutter: CsvCutter) -> bool:
 
 def _format_of(pattern: str) -> str:
     return _BY_SUFFIX.get(os.path.splitext(pattern.removesuffix(".gz"))[1].lower(), "text")
+
+
+def _beginning(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(FOREIGN_BYTES)
 
 
 def _are_names(columns: Sequence[object]) -> bool:

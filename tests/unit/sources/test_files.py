@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -122,6 +124,35 @@ def test_a_header_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         assert line.startswith("/f.csv:1: ") and why in line
         for path in (tmp_path / "job" / "file-listings" / "s").iterdir():
             path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("a,b\n".encode("utf-16"), "it is UTF-16: convert it (iconv -f utf-16 -t utf-8)"),
+        (b"\xfe\xff" + "a,b\n".encode("utf-16-be"), "it is UTF-16"),
+        (bz2.compress(b"a,b\n"), "it is compressed as bz2; only .gz is read"),
+        (lzma.compress(b"a,b\n"), "it is compressed as xz"),
+        (b"\x28\xb5\x2f\xfd\x04\x00", "it is compressed as zstd"),
+        (b"PK\x03\x04\x14", "it is a zip archive or a workbook (.xlsx)"),
+        (b"PK,b\n1,2\n", ""),
+    ],
+)
+def test_files_that_hold_no_lines_are_refused(tmp_path: Path, content: bytes, line: str) -> None:
+    (tmp_path / "f.csv").write_bytes(content)
+    (tmp_path / "f.txt.gz").write_bytes(gzip.compress(content))
+    if line:
+        assert f"FilesSource: /f.csv: {line}" in refusal(tmp_path, "f.csv")
+        assert refusal(tmp_path, "f.txt.gz").startswith(f"/f.txt.gz: {line}")
+    else:
+        assert len(rows(tmp_path, "f.csv")) == 1
+
+
+def test_carriage_returns_alone_are_named(tmp_path: Path) -> None:
+    why = r"no CSV: a line ends with \r; end all lines with \n"
+    (tmp_path / "f.csv").write_bytes(b"1,2\r3,4\n")
+    assert refusal(tmp_path, "f.csv").startswith(f"/f.csv:1: {why}")
+    assert rows(tmp_path, "f.csv", columns=["a", "b"]) == [("f.csv:1", why)]
 
 
 def test_lines_of_json_that_are_none_say_where_and_why(tmp_path: Path) -> None:
