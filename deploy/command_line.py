@@ -13,6 +13,7 @@ from typing import Any
 
 from causal.errors import CausalError, PipelineError
 from causal.shell.modes import private
+from causal.shell.printable import one_line
 
 DONE, FAILED, WRONG = 0, 1, 2
 
@@ -81,5 +82,5 @@ def _explained(problem: Exception) -> str | None:
 
 def say(line: str, status: int) -> int:
     """Prints one line on standard error, and returns the exit status."""
-    print(f"causal: {' '.join(line.split())}", file=sys.stderr)
+    print(f"causal: {one_line(line)}", file=sys.stderr)
     return status

@@ -16,6 +16,7 @@ from pathlib import Path
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from causal.sealed import seal, unseal
+from causal.shell.printable import one_line
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT
 from operators.builder.loading import freeze, load, load_archived
@@ -241,4 +242,4 @@ def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
 
 
 def warn(line: str) -> None:
-    print(f"causal: {' '.join(line.split())}", file=sys.stderr)
+    print(f"causal: {one_line(line)}", file=sys.stderr)

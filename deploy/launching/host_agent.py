@@ -26,6 +26,7 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
 from causal.shell.depot import Depot, insist
 from causal.shell.host_file import KEY, HostFile, read_term, save_roster, save_sign
+from causal.shell.printable import printable
 from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
 from causal.shell.seats import Seat, joined, seats_of
 from deploy.installation import installed
@@ -367,4 +368,4 @@ class Outage:
 
 def say(line: str) -> None:
     """Prints a line for the user on standard error."""
-    print(f"causal: {line}", file=sys.stderr, flush=True)
+    print(f"causal: {printable(line)}", file=sys.stderr, flush=True)

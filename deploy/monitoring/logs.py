@@ -14,6 +14,7 @@ from pathlib import Path
 
 from causal.errors import PipelineError
 from causal.shell.log_tails import LogTails
+from causal.shell.printable import printable
 from deploy.jobs.lookup import find_job, running
 from standby.storage.host_logs import host_of
 
@@ -65,5 +66,5 @@ def _new(tails: LogTails, host: str | None) -> Iterator[tuple[str, str]]:
 def _show(placed: Iterable[tuple[str, str]], task: str | None, lines_max: int | None) -> None:
     wanted = (line for label, line in placed if task is None or label == task)
     for line in wanted if lines_max is None else deque(wanted, maxlen=lines_max):
-        sys.stdout.write(f"{line}\n")
+        sys.stdout.write(f"{printable(line)}\n")
     sys.stdout.flush()

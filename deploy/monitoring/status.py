@@ -14,6 +14,7 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from causal.shell.printable import printable
 from causal.task.activity import sentence
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
 from deploy.jobs.lookup import VIEW, find_job, running
@@ -62,7 +63,7 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**view, "alive": alive, "code": config.code, "code_changed": edited}, indent=1))
     else:
-        print("\n".join(shown(view, alive, view_age_s(job), resume_command(job))))
+        print("\n".join(map(printable, shown(view, alive, view_age_s(job), resume_command(job)))))
         if edited:
             print(f"  changed since the start: {listed(edited)} (the job keeps the code it was started with)")
     return 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from causal.shell.printable import one_line
 from causal.task.activity import sentence
 from deploy.jobs.hints import led_by
 from deploy.progress.report import merged_buckets, percentile_ms, total
@@ -214,7 +215,7 @@ def named(names: Sequence[str]) -> str:
 
 def bounded(reason: str) -> str:
     """Returns the beginning of a reason, on one line."""
-    line = " ".join(reason.split())
+    line = one_line(reason)
     return line if len(line) <= REASON_CHARACTERS_MAX else f"{line[: REASON_CHARACTERS_MAX - 1]}…"
 
 
