@@ -433,9 +433,9 @@ class Agent:
 
     def _ended(self, end: End) -> None:
         child = end.child
-        how = "died" if end.status is None else ending(end.status)
-        asked = " by this agent" if child.killed_ns is not None else ""
-        _log.info("%s (pid %d) %s%s", child.slot, child.pid, how, asked)
+        asked = child.killed_ns is not None
+        how = "died" if end.status is None else ending(end.status, asked)
+        _log.info("%s (pid %d) %s%s", child.slot, child.pid, how, " by this agent" if asked else "")
         if self._stopping:
             return  # the agent ends them all: a supervisor that still lives must not count them as failures
         restarting = child.companion and self._again(end)

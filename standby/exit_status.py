@@ -5,13 +5,17 @@ from __future__ import annotations
 from signal import SIGKILL, Signals
 
 
-def ending(status: int) -> str:
-    """Returns "exited with status 3", or "killed by signal 11 (SIGSEGV)" for a negative status."""
+def ending(status: int, asked: bool = False) -> str:
+    """Returns "exited with status 3", or "killed by signal 11 (SIGSEGV)" for a negative status.
+
+    Args:
+        asked: this program has killed it, so that there is nothing to explain.
+    """
     if status >= 0:
         return f"exited with status {status}"
     try:
         name = f" ({Signals(-status).name})"
     except ValueError:  # of the kernel's own, without a name
         name = ""
-    often = ", as the kernel does where memory is full" if -status == SIGKILL else ""
+    often = ", as the kernel does where memory is full" if -status == SIGKILL and not asked else ""
     return f"killed by signal {-status}{name}{often}"

@@ -32,6 +32,7 @@ LINE = "2026-11-22T09:41:53.123Z m/0 INFO causal.worker: "
 )
 def test_an_exit_status_has_words(status: int, words: str) -> None:
     assert ending(status) == words
+    assert ending(status, asked=True) == words.partition(",")[0]
 
 
 @pytest.mark.parametrize(
