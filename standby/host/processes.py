@@ -25,6 +25,10 @@ class Marked:
     slot: str
 
 
+_PF_EXITING = 0x4
+"""The flag of a process that runs no more code of its program (`include/linux/sched.h`)."""
+
+
 def start_time(pid: int) -> int | None:
     """The start of a process, in clock ticks since boot; None when there is no such process, or it is a zombie."""
     try:
@@ -38,13 +42,14 @@ def start_time(pid: int) -> int | None:
 def dying_status(pid: int) -> int | None:
     """Returns the status of a child that can run no more code, before its parent can wait for it.
 
-    Returns: None where it is not known; neither is 0, which the kernel also shows before there is a status.
+    Returns: None where it is not known; the kernel also shows 0 before the process ends.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return os.waitstatus_to_exitcode(int(stat.split()[-1])) or None
+    ends = int(stat[stat.rindex(b")") + 2 :].split()[6]) & _PF_EXITING
+    return os.waitstatus_to_exitcode(int(stat.split()[-1])) if ends else None
 
 
 def open_process(pid: int, started: int) -> int | None:

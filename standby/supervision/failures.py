@@ -31,8 +31,8 @@ class End:
         """The clause that says how it ended; empty where there is nothing to say."""
         if self.status is None or self.killed_ns is not None:
             return f"; it ended with: {self.last_line}" if self.last_line else ""
-        was = "" if self.status >= 0 else "was "
-        return f"; its process {was}{ending(self.status)}{f': {self.last_line}' if self.last_line else ''}"
+        was, why = "" if self.status >= 0 else "was ", self.last_line or ("" if self.status else "user code ended it")
+        return f"; its process {was}{ending(self.status)}{f': {why}' if why else ''}"
 
 
 @dataclass(frozen=True, slots=True)

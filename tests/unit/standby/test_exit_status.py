@@ -43,6 +43,7 @@ def test_an_exit_status_has_words(status: int, words: str) -> None:
             "; its process was killed by signal 11 (SIGSEGV): Fatal Python error: x",
         ),
         (End(None, 3, ""), "; its process exited with status 3"),
+        (End(None, 0, ""), "; its process exited with status 0: user code ended it"),
         (End(None, None, "ValueError: no"), "; it ended with: ValueError: no"),
         (End(7, -9, ""), ""),
         (End(None, None, ""), ""),
@@ -52,9 +53,13 @@ def test_an_end_says_what_explains_it(end: End, words: str) -> None:
     assert str(end) == words
 
 
-@pytest.mark.parametrize("code, status", [("os.abort()", -signal.SIGABRT), ("os._exit(3)", 3), ("os._exit(0)", None)])
-def test_the_status_is_known_before_the_parent_waits(code: str, status: int | None) -> None:
-    process = subprocess.Popen([sys.executable, "-c", f"import os; {code}"])
+@pytest.mark.parametrize("code, status", [("os.abort()", -signal.SIGABRT), ("os._exit(3)", 3), ("os._exit(0)", 0)])
+def test_the_status_is_known_before_the_parent_waits(code: str, status: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import os, sys; sys.stdin.read(); {code}"], stdin=subprocess.PIPE
+    )
+    assert process.stdin is not None and dying_status(process.pid) is None
+    process.stdin.close()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert dying_status(process.pid) == status
     process.wait()
