@@ -243,7 +243,7 @@ def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 def _plan(arguments: argparse.Namespace) -> int:
     explicit = _explicit_settings(arguments)
     pipeline = load(arguments.pipeline, explicit.get("settings", {}))
-    settings.check_read(explicit, pipeline.settings)
+    settings.check_read(explicit, pipeline.settings, arguments)
     _advise(pipeline)
     config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), explicit, arguments.config)
     planned = plan(pipeline, config)
@@ -301,7 +301,7 @@ def _start(
                 return say(namesakes.finished(directory.path, before, path), DONE)
             written = present(directory.path) if arguments.rollback else None
             config, version = _next(arguments, directory, before, path, explicit)
-            settings.check_read(explicit, version.pipeline.settings)
+            settings.check_read(explicit, version.pipeline.settings, arguments)
         else:
             config = settings.config_of(version.pipeline.name, path, explicit, arguments.config)
         planned = plan(version.pipeline, config)
@@ -358,7 +358,7 @@ def _directory(
         if arguments.code is not None:
             raise PipelineError("--code says which code a job resumes with; give --resume as well")
         version = versions.first(path, explicit.get("settings", {}))
-        settings.check_read(explicit, version.pipeline.settings)
+        settings.check_read(explicit, version.pipeline.settings, arguments)
         return JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / version.pipeline.name), version
     job = versions.job_of(path, arguments.state_dir, explicit.get("settings", {}))
     if not holds_job(job) and not os.path.isdir(job):

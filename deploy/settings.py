@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 import tomllib
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
@@ -109,7 +110,7 @@ def assignments(items: list[str]) -> dict[str, str]:
     return result
 
 
-def check_read(explicit: Mapping[str, Any], read: Settings) -> None:
+def check_read(explicit: Mapping[str, Any], read: Settings, arguments: Namespace) -> None:
     """Refuses a setting that the pipeline, which has been built, never read.
 
     Raises:
@@ -118,7 +119,8 @@ def check_read(explicit: Mapping[str, Any], read: Settings) -> None:
     for name in explicit.get("settings", {}):
         reason = read.unread(name)
         if reason:
-            raise PipelineError(f"--set {name}: {reason}")
+            where = "--set" if name in assignments(arguments.set) else f"{arguments.config}: settings:"
+            raise PipelineError(f"{where} {name}: {reason}")
 
 
 def report_path(file: str) -> Path:

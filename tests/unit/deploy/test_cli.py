@@ -68,6 +68,15 @@ WRONG = {
         "--set",
         "shape=4",
     ],
+    "set.toml: settings: cuont: the pipeline reads no setting 'cuont'": ["plan", "p.py", "--config", "set.toml"],
+    "--set cuont: the pipeline reads no setting 'cuont' while it": [
+        "plan",
+        "p.py",
+        "--config",
+        "set.toml",
+        "--set",
+        "cuont=3",
+    ],
     "close.toml: unknown setting heartbeat_m; did you mean heartbeat_ms?": ["run", "p.py", "--config", "close.toml"],
     "unknown setting colour": ["run", "p.py", "--config", "wrong.toml"],
     "setting key_groups is 'many'; give 1 to 32768": ["run", "p.py", "--config", "mistyped.toml"],
@@ -121,6 +130,7 @@ WRONG = {
 def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("wrong.toml").write_text('colour = "red"\n')
     Path("close.toml").write_text("heartbeat_m = 5\n")
+    Path("set.toml").write_text("[settings]\ncuont = 4\n")
     Path("letters.toml").write_text('on_error = "dead-letter"\ndead_letters = "/nowhere/letters"\n')
     Path("spilled.toml").write_text('state = "disk"\nstate_directory = "/nowhere"\n')
     Path("breathless.toml").write_text("heartbeat_ms = 0\n")
