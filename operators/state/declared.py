@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
 from operator import delitem, setitem
-from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args, overload
 
 from operators.functions import check_function
 from operators.graph import caller
@@ -195,6 +195,13 @@ class _One(State, Generic[T]):
     def _no_value(self) -> TypeError:
         """Returns the error for a state that is used as if it were its value, which it would never equal."""
         return TypeError(f"state {self.name!r} is not its value; use self.{self.name}.value")
+
+    def _no_operand(self, *_: object) -> NoReturn:
+        raise self._no_value()
+
+    if not TYPE_CHECKING:  # a type checker refuses these without them
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __floordiv__ = _no_operand
+        __mod__ = __or__ = __and__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
 
     def _put(self, value: T) -> None:
         if self._aging is not None and self._ctx.key in self._table.values:
