@@ -482,7 +482,7 @@ def _call(function: Callable[..., object], without: Collection[str] = ()) -> str
             annotation=inspect.Parameter.empty, default=_UNSET if type(each.default) is object else each.default
         )
         for each in parameters
-        if each.name not in without
+        if each.name not in without and each.annotation != "Never"  # which is there to be refused
     ]
     return str(inspect.Signature(bare)).replace("*, ", "").replace("'", '"')
 

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from time import sleep
-from typing import Any, NoReturn, cast
+from types import CoroutineType
+from typing import Any, Never, NoReturn, cast
 
 from causal.determinants import ANSWER_BYTES_MAX
 from causal.errors import CausalError
 from causal.ports import Services
 from causal.records.values import NotCarried, decode, encode
 from operators.capture.active import RUNNING
+from operators.functions import PLAIN
 from operators.stage.bounded_call import within
 from operators.tracebacks import message
 
@@ -69,6 +71,7 @@ class Calls:
         retries: int = 0,
         backoff_s: float = 0.1,
         timeout_s: float | None = None,
+        **others: Never,
     ) -> Any:
         """Returns the response of `fn(*args)`; a replay returns the same without running it.
 
@@ -84,6 +87,9 @@ class Calls:
         Raises:
             CallFailed: `fn` raised each time, timed out, or its result cannot be carried; the same in a replay.
         """
+        if others:
+            name = next(iter(others))
+            raise TypeError(f"ctx.call has no argument {name}; give functools.partial(fn, {name}=…), or a lambda")
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"ctx.call with timeout_s {timeout_s!r}: give seconds above 0, or None for no limit")
         services = self._services
@@ -155,7 +161,11 @@ class Calls:
 def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, bytes]:
     """Runs a call; returns whether it succeeded, and what is recorded: [True, answer] or [False, kind, reason]."""
     try:
-        answer = encode([True, attempt()])
+        result = attempt()
+        if type(result) is CoroutineType:
+            result.close()  # so that Python does not warn of it
+            raise TypeError(f"{what} is given a coroutine function; {PLAIN}")
+        answer = encode([True, result])
     except NotCarried as problem:
         return False, encode([False, "NotCarried", f"the answer of {what}: {problem}"])
     except CausalError:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import compress
 from operator import length_hint, truth
-from types import GeneratorType
+from types import CoroutineType, GeneratorType
 from typing import Any
 
 from causal.errors import CausalError, PipelineError
 from causal.ports import Request, Services
+from operators.functions import PLAIN
 from operators.graph import Node
 from operators.records.ownership import SCALARS, kept, refuse_shared_buffers
 from operators.stage.calls import CLOSED
@@ -62,7 +64,18 @@ def apply(
             index = last_index(records, rows)
             lost.append(index)
             failed(index, problem)
+    if results and type(results[0]) is CoroutineType:
+        for each in results:
+            if type(each) is CoroutineType:
+                each.close()  # so that Python does not warn of it
+        return apply(
+            partial(_refuse, TypeError(f"{results[0].__qualname__} gave a coroutine; {PLAIN}")), records, failed
+        )
     return results, lost
+
+
+def _refuse(problem: Exception, record: Any) -> Any:
+    raise problem
 
 
 def without(records: Sequence[Any], lost: Sequence[int]) -> list[Any]:

@@ -29,6 +29,10 @@ class Totals(Operator):
         self.act(self, ctx)
 
 
+def add_in_place(op: Any, ctx: Any) -> None:
+    op.total += 1
+
+
 class Forgets(WatermarkGenerator):
     """Keeps what no checkpoint can hold."""
 
@@ -65,6 +69,9 @@ def message_of(build: Callable[[Any], Any], **options: Any) -> str:
         (lambda op, ctx: op.total == 5, "state 'total' is not its value; use self.total.value"),
         (lambda op, ctx: op.most != 5, "state 'most' is not its value; use self.most.value"),
         (lambda op, ctx: not op.most, "state 'most' is not its value; use self.most.value"),
+        (add_in_place, "state 'total' is not its value; use self.total.value"),
+        (lambda op, ctx: 1 - op.most, "state 'most' is not its value; use self.most.value"),
+        (lambda op, ctx: op.total > 1, "state 'total' is not its value; use self.total.value"),
         (lambda op, ctx: ctx.aside(3, "x"), "the tag of a side output is a str, not int"),
     ],
 )
@@ -72,6 +79,33 @@ def test_what_would_be_lost_in_silence_fails_with_the_place(act: Callable[[Any, 
     message = message_of(lambda stream: stream.key_by(lambda n: n).process("sum", Totals(act)))
     assert line in message
     assert "operator 'sum', key 0, position 1 of" in message
+
+
+async def later(record: Any) -> Any:
+    return record
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (lambda s: s.map("m", lambda n: later(n)).key_by(lambda n: n["x"]).count("n"), "operator 'm', position 0 of"),
+        (lambda s: s.filter("f", lambda n: later(n)), "operator 'f', position 0 of"),
+        (
+            lambda s: s.process("op", Totals(lambda op, ctx: ctx.call(later, 1))),
+            "ctx.call is given a coroutine function",
+        ),
+    ],
+)
+def test_functions_that_give_coroutines_are_named(build: Callable[[Any], Any], line: str) -> None:
+    message = message_of(build)
+    assert line in message and "coroutine" in message and "; give a plain function" in message
+
+
+def test_named_arguments_of_a_call_are_refused_with_the_remedy() -> None:
+    act: Any = lambda op, ctx: ctx.call(dict, a=1)  # noqa: E731
+    message = message_of(lambda stream: stream.process("op", Totals(act)))
+    assert "ctx.call has no argument a; give functools.partial(fn, a=…), or a lambda" in message
 
 
 def test_declared_state_is_used_as_ever_by_two_instances_of_one_class() -> None:
