@@ -145,8 +145,21 @@ def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
 def _raised(file: Path, problem: BaseException) -> str:
     """The file:line of the innermost frame that is the user's, and the exception."""
     where = location(problem).rpartition(" in ")[0] or str(file)
-    said = " ".join(f"{type(problem).__name__}: {problem}".split()) + _namesake(file, problem)
+    said = (
+        " ".join(f"{type(problem).__name__}: {problem}".split()) + _packaged(file, problem) + _namesake(file, problem)
+    )
     return f"{where}: {said}"
+
+
+def _packaged(file: Path, problem: BaseException) -> str:
+    """The remedy where the file imports from the package that it is in, which it is not a module of when it is run."""
+    if not isinstance(problem, ImportError) or "no known parent package" not in str(problem):
+        return ""
+    top = file.parent
+    while (top.parent / "__init__.py").exists():
+        top = top.parent
+    name = ".".join(file.relative_to(top.parent).with_suffix("").parts)
+    return f"; run a file beside the directory {top.name} instead, with the line `from {name} import pipeline`"
 
 
 def _namesake(file: Path, problem: BaseException) -> str:

@@ -98,3 +98,16 @@ def test_a_module_beside_the_pipeline_that_raises_is_named_with_its_own_line(tmp
     (tmp_path / "job.py").write_text("import lookups\n\nTABLE = lookups.table()\n")
     with pytest.raises(PipelineError, match=r"lookups\.py:2: KeyError: 'missing'"):
         load(tmp_path / "job.py")
+
+
+@pytest.mark.parametrize("packages", ["shop", "shop/jobs"])
+def test_a_file_inside_of_a_package_says_how_to_run_it(tmp_path: Path, packages: str) -> None:
+    file = tmp_path / packages / "daily.py"
+    file.parent.mkdir(parents=True)
+    for package in ("shop", packages):
+        (tmp_path / package / "__init__.py").touch()
+    file.write_text("from . import parse\n")
+    name = packages.replace("/", ".")
+    line = f"beside the directory shop instead, with the line `from {name}.daily import pipeline`"
+    with pytest.raises(PipelineError, match=rf"^{file}:1: ImportError: attempted relative [^\n]*; run a file {line}$"):
+        load(file)
