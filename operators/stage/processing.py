@@ -27,7 +27,7 @@ from operators.stage.state_binding import Binding, declared
 from operators.stage.watermark_merge import END_NS
 from operators.state.cold_values import Disk
 from operators.state.declared import NoKey
-from operators.state.keyed_tables import KeyedTable, States, StateTable
+from operators.state.keyed_tables import FragmentJob, KeyedTable, States, StateTable
 from operators.state.timers import CHAIN_PER_EVENT_MAX, Timer, Timers, TimerTable
 from operators.state.undo import Undo, UndoneTimers
 
@@ -314,6 +314,8 @@ class ProcessStage(Stage):
 
     def begin(self, services: Services) -> None:
         self._ctx.begin(services)
+        if self._ages:
+            self._declared.begin()
 
     def end(self) -> None:
         self._ctx.end()
@@ -447,6 +449,10 @@ class ProcessStage(Stage):
         if self._mark_ns is not None:
             header["mark"] = self._mark_ns
         return header
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        self._declared.begin()
+        return super().freeze(full)
 
     def inspect(self, key: Any) -> dict[str, Any]:
         """The state of a key: `state`, declared states by attribute, `timers` by name."""

@@ -150,6 +150,11 @@ class Binding:
 
     # Time to live.
 
+    def begin(self) -> None:
+        """Notes that an event begins, or that the state is frozen."""
+        for state in self._aging["processing"]:
+            state.table.expiry.begin()
+
     def advance(self, clock: Clock, now_ns: int) -> None:
         """Advances a clock and removes what has expired."""
         for state in self._aging[clock]:

@@ -181,8 +181,9 @@ class ClockExpiry:
     """Ages by the wall clock.
 
     The places that are written between two timers are one generation.  It counts as written when the second of them
-    fires, whose time is known by then, and is removed by the first timer that fires a time to live later: never too
-    early, however late timers fire.
+    is due, however late that fires (after a resume, say): what is due fires before the next event begins.  Only the
+    last event before it may have lasted longer, so what that wrote counts as written when the timer fires.  The first
+    timer a time to live later removes the generation: never too early.
 
     Attributes:
         current_ns: start of the current generation, which identifies it; None while there are no places.
@@ -202,11 +203,19 @@ class ClockExpiry:
         """The generation of each place; None for one that was restored without an age."""
         self._now = now
         self._closed: dict[Age, int] = {}
-        """The time of the timer that ended each generation; the current one has none."""
+        """The time at which each generation counts as written; the current one has none."""
         self._generations: dict[Age, dict[Any, None]] = {}
+        self._recent: dict[Any, None] = {}
+        self._before: dict[Any, None] = {}
+        """The places that the event before this one wrote; `_recent`: this one."""
         self._foreign = False
 
+    def begin(self) -> None:
+        """Notes that an event begins or the state is frozen: what was written before the last event, was in time."""
+        self._before, self._recent = self._recent, {}
+
     def wrote(self, place: Any) -> None:
+        self._recent[place] = None
         if self.current_ns is None:
             self.current_ns = self._now()
         if self.places.get(place, _ABSENT) != self.current_ns:
@@ -252,17 +261,28 @@ class ClockExpiry:
         if not self.places:
             self._nothing_held()
             return []
-        if self.current_ns is not None and now_ns < self.current_ns + self.tick_ns:
+        due_ns = now_ns if self.current_ns is None else self.current_ns + self.tick_ns
+        if now_ns < due_ns:
             return []
+        if due_ns < now_ns:
+            self._put_later(due_ns, now_ns)
         self.current_ns = now_ns
         expired: list[Any] = []
         for generation in list(self._generations):
-            if self._closed.setdefault(generation, now_ns) + self.ttl_ns <= now_ns:
+            written_ns = now_ns if generation is None else min(now_ns, generation + self.tick_ns)
+            if self._closed.setdefault(generation, written_ns) + self.ttl_ns <= now_ns:
                 places = self._generations.pop(generation)
                 del self._closed[generation]
                 expired += [place for place in places if self.places.get(place, _ABSENT) == generation]
         self._closed = {age: at_ns for age, at_ns in self._closed.items() if age in self._generations}
         return expired
+
+    def _put_later(self, generation: int, now_ns: int) -> None:
+        """Makes what the last events wrote, perhaps until now, a generation of its own."""
+        for place in (*self._before, *self._recent):
+            if self.places.get(place, _ABSENT) == self.current_ns:
+                self._put(place, generation)
+                self._closed[generation] = now_ns
 
     def forget(self) -> None:
         self.places.clear()
