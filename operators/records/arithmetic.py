@@ -9,7 +9,8 @@ never on the order of arrival.
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, getcontext
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -81,48 +82,122 @@ def extreme(first: Any, second: Any, least: bool) -> Any:
 
 # Totals from which values can be retracted.
 
-_FINITE, _NANS, _ABOVE, _BELOW, _DECIMALS = range(5)
+_WHOLE, _NANS, _ABOVE, _BELOW, _DECIMALS, _FLOATS, _SCALED, _BITS, _TENS = range(9)
 _UNCOUNTED = 1 << 40
-"""The Decimals in a total of a snapshot that did not count them: too many ever to be retracted, so it stays one."""
+"""The floats or Decimals in a total of a snapshot that did not count them: too many ever to be retracted."""
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 Total = Any
-"""A number, or while it contains a Decimal, an infinity or NaN: [finite sum, NaNs, infinities, negative infinities,
-Decimals]."""
+"""An int, or while it contains anything else, exactly: [sum of the ints, NaNs, infinities, negative infinities,
+Decimals, finite floats, their sum times two to the power of bits, bits, {exponent: [sum of the coefficients of the
+Decimals with that exponent, their number]}].  Of an older version: a number, or [finite sum, NaNs, infinities, negative
+infinities, perhaps Decimals]."""
 
 
 def shifted(total: Total, value: Any, sign: int) -> Total:
-    """Returns the total plus (`sign` 1) or less (-1) a number; what changes its type is counted, to be retractable."""
-    if type(total) is not list:
-        if type(value) is not Decimal and _is_finite(value):
-            return total + value if sign > 0 else total - value
-        total = [total, 0, 0, 0, _UNCOUNTED if type(total) is Decimal else 0]
-    counts = [*total, _UNCOUNTED if type(total[_FINITE]) is Decimal else 0][: _DECIMALS + 1]
-    if _is_finite(value):
-        counts[_FINITE] = counts[_FINITE] + value if sign > 0 else counts[_FINITE] - value
+    """Returns the total plus (`sign` 1) or less (-1) a number, exactly: what is retracted leaves no trace.
+
+    Raises:
+        TypeError: it would contain a Decimal and a float, which have no sum.
+    """
+    if type(total) is int and type(value) is int:
+        return total + value if sign > 0 else total - value
+    return _shifted(_parts(total), value, sign, 1)
+
+
+def _shifted(parts: list[Any], value: Any, sign: int, number: int) -> Total:
+    is_decimal, is_float = isinstance(value, Decimal), isinstance(value, float)
+    if not _is_finite(value):
+        parts[_NANS if value != value else _ABOVE if value > 0 else _BELOW] += sign * number
+    elif parts[_TENS] and is_float or parts[_FLOATS] and is_decimal:
+        raise TypeError(f"the sum has floats and Decimals, such as {value!r:.80}; convert them to one type")
+    elif is_float:
+        _shift_float(parts, value, sign, number)
+    elif is_decimal:
+        _, digits, exponent = value.as_tuple()
+        coefficient = int(_EXACT.scaleb(value, -exponent))
+        parts[_TENS] = tens = parts[_TENS].copy()
+        known, count = tens.pop(exponent, (0, 0))
+        entry = [known + sign * coefficient, count + sign * number]
+        if any(entry):
+            tens[exponent] = entry
     else:
-        counts[_NANS if value != value else _ABOVE if value > 0 else _BELOW] += sign
-    if type(value) is Decimal:
-        counts[_DECIMALS] += sign
-        if not counts[_DECIMALS] and _is_decimal(counts):  # the rest is whole: a Decimal and a float have no sum
-            counts[_FINITE] = int(counts[_FINITE].to_integral_value())
-    return counts if any(counts[_NANS:]) else counts[_FINITE]
+        parts[_WHOLE] = parts[_WHOLE] + value if sign > 0 else parts[_WHOLE] - value
+    if is_decimal:
+        parts[_DECIMALS] += sign * number
+        if not parts[_DECIMALS] and parts[_TENS]:  # an older version added the ints to the Decimals
+            parts[_WHOLE], parts[_TENS] = int(_decimal_of(parts)), {}
+    return parts if any(parts[_NANS:_SCALED]) else parts[_WHOLE]
 
 
-def _is_decimal(counts: list[Any]) -> bool:
-    return type(counts[_FINITE]) is Decimal
+def _shift_float(parts: list[Any], value: float, sign: int, number: int) -> None:
+    parts[_FLOATS] += sign * number
+    numerator, denominator = value.as_integer_ratio()
+    value_bits, bits = denominator.bit_length() - 1, parts[_BITS]
+    most = bits if bits > value_bits else value_bits
+    scaled = (parts[_SCALED] << most - bits) + sign * (numerator << most - value_bits)
+    parts[_SCALED], parts[_BITS] = (scaled, most) if parts[_FLOATS] else (0, 0)
+
+
+def _parts(total: Total) -> list[Any]:
+    """Returns a copy of a total as the list that `Total` describes."""
+    if type(total) is list and len(total) > _TENS:
+        return total.copy()
+    known, *counts = total if type(total) is list else [total]
+    parts = [0, *counts, 0, 0, 0, 0][:_FLOATS] + [0, 0, 0, {}]
+    if type(known) not in (float, Decimal):
+        return [known, *parts[1:]]
+    _shifted(parts, known, 1, _UNCOUNTED)
+    if type(known) is Decimal and len(counts) == _DECIMALS:
+        parts[_DECIMALS] = counts[-1]
+    return parts
 
 
 def total_of(total: Total) -> Any:
-    """Returns the value of a total."""
-    if type(total) is not list:
-        return settled(total)
-    if not any(total[_NANS:_DECIMALS]):
-        return settled(total[_FINITE])
-    of: Callable[[str], Any] = Decimal if _is_decimal(total) or any(total[_DECIMALS:]) else float
-    if total[_NANS] or (total[_ABOVE] and total[_BELOW]):
+    """Returns the value of a total, rounded once."""
+    if type(total) is int:
+        return total
+    parts = _parts(total)
+    of: Callable[[str], Any] = Decimal if parts[_DECIMALS] else float
+    if parts[_NANS] or (parts[_ABOVE] and parts[_BELOW]):
         return settled(of("nan"))
-    return of("inf") if total[_ABOVE] else of("-inf")
+    if parts[_ABOVE] or parts[_BELOW]:
+        return of("inf") if parts[_ABOVE] else of("-inf")
+    if parts[_DECIMALS]:
+        return settled(_decimal_of(parts))
+    if not parts[_FLOATS]:
+        return settled(parts[_WHOLE])
+    scaled = parts[_SCALED] + (parts[_WHOLE] << parts[_BITS])
+    try:
+        return settled(scaled / (1 << parts[_BITS]))
+    except OverflowError:
+        return of("inf") if scaled > 0 else of("-inf")
+
+
+def _decimal_of(parts: list[Any]) -> Decimal:
+    """Returns the sum of the Decimals and ints, rounded once to the precision of the context.
+
+    Exponents may be too far apart for one int.  So terms are added from the greatest exponent on, up to a gap so wide
+    that of what is behind it only the sign matters.
+    """
+    terms = {exponent: coefficient for exponent, (coefficient, _) in parts[_TENS].items()}
+    terms[0] = terms.get(0, 0) + parts[_WHOLE]  # a sum begins at 0, whose exponent it has at most
+    exponents, context = sorted(terms), getcontext().copy()
+    context.clear_traps()
+    room = context.prec + len(terms).bit_length() + 2
+    tops = list(accumulate((each + terms[each].bit_length() // 3 + 1 for each in exponents), max))
+    sums, at = [[0, exponents[-1]]], exponents[-1]
+    for exponent, top in zip(reversed(exponents), reversed(tops), strict=True):
+        if sums[-1][0] and sums[-1][1] - top > room:
+            sums.append([0, exponent])
+        total, at = sums[-1]
+        sums[-1] = [total * 10 ** (at - exponent) + terms[exponent] if total else terms[exponent], exponent]
+    (total, at), *rest = sums
+    if at > exponents[0]:
+        more = min(at - exponents[0], room)
+        behind = rest[0][0] if rest else 0
+        total, at = total * 10**more + (behind > 0) - (behind < 0), at - more
+    return context.plus(_EXACT.scaleb(Decimal(total), at))
 
 
 def _is_finite(value: Any) -> bool:
-    kind = type(value)
-    return isfinite(value) if kind is float else value.is_finite() if kind is Decimal else True
+    return isfinite(value) if isinstance(value, float) else value.is_finite() if isinstance(value, Decimal) else True

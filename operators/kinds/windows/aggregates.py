@@ -113,7 +113,7 @@ class Sum(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Returns a sum on a total from which NaN and infinities can be subtracted."""
+        """Returns a sum on an exact total, in which what is subtracted leaves no trace."""
         of = self._of
         return Aggregate(
             int,
@@ -138,7 +138,7 @@ class Mean(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Returns a mean on a total from which NaN and infinities can be subtracted."""
+        """Returns a mean on an exact total, in which what is subtracted leaves no trace."""
         of = self._of
         return Aggregate(
             lambda: (0, 0),

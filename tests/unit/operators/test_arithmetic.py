@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from decimal import Decimal
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.records.values import encode
+from causal.records.values import decode, encode
 from causal.records.vectors import Vectors
 from operators import Aggregate, Max, Mean, Min, Sum, Tumbling
 from operators.records.arithmetic import settled, shifted, total_of
@@ -97,6 +98,68 @@ def test_what_is_taken_back_leaves_no_trace(kind: type, data: st.DataObject) -> 
     for value in there:
         accumulated = aggregate.subtract(accumulated, value)
     assert accumulated == aggregate.initial()
+
+
+INTS = st.integers() | st.booleans()
+ALL_FLOATS = st.lists(INTS | st.floats() | st.sampled_from([0.1, 1e17, 1e308, -1e308, 5e-324]), min_size=1, max_size=9)
+DECIMALS = st.builds(
+    lambda digits, exponent: Decimal(digits).scaleb(exponent), st.integers(-999, 999), st.integers(-60, 60)
+)
+ALL_DECIMALS = st.lists(
+    INTS
+    | DECIMALS
+    | st.sampled_from([Decimal(each) for each in ("1E+99999", "-1E+99999", "1E-9999", "NaN", "-Infinity")]),
+    min_size=1,
+    max_size=9,
+)
+
+
+def exact_sum(values: list[Any]) -> Any:
+    """Computes the sum of numbers, rounded once, as one of the type that `sum` returns."""
+    of: Any = next((kind for kind in (Decimal, float) if any(type(value) is kind for value in values)), int)
+    special = [value for value in values if type(value) in (float, Decimal) and not math.isfinite(value)]
+    if special:
+        return settled(of(sum(special)))
+    total = sum(map(Fraction, values))
+    if of is Decimal:
+        with localcontext(prec=200_000):
+            exact = sum((Decimal(value) for value in values), Decimal(0))
+        return settled(+exact)
+    try:
+        return of(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+@given(st.sampled_from([ALL_FLOATS, ALL_DECIMALS]).flatmap(lambda values: st.tuples(values, values)), st.data())
+def test_a_sum_of_a_table_is_the_exact_sum_of_what_is_there(drawn: tuple[list[Any], list[Any]], data: Any) -> None:
+    """The sum is rounded once, however much came and went, and is restored from a snapshot between."""
+    aggregate, (gone, there) = Sum(itself).retracting(), drawn
+    assert aggregate.result is not None and aggregate.subtract is not None
+    accumulated = of_all(aggregate, data.draw(st.permutations([*gone, *there])))
+    assert encode(aggregate.result(accumulated)) == encode(exact_sum([*gone, *there]))
+    for value in data.draw(st.permutations(gone)):
+        accumulated = aggregate.subtract(accumulated, decode(encode(value)))
+        accumulated = decode(encode(accumulated))
+    assert encode(aggregate.result(accumulated)) == encode(exact_sum(there))
+    assert accumulated == of_all(aggregate, there) or any(type(value) is float for value in there)
+
+
+@pytest.mark.parametrize(
+    "before, gone, left",
+    [
+        (0.25, 0.25, 0.0),
+        (0.5, 2, -1.5),
+        (math.inf, 1.0, math.inf),
+        ([0.25, 0, 1, 0, 0], math.inf, 0.25),
+        ([Decimal("3.25"), 0, 0, 0, 1], Decimal("0.25"), 3),
+        ([Decimal("3.25"), 0, 0, 0, 2], Decimal("0.25"), Decimal("3.00")),
+        ([5, 0, 1, 0], math.inf, 5),
+    ],
+)
+def test_a_total_of_an_older_version_goes_on(before: Any, gone: Any, left: Any) -> None:
+    assert encode(total_of(before)) == encode(total_of(shifted(shifted(before, 7, 1), 7, -1)))
+    assert encode(total_of(shifted(before, gone, -1))) == encode(left)
 
 
 def test_a_value_in_which_nan_hides_has_no_place_in_an_order() -> None:
