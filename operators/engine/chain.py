@@ -312,6 +312,7 @@ class FusedChain(PlainChain):
         if mark_ns is None:
             return
         if mark_ns != IDLE_NS:
+            mark_ns = max(mark_ns, IDLE_NS + 1)  # below all times, it may be less than fits on the wire
             if branch.passed is not None and mark_ns <= branch.passed:
                 return
             branch.passed = mark_ns

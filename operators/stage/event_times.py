@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
-from operators.records.seconds import LATEST_S, all_ns_of_seconds, ns_of_seconds
+from operators.records.seconds import LATEST_NS, LATEST_S, all_ns_of_seconds, ns_of_seconds
 from operators.stage.stages import apply, without
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,7 +23,10 @@ def ns_of(time: Any) -> int:
     """
     if isinstance(time, datetime):
         aware = time if time.utcoffset() is not None else time.replace(tzinfo=UTC)
-        return (aware - _EPOCH) // _MICROSECOND * 1000
+        at_ns = (aware - _EPOCH) // _MICROSECOND * 1000
+        if not -LATEST_NS < at_ns < LATEST_NS:
+            raise ValueError(f"a time is {time!r}; give one behind 1684 and before 2255")
+        return at_ns
     if isinstance(time, bool) or not isinstance(time, (int, float)):
         raise TypeError(f"a time is {time!r}; give seconds since 1970 (int or float), or a datetime")
     if not isfinite(time) or not -LATEST_S < time < LATEST_S:

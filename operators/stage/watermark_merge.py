@@ -13,6 +13,9 @@ END_NS = (1 << 63) - 1
 IDLE_NS = -(1 << 63)
 """The watermark of an idle input: it is not waited for until its next element."""
 
+_NEVER_NS = 1 << 64
+"""A time behind the end of every window, which may be behind END_NS."""
+
 Origins = Sequence[Sequence[tuple[int, int]]]
 """The inputs that each input of a task continues, behind a change of the job's graph, as (place among the tasks that
 this one continues, input there).  An input without any has records of operators that sent nothing before."""
@@ -22,6 +25,11 @@ def least(times_ns: Iterable[int | None]) -> int | None:
     """Returns the least of these times; None where there is none, or one of them is unknown."""
     listed = list(times_ns)
     return None if None in listed else min((time_ns for time_ns in listed if time_ns is not None), default=None)
+
+
+def over_until(mark_ns: int) -> int:
+    """Returns the time up to which a watermark lets windows and records be over; at the end of the input, all are."""
+    return _NEVER_NS if mark_ns == END_NS else mark_ns
 
 
 class Merge:

@@ -13,14 +13,12 @@ from operators.graph import LEFT, Node
 from operators.kinds.joins.join_stage import TimedJoinStage
 from operators.kinds.joins.sides import keeps_left, keeps_right
 from operators.stage.scope import Scope
-from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.stage.watermark_merge import END_NS, IDLE_NS, over_until
 from operators.state.keyed_tables import KeyedTable
 from operators.state.timelines import STEP_NS, Entry, Timelines
 
 _ALWAYS_NS = -(1 << 63)
 """A watermark below every time: the one before the first."""
-_NEVER_NS = 1 << 64
-"""A time at which everything is over; the end of the input is less than the farthest record and its interval."""
 
 
 class Buffer:
@@ -59,7 +57,7 @@ class IntervalJoinStage(TimedJoinStage):
         mine, others = self._buffers[side], self._buffers[1 - side]
         places, times = self._timed(self._times[side], records, keys)
         late_ns = _ALWAYS_NS if self._mark_ns is None else self._mark_ns
-        over_ns = _ALWAYS_NS if self._mark_ns is None else _until(self._mark_ns) - mine.over_ns
+        over_ns = _ALWAYS_NS if self._mark_ns is None else over_until(self._mark_ns) - mine.over_ns
         low_ns, high_ns, is_left, number = mine.low_ns, mine.high_ns, side == LEFT, self._numbers
         get, pair, out = others.records.values.get, self._pairing.add, list[Any]()
         kept_keys, kept = list[Any](), list[Entry]()
@@ -95,9 +93,9 @@ class IntervalJoinStage(TimedJoinStage):
         self._mark_ns = mark_ns
         out: list[Any] = []
         for side, buffer in enumerate(self._buffers):
-            for key, record in buffer.records.take_unmatched(_until(mark_ns)):
+            for key, record in buffer.records.take_unmatched(over_until(mark_ns)):
                 self._give_alone(out, side, key, record, None)
-            buffer.records.drop(_until(mark_ns))
+            buffer.records.drop(over_until(mark_ns))
         return out
 
     def passes(self, mark_ns: int) -> int:
@@ -114,9 +112,4 @@ class IntervalJoinStage(TimedJoinStage):
     def restored(self) -> None:
         if self._mark_ns is not None:
             for buffer in self._buffers:
-                buffer.records.settle(_until(self._mark_ns))
-
-
-def _until(mark_ns: int) -> int:
-    """Returns the time up to which a watermark lets records be over; at the end of the input, all are."""
-    return _NEVER_NS if mark_ns == END_NS else mark_ns
+                buffer.records.settle(over_until(self._mark_ns))

@@ -13,7 +13,7 @@ from operators.kinds.joins.join_stage import TimedJoinStage
 from operators.kinds.joins.sides import keeps_left, keeps_right
 from operators.kinds.windows.assigners import Sliding, Tumbling
 from operators.stage.scope import Scope
-from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.stage.watermark_merge import END_NS, IDLE_NS, over_until
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
@@ -49,7 +49,7 @@ class WindowJoinStage(TimedJoinStage):
     def advance(self, mark_ns: int) -> list[Any]:
         self._mark_ns = mark_ns
         out: list[Any] = []
-        for (key, _), (lefts, rights) in self._slots.take(mark_ns):
+        for (key, _), (lefts, rights) in self._slots.take(over_until(mark_ns)):
             if not rights and self._alone[0]:
                 rights = [None]
             elif not lefts and self._alone[1]:

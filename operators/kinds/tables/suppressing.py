@@ -12,7 +12,7 @@ from operators.kinds.tables.revisions import Revision, end_ns
 from operators.kinds.tables.sameness import same
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
-from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.stage.watermark_merge import END_NS, IDLE_NS, over_until
 from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
@@ -68,7 +68,7 @@ class SuppressStage(Stage):
         if first and self._after_ns is not None:
             self._count_from(mark_ns)
         out: list[Revision] = []
-        self._send(self._slots.take(mark_ns), out)
+        self._send(self._slots.take(over_until(mark_ns)), out)
         return out
 
     def _count_from(self, mark_ns: int) -> None:

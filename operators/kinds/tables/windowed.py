@@ -24,7 +24,7 @@ from operators.records.seconds import seconds_of
 from operators.stage.event_times import times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage, without
-from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.stage.watermark_merge import END_NS, IDLE_NS, over_until
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
@@ -118,7 +118,7 @@ class WindowTableStage(SelectingStage):
 
     def advance(self, mark_ns: int) -> list[Any]:
         if mark_ns == END_NS:
-            self._slots.take(END_NS)
+            self._slots.take(over_until(END_NS))
         else:
             self._stream_ns = mark_ns if self._stream_ns is None else max(self._stream_ns, mark_ns)
             self._forget()

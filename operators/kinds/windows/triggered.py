@@ -22,7 +22,7 @@ from operators.kinds.windows.task_windows import Window
 from operators.kinds.windows.triggers import AtEnd, Firing, Trigger
 from operators.kinds.windows.wakes import Wakes
 from operators.kinds.windows.window_stage import window_of
-from operators.records.seconds import seconds_of
+from operators.records.seconds import LATEST_S, ns_of_seconds, seconds_of
 from operators.stage.event_times import ns_of, times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import Due, ServedStage, without
@@ -31,7 +31,7 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import PairTable
 
 _UNSEEN, _WAKE, _BEGUN, _SEEN, _STATE = range(5)
-_ALWAYS_NS = -(1 << 62)
+_ALWAYS_NS = -(1 << 63)
 """A wake time below every event time: the trigger is called at the first time that is known."""
 _ONLY = 0
 """The start of the one window of a key that `Global` gives."""
@@ -176,7 +176,7 @@ class TriggeredStage(ServedStage, PaneStage):
         if self._wakes_itself and not self._ended(pair):
             try:
                 at_s = self._trigger.wake_at_s(entry[_STATE], self._bounds(pair, entry))
-                entry[_WAKE] = None if at_s is None else _ALWAYS_NS if at_s == float("-inf") else ns_of(at_s)
+                entry[_WAKE] = None if at_s is None else _wake_ns(at_s)
             except CausalError:
                 raise
             except Exception as problem:
@@ -268,3 +268,11 @@ class TriggeredStage(ServedStage, PaneStage):
         self._clock_wakes.clear()
         for pair, entry in self._entries.items():
             self._set_wakes(pair, entry)
+
+
+def _wake_ns(at_s: float) -> int:
+    """Returns in ns when a trigger is to be called: also a period beyond the last time of a record, or below it."""
+    if at_s == float("-inf"):
+        return _ALWAYS_NS
+    is_far = isinstance(at_s, float) and LATEST_S <= abs(at_s) <= 2 * LATEST_S
+    return ns_of_seconds(at_s) if is_far else ns_of(at_s)

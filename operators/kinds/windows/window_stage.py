@@ -19,6 +19,7 @@ from operators.stage.event_times import times_of
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
+from operators.stage.watermark_merge import over_until
 from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 
@@ -118,7 +119,8 @@ class WindowedStage(Stage, ABC):
     def advance(self, mark_ns: int) -> Any:
         before_ns, self.mark_ns = self.mark_ns, mark_ns
         out: list[Any] = []
-        self._close(self._wakes.due(mark_ns), before_ns, mark_ns, out)
+        until_ns = over_until(mark_ns)
+        self._close(self._wakes.due(until_ns), before_ns, until_ns, out)
         return out
 
     @abstractmethod
