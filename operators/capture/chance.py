@@ -30,8 +30,12 @@ def of_random() -> list[Replacement]:
     names = [name for name, value in vars(random).items() if getattr(value, "__self__", None) is hidden]
     replacements = [Replacement(random, name, getattr(random, name), _drawing(name)) for name in names]
     _patch_generators()
-    vars(tempfile)["_Random"] = Stream  # made once per process, when first used: it must not shift an operator's draws
+    vars(tempfile)["_Random"] = _OfProcess
     return replacements
+
+
+class _OfProcess(Stream):
+    """The generator of `tempfile`, made once per process, when first used: it must not shift an operator's draws."""
 
 
 def _drawing(name: str) -> Callable[..., Any]:
@@ -110,14 +114,14 @@ def _mark(generator: Random) -> None:
 
 def _seed(self: Random, a: Any = None, version: int = 2) -> None:
     """The replacement of `Random.seed`; inside an operator a seed without a value is drawn from its stream."""
-    if not isinstance(self, Stream):
-        active = RUNNING.active
-        if (
-            a is None
-            and active is not None
-            and (active := inside("random.Random() without a seed", REMEDY)) is not None
-        ):
+    is_stream = isinstance(self, Stream)
+    active = RUNNING.active
+    if a is None and active is not None and type(self) is not _OfProcess:
+        if not is_stream:
+            active = inside("random.Random() without a seed", REMEDY)
+        if active is not None and operating():
             a = _streams(active).bits.getrandbits(256)
+    if not is_stream:
         _mark(self)
     _real_seed(self, a, version)
 

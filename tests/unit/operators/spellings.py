@@ -7,6 +7,7 @@ Prints JSON.  Package `early` was imported before the patch, package `late` is i
 
 from __future__ import annotations
 
+import copy
 import datetime
 import gc
 import json
@@ -237,6 +238,31 @@ def finalised() -> dict[str, Any]:
     return {"real": real, "inside": inside, "keyed": keyed, "released": [perform(released), *seen]}
 
 
+def own_stream() -> random.Random:
+    """Returns what `ctx.random` is."""
+    active = RUNNING.active
+    assert active is not None
+    return active.streams("count").random
+
+
+def seeded(generator: Any, *values: Any) -> list[float]:
+    """Returns what a generator, or the module, draws after these seeds and one without a value."""
+    for value in values:
+        generator.seed(value)
+    generator.seed()
+    return [generator.random(), generator.gauss(0, 1)]
+
+
+SEEDING: dict[str, Callable[[], Any]] = {
+    "random": lambda: seeded(random),
+    "random, after None": lambda: seeded(random, None),
+    "random, after a number": lambda: seeded(random, 7),
+    "ctx.random": lambda: seeded(own_stream()),
+    "a copy of ctx.random": lambda: [*seeded(copy.copy(own_stream())), own_stream().random()],
+    "Random(1)": lambda: seeded(random.Random(1)),
+}
+
+
 def report(mode: str) -> dict[str, Any]:
     everything = {
         name: [repr(perform(ask)), repr(perform(ask)), repr(ask())] for name, ask in {**ASKING}.items()
@@ -263,6 +289,7 @@ def report(mode: str) -> dict[str, Any]:
         },
         "made inside": {name: [perform(partial(drawn_from, name)) for _ in "12"] for name in OUTSIDE_BEFORE},
         "seeded inside": [drawn(random.Random(1)), perform(lambda: drawn(random.Random(1)))],
+        "seeded by nothing": {name: [repr(perform(ask)) for _ in "12"] for name, ask in SEEDING.items()},
         "finalised": finalised(),
         "early": [perform(early.everything), perform(early.everything), early.everything()],
         "late": [perform(lazily), perform(lazily), lazily()],

@@ -116,6 +116,12 @@ def test_a_generator_made_inside_is_the_same_in_a_replay_and_a_seed_counts(repor
     assert outside == inside
 
 
+def test_a_seed_without_a_value_is_the_same_in_a_replay(report: Report) -> None:
+    """Everything that its operator draws later follows from it, so it must not be the kernel's."""
+    for name, (first, second) in report("capture")["seeded by nothing"].items():
+        assert first == second, name
+
+
 def test_a_generator_made_outside_is_refused_by_name(report: Report) -> None:
     lines = report("refuse")["made outside"]
     assert lines.pop("of the system").startswith("operator 'count' calls os.urandom()")
