@@ -76,6 +76,8 @@ class WatermarkStage(OneToOneStage):
         self._idle = [False] * inputs
         self._next_ns = 0
         """The time of the next check for idleness; 0 before the first firing, which only reads the time."""
+        self._was_late = False
+        """Whether the last check was so late that it only read the time, too."""
         self._ready: list[Piece] = []
         self._offset = 0
 
@@ -172,8 +174,10 @@ class WatermarkStage(OneToOneStage):
         return [(self._next_ns, _IDLENESS, self.ordinal, due_ns)]
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
-        reading_ns = entries[-1][3]
-        if self._next_ns:
+        reading_ns, idle_ns = entries[-1][3], self._idle_ns or 0
+        # Behind a resume or a long event, records may wait that this task could not take.
+        self._was_late = 0 < self._next_ns <= reading_ns - idle_ns and not self._was_late
+        if self._next_ns and not self._was_late:
             for input, came in enumerate(self._came):
                 if not came and not self._idle[input]:
                     self._idle[input] = True
@@ -181,7 +185,7 @@ class WatermarkStage(OneToOneStage):
                     if merged is not None and merged != END_NS:
                         self._ready.append(([], merged))
         self._came = [False] * self._inputs
-        self._next_ns = reading_ns + (self._idle_ns or 0)
+        self._next_ns = reading_ns + idle_ns
         return []
 
     # Snapshots.
@@ -193,6 +197,7 @@ class WatermarkStage(OneToOneStage):
             "came": list(self._came),
             "idle": list(self._idle),
             "next_ns": self._next_ns,
+            "was_late": self._was_late,
             "generators": [self._carried(generator.state) for generator in self._generators],
         }
 
@@ -208,7 +213,7 @@ class WatermarkStage(OneToOneStage):
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         self._largest, self._came, self._idle = list(header["largest"]), list(header["came"]), list(header["idle"])
         self._merge.load(header["merge"])
-        self._next_ns = header["next_ns"]
+        self._next_ns, self._was_late = header["next_ns"], header.get("was_late", False)
         if bool(header["generators"]) != bool(self._generators):
             raise PipelineError(
                 f"watermarks {self.name!r} had {'a' if header['generators'] else 'no'} generator of its own when the "

@@ -271,6 +271,24 @@ def test_an_input_on_which_nothing_came_between_two_firings_is_not_waited_for() 
     assert services.log == [], "no clock is read"
 
 
+@given(st.integers(0, 2), st.integers(10, 10_000), st.integers(5, 10_000))
+def test_the_time_that_a_job_was_down_makes_no_input_idle(checks: int, down_s: int, later_s: int) -> None:
+    """A late check only reads the time; the next one decides, however late it is."""
+    chain, services = idling(), Services()
+    for at_s in range(100, 101 + 5 * checks, 5):
+        chain.fire(at_s * S, services)
+        give(chain, [("a", 50)], 0, services)
+        give(chain, [("b", 40)], 1, services)
+    chain.fire((at_s + 5) * S, services)
+    parts = parts_of(chain, True)
+    chain = idling()
+    chain.restore(parts)
+    up_s = at_s + 5 + down_s
+    assert marks_of(chain.fire(up_s * S, services)) == []
+    assert marks_of(give(chain, [("a", 60)], 0, services)) == []
+    assert marks_of(chain.fire((up_s + later_s) * S, services)) == [60 * S]
+
+
 def test_all_idle_is_told_on_and_the_next_record_ends_it() -> None:
     chain, services = idling(1), Services()
     chain.fire(100 * S, services)
