@@ -120,7 +120,7 @@ class Daemon:
             self._candidates.start()
         self._sweeper: StoreSweeper | None = None
         if self._config.store:
-            self._sweeper = StoreSweeper(Depot(self._config.store, self._config.place_in_store))
+            self._sweeper = StoreSweeper(Depot(self._config.store, self._config.place_in_store, proof=""))
             self._sweeper.start()
         self._poller = zmq.Poller()
         self._ended = False

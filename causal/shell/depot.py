@@ -3,16 +3,20 @@
 The same code serves a directory (`file:///…`, on storage that all hosts mount) and S3 (`s3://bucket/prefix`;
 credentials and endpoint come from the environment, as for other programs).  The only race is two creations of one
 name: one wins, and the other learns of it.
+
+A directory that is moved or unmounted while a job runs must not be made again, empty: it is `Unavailable` until it is
+put back.  It is recognised by its device and inode, which a mount may change, or by its `proof`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -42,19 +46,50 @@ class Depot:
     Args:
         url: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
         prefix: what all names begin with: the job's own place.
+        proof: the name of an object or folder that is in a directory since the job began ("": the job's place), so one
+            without it is another; None: the directory is made, and counts as it was at first.
         retry_s: how long one request is repeated by the client before the store counts as unavailable.
 
     Raises:
         PipelineError: the URL is none of a store, or its client is not installed.
     """
 
-    def __init__(self, url: str, prefix: str, retry_s: float = 10.0) -> None:
+    def __init__(self, url: str, prefix: str, retry_s: float = 10.0, proof: str | None = None) -> None:
         self.url = url
+        self.proof = proof
         self._prefix = PurePosixPath(prefix)
-        self._store = _client(url, retry_s)
+        self._root = urlsplit(url).path if url.startswith("file:") else ""
+        self._seen: os.stat_result | None = None
+        self._retry_s = retry_s
+        self._client: Any = None
+        if proof is None or not self._root:
+            self._client = _client(url, retry_s)
+            self._seen = os.stat(self._root) if self._root else None
         import obstore
 
         self._api = obstore
+
+    @property
+    def _store(self) -> Any:
+        """The client, once the directory is known to be there.
+
+        Raises:
+            Unavailable: it is not, or another one is at its place.
+        """
+        if not self._root:
+            return self._client
+        try:
+            now = os.stat(self._root)
+            if self._seen is None or not os.path.samestat(now, self._seen):
+                if self.proof is None:
+                    raise FileNotFoundError
+                os.stat(Path(self._root, self._prefix, self.proof))
+                self._client, self._seen = _client(self.url, self._retry_s), now
+        except (FileNotFoundError, NotADirectoryError):
+            raise Unavailable(f"{self.url} was moved, replaced or deleted while the job runs; put it back") from None
+        except OSError as problem:
+            raise self._unavailable("it", "looked at", problem) from None
+        return self._client
 
     def create(self, name: str, data: bytes) -> bool:
         """Creates an object; returns whether it is new.
@@ -72,7 +107,7 @@ class Depot:
             )
         try:
             self._api.put(self._store, self._path(name), data, mode="create")
-            return True
+            return self._store is not None  # a directory that was moved meanwhile was made again for it
         except self._api.exceptions.AlreadyExistsError:
             return False
         except (OSError, self._api.exceptions.BaseError) as problem:
@@ -163,7 +198,7 @@ class Depot:
                 self._api.delete(self._store, self._path(name))
             except (FileNotFoundError, self._api.exceptions.NotFoundError):
                 continue
-            except (OSError, self._api.exceptions.BaseError) as problem:
+            except (OSError, Unavailable, self._api.exceptions.BaseError) as problem:
                 _log.warning("%s: %s cannot be removed: %s", self.url, name, _line(problem))
 
     def _path(self, name: str) -> str:

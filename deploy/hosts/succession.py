@@ -250,7 +250,7 @@ def _brought(directory: JobDirectory) -> Brought:
         return Brought.STILL
     directory.end_leftovers()
     (job / "status.json").unlink(missing_ok=True)
-    depot = Depot(config.store, config.place_in_store)
+    depot = Depot(config.store, config.place_in_store, proof="")
     leader = _leader(depot, _holder(job))
     if leader is not None:
         say(f"job {config.name} is led by {leader.leader}: this command follows it")

@@ -38,7 +38,7 @@ def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) ->
     lacking = [(path, size) for path, size in wanted if not (job / path).exists()]
     if not config.store or not lacking:
         return
-    depot = Depot(config.store, config.place_in_store)
+    depot = Depot(config.store, config.place_in_store, proof="")
     for path, size in lacking:
         data = depot.read(path)
         if size is not None and len(data) != size:

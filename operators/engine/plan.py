@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,8 @@ class Plan:
         config = self._config
         if config.store:
             url, place = config.store, config.place_in_store
-            return SharedStagedStore(store, task, config.staged_bytes_max, f"{url}/{place}", lambda: Depot(url, place))
+            connect = partial(Depot, url, place, proof="")
+            return SharedStagedStore(store, task, config.staged_bytes_max, f"{url}/{place}", connect)
         return StagedStore(store, job_directory / STAGED / task, config.staged_bytes_max, config.durability)
 
     def _letter_sink(self, job_directory: Path | None) -> Sink:

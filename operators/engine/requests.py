@@ -53,4 +53,4 @@ class SharedRequestStore(WithdrawingJournaledStore):
     def __init__(self, task: str, url: str, place: str) -> None:
         folder = f"{DIRECTORY}/{task.replace('/', '-')}"
         shown = f"{url}/{place}"
-        super().__init__(task, SharedJournal(task, folder, shown, lambda: Depot(url, place)), shown)
+        super().__init__(task, SharedJournal(task, folder, shown, lambda: Depot(url, place, proof="")), shown)

@@ -47,7 +47,7 @@ class IngestPlace:
         """The log; the client of a store has threads, so the process must not fork behind this."""
         if not self.store:
             return DirectoryLog(self.directory, self.channels)
-        return StoredLog(Depot(self.store, self.prefix), self.folder, self.channels, self.resumed)
+        return StoredLog(Depot(self.store, self.prefix, proof=""), self.folder, self.channels, self.resumed)
 
     def open_to_read(self, partition: int) -> ReadableLog:
         """The log as the reader of a partition takes it: none of its methods waits for longer than a disk read."""
@@ -60,4 +60,4 @@ class IngestPlace:
         """The keeper of Spark's checkpoint in the store; None where it stays in the job's directory."""
         if not self.store:
             return None
-        return StoredCheckpoint(Depot(self.store, self.prefix), self.folder, self.directory)
+        return StoredCheckpoint(Depot(self.store, self.prefix, proof=""), self.folder, self.directory)

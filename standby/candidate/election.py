@@ -145,7 +145,7 @@ class Election:
         self._base, seen = _resumption(job)
         self._brought = journaled(job)
         self._lock = lock_of(job)
-        self._depot = Depot(config.store, config.place_in_store)
+        self._depot = Depot(config.store, config.place_in_store, proof="")
         self._candidacy = Candidacy(self._identity.holder, not self._identity.successor, seen)
         self._followed: int | None = None
         listens = Candidate(_name_of(config), config.listen)
@@ -184,7 +184,7 @@ class Election:
         return time.monotonic_ns()
 
     def _has_newer(self) -> bool:
-        return Depot(self._own.store, self._own.name).folders()[-1:] > [self._own.run]
+        return Depot(self._own.store, self._own.name, proof="").folders()[-1:] > [self._own.run]
 
     def _described(self, number: int, seen: Sighting | None) -> Term:
         self._term = Term(number, self._identity.holder, _name_of(self._own), self._own.listen, *self._described_here())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -99,3 +103,33 @@ def test_a_url_of_no_store_is_refused_in_one_line(wrong: str) -> None:
     with pytest.raises(PipelineError, match="store") as refusal:
         Depot(wrong, "job")
     assert "\n" not in str(refusal.value)
+
+
+def test_a_directory_that_is_not_the_one_of_the_job_is_unavailable_until_it_is_back(tmp_path: Path) -> None:
+    root, kept = tmp_path / "store", tmp_path / "kept"
+    url = root.as_uri()
+    first = Depot(url, "job/run")
+    first.create("a", b"one")
+    later = Depot(url, "job/run", proof="")
+    assert later.read("a") == b"one"
+    root.rename(kept)
+    for mounted in (False, True):
+        if mounted:
+            root.mkdir()  # the empty directory below a mount
+        for depot in (first, later, Depot(url, "job/run", proof="")):
+            attempts: list[Callable[[], object]] = [depot.folders, partial(depot.names, ""), partial(depot.read, "a")]
+            for attempt in attempts:
+                with pytest.raises(Unavailable, match="was moved, replaced or deleted while the job runs; put it back"):
+                    attempt()
+            with pytest.raises(Unavailable, match="put it back"):
+                depot.create("b", b"two")
+            depot.remove(["a"])
+        assert root.exists() == mounted and not (mounted and list(root.iterdir()))
+    root.rmdir()
+    shutil.copytree(kept, root)  # mounted again, it may have another device and inode
+    assert later.create("b", b"two") and later.names("") == ["a", "b"]
+    with pytest.raises(Unavailable):
+        first.read("a")
+    shutil.rmtree(root)
+    kept.rename(root)
+    assert first.read("a") == b"one" and first.names("") == ["a"]

@@ -72,7 +72,7 @@ class Place:
         self.memory = Memory()
         self.client: Any = self.memory
 
-    def connected(self, url: str) -> Any:
+    def connected(self, url: str, proof: str | None = None) -> Any:
         assert url == URL
         return self.client
 
@@ -122,7 +122,7 @@ class Place:
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     here = Place()
     monkeypatch.setattr(object_place, "connected", here.connected)
-    monkeypatch.setattr("operators.engine.requests.Depot", lambda url, place: here.client)
+    monkeypatch.setattr("operators.engine.requests.Depot", lambda url, place, proof: here.client)
     return here
 
 
