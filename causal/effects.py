@@ -40,11 +40,13 @@ class OpenSink:
     """Fence the store for this incarnation; answered by `SinkOpened`.
 
     With `restored`, the epoch of the state that the task has, staged rows of epochs below it are made visible, and
-    those from there on are forgotten (guarantee `epoch`).
+    those from there on are forgotten (guarantee `epoch`).  With `counted` that state counts rows in the store, which is
+    therefore there.
     """
 
     channel: int
     restored: int | None = None
+    counted: bool = False
 
 
 @dataclass(slots=True)

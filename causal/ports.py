@@ -299,6 +299,15 @@ class SinkStore(Protocol):
 
 
 @runtime_checkable
+class LastingStore(SinkStore, Protocol):
+    """A store that `open` makes where it is not there, unless a checkpoint counts rows in it."""
+
+    def expect(self) -> None:
+        """Makes `open` raise `Unavailable` where the store is not there: it was moved, and will be put back."""
+        ...
+
+
+@runtime_checkable
 class WithdrawingStore(SinkStore, Protocol):
     """A store that can withdraw rows whose determinants are lost (D9); with another store such a job stops."""
 

@@ -107,6 +107,11 @@ class SinkChannel:
                 return back
         return None
 
+    @property
+    def counted(self) -> bool:
+        """Whether the checkpoint counts rows in its store."""
+        return self._first > 0
+
     def stands(self, lost: list[Extent]) -> dict[tuple[int, int], int]:
         """Returns what the visible rows depend on that may stay, if these logs are lost."""
         stands: dict[tuple[int, int], int] = {}

@@ -40,7 +40,7 @@ from causal.effects import (
 )
 from causal.errors import DeterminantsLost, Unavailable, invariant
 from causal.events import Event, RowsCommitted, SinkOpened, SourceRead
-from causal.ports import Request, SinkStore, StagingStore, WithdrawingStore
+from causal.ports import LastingStore, Request, SinkStore, StagingStore, WithdrawingStore
 from causal.task.effect_queue import EffectQueue
 from causal.task.gathering import Gathering
 from causal.task.latency import Latencies
@@ -242,6 +242,8 @@ class Performer:
 
     def _open_sink(self, effect: OpenSink) -> None:
         store, calls = self._peers.stores[effect.channel], self._peers.calls
+        if effect.counted and isinstance(store, LastingStore):
+            store.expect()
         state = calls.make(lambda: store.open(self._task.name, self._run, self._task.incarnation))
         restored = effect.restored
         if restored is not None:

@@ -180,7 +180,9 @@ class TaskProtocol:
 
     def _started(self, event: Started, now_ns: int) -> list[Effect]:
         self.recovery.step(Step.STARTED, now_ns)
-        effects: list[Effect] = [OpenSink(channel, self._restored) for channel in self.channels.sinks]
+        effects: list[Effect] = [
+            OpenSink(channel, self._restored, sink.counted) for channel, sink in self.channels.sinks.items()
+        ]
         effects += self.withheld
         self.withheld = []
         return effects + self.exchange.pump(now_ns) + self._collected(now_ns)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from causal.errors import OperatorFailed, RowRefused, invariant
-from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
+from causal.ports import Bundle, LastingStore, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
 from causal.shell.outage import progressed
 from operators.sinks.contract.letters import Kept, Letters, letter_of
 from operators.sinks.contract.sink import Sink, encode_json
@@ -59,6 +59,11 @@ class RefusingStore:
             return state
         self.write(pending)
         return self._noted(self._inner.last_bundle())
+
+    def expect(self) -> None:
+        """See `causal.ports.LastingStore.expect`."""
+        if isinstance(self._inner, LastingStore):
+            self._inner.expect()
 
     def last_bundle(self) -> StoreState:
         """See `causal.ports.SinkStore.last_bundle`."""

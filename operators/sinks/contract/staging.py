@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from xxhash import xxh3_128_digest
 
 from causal.errors import CausalError, CorruptData, PipelineError, invariant
-from causal.ports import Bundle, SinkStore, StoreState
+from causal.ports import Bundle, LastingStore, SinkStore, StoreState
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import check_newest, fenced
 
@@ -66,6 +66,11 @@ class StagedRows(ABC):
         self._visible, self._visible_digest = state.next, state.digest
         self._place = state.place
         return self.last_bundle()
+
+    def expect(self) -> None:
+        """See `causal.ports.LastingStore.expect`: the real store is there, what is staged may not be."""
+        if isinstance(self._inner, LastingStore):
+            self._inner.expect()
 
     @property
     def refused(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from causal.errors import CorruptData, Unavailable, invariant
+from causal.errors import CorruptData, invariant
 from causal.ports import Bundle, SinkStore, WithdrawPoint
 from causal.shell.files import sync_directory
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files, opened
@@ -35,7 +35,7 @@ from operators.sinks.journaled.rolling_store import publish_all
 from operators.sinks.objects.object_place import accounts, check_place, connected, newest_run, shared_url
 from operators.sinks.objects.object_rows import Cutting, ObjectRows
 from operators.sinks.storage.journal import pwrite_whole, replace_file
-from operators.sinks.storage.lock import is_at, locked_once, outside
+from operators.sinks.storage.lock import is_at, locked_once, moved, outside
 
 OWNER = ".causal.run"
 """The file, in the directory, that names the run that it belongs to."""
@@ -174,6 +174,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     @contextmanager
     def _room(self) -> Iterator[None]:
         directory = self._sink.directory
+        self._check_there(directory.exists())
         ensure_directory(directory, mode_of_directories(self._sink.private))
         if self._journal.sync:
             sync_directory(directory.parent)  # also where the process that made it died before that
@@ -214,7 +215,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     def _current(self) -> Ledger:
         ledger = super()._current()
         if not is_at(self._path, self._rows):
-            raise Unavailable(f"{self._path} was moved, replaced or deleted while the job runs; put it back")
+            raise moved(self._path)
         return ledger
 
     def _release(self) -> None:
@@ -232,6 +233,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         directory = self._sink.directory
         owner = _run_of(directory)
         check_newest(directory, self._run, owner, *_runs_in(directory))
+        self._check_there(self._journal.is_there)
         foreign = []
         for journal in sorted(directory.glob(".*.journal")):
             if _owner_of(journal) != self._run:

@@ -19,7 +19,7 @@ from causal.errors import CausalError, PipelineError, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from operators.sinks.contract.account import Account, check_newest, fenced
 from operators.sinks.journaled.ledger import Ledger, bundle_record, state_record, withdrawal_record
-from operators.sinks.storage.lock import outside
+from operators.sinks.storage.lock import absent, outside
 
 
 class Journal(Protocol):
@@ -100,6 +100,7 @@ class JournaledStore:
         journal.forget = self._forget
         self._run = ""
         self._incarnation = -1
+        self._expected = False
         self._ledger: Ledger | None = None
 
     # -- causal.ports.SinkStore --------------------------------------------------------------------------
@@ -116,6 +117,10 @@ class JournaledStore:
         except BaseException:
             self._release()
             raise
+
+    def expect(self) -> None:
+        """See `causal.ports.LastingStore.expect`."""
+        self._expected = True
 
     def last_bundle(self) -> StoreState:
         """See `causal.ports.SinkStore.last_bundle`."""
@@ -205,10 +210,16 @@ class JournaledStore:
                 ledger.account.incarnation = self._incarnation
                 self._sign(ledger)
                 return ledger
+        self._check_there(False)
         self._begin()
         ledger = Ledger(Account(self._task, self._run, self._incarnation))
         self._renew(ledger)
         return ledger
+
+    def _check_there(self, there: bool) -> None:
+        """Raise `Unavailable` where what is not there has rows that a checkpoint counts."""
+        if self._expected and not there:
+            raise absent(self._place)
 
     def _sign(self, ledger: Ledger) -> None:
         """Leave this incarnation in the journal, which fences every lower one."""

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from causal.errors import PipelineError, Unavailable
 from causal.shell.depot import Depot
 from operators.sinks.contract.account import Account, check_newest, foreign_rows
+from operators.sinks.contract.sink import check_writable
 from operators.sinks.journaled.ledger import Ledger
 from operators.sinks.journaled.shared_journal import JournalObjects, SharedJournal
 
@@ -43,13 +45,16 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
     return directory.rstrip("/")
 
 
-def connected(url: str) -> Depot:
+def connected(url: str, proof: str | None = None) -> Depot:
     """A client of the store; it has threads, so the process must not fork behind this."""
-    return Depot(url, "")
+    return Depot(url, "", proof=proof)
 
 
 def check_place(sink: str, url: str) -> None:
-    """Raise `PipelineError` unless the store at that URL answers."""
+    """Raise `PipelineError` unless the store at that URL answers; a directory that is not there is not made yet."""
+    if url.startswith("file:") and not (root := Path(urlsplit(url).path)).exists():
+        check_writable(next(above for above in root.parents if above.exists()), sink)
+        return
     try:
         known_runs(connected(url))
     except Unavailable as problem:
@@ -63,6 +68,8 @@ def kind_of(depot: Depot, run: str) -> str:
 
 def newest_run(url: str) -> str | None:
     """The newest run that has begun to write there; None if there is none."""
+    if url.startswith("file:") and not Path(urlsplit(url).path).exists():
+        return None
     return max(known_runs(connected(url)), default=None)
 
 

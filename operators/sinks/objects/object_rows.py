@@ -21,7 +21,7 @@ from operators.sinks.journaled.ledger import Entry, Ledger, covered, cut_record
 from operators.sinks.journaled.rolling_store import RollingStore
 from operators.sinks.journaled.shared_journal import SharedJournal
 from operators.sinks.objects import object_place
-from operators.sinks.objects.object_place import journal_folder, known_runs, make_room, rows_name
+from operators.sinks.objects.object_place import RUNS, journal_folder, known_runs, make_room, rows_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class ObjectRows(RollingStore):
         self._journal.prepare()
         cutting = self._cutting
         make_room(self._store, cutting.url, self._run, cutting.existing, cutting.sink, cutting.suffix)
+        self._store.proof = RUNS
         yield
         check_newest(cutting.url, self._run, *known_runs(self._store))  # a newer run may have come before the claim
 
@@ -95,7 +96,7 @@ class ObjectRows(RollingStore):
     # -- objects -------------------------------------------------------------------------------------------
 
     def _connected(self) -> Depot:
-        self._depot = object_place.connected(self._cutting.url)
+        self._depot = object_place.connected(self._cutting.url, RUNS if self._expected else None)
         return self._depot
 
     @property

@@ -49,7 +49,7 @@ from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.sqlite.sqlite_errors import code_of, translated
 from operators.sinks.sqlite.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite.sqlite_rows import insert, note_refused, refused_below
-from operators.sinks.storage.lock import outside
+from operators.sinks.storage.lock import absent, moved, outside
 
 _VERSION = 4
 """The version of the tables; a file of a later one is refused, of an earlier one gets what it lacks."""
@@ -158,6 +158,7 @@ class SqliteStore:
         self._incarnation = -1
         self._db: sqlite3.Connection | None = None
         self._file = (0, 0)
+        self._expected = False
         self._account: Account | None = None
         self._sequence = 0
         self._copier = LogCopier(sink.path)
@@ -167,6 +168,8 @@ class SqliteStore:
         invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
         self.close()
         self._run, self._incarnation = run, incarnation
+        if self._expected and not self._sink.path.exists():
+            raise absent(self._sink.path)
         self._db = self._connect()
         try:
             return self._claim().store_state()
@@ -194,6 +197,10 @@ class SqliteStore:
         at = os.stat(self._sink.path)
         self._file = (at.st_dev, at.st_ino)
         return account
+
+    def expect(self) -> None:
+        """See `causal.ports.LastingStore.expect`."""
+        self._expected = True
 
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`."""
@@ -334,7 +341,7 @@ class SqliteStore:
         except OSError:
             at = None
         if self._db is not None and (at is None or (at.st_dev, at.st_ino) != self._file):
-            raise Unavailable(f"{self._sink.path} was moved, replaced or deleted while the job runs; put it back")
+            raise moved(self._sink.path)
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         """Make the tables, or refuse a file of another program."""

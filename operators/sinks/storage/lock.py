@@ -112,6 +112,19 @@ def unavailable(place: object, problem: OSError) -> Unavailable:
     return Unavailable(f"{place}: {problem.strerror or problem}; check the disk, its space and the directory")
 
 
+def moved(place: object) -> Unavailable:
+    """The error of a place where something else is than before, or nothing."""
+    return Unavailable(f"{place} was moved, replaced or deleted while the job runs; put it back")
+
+
+def absent(place: object) -> Unavailable:
+    """The error of a place where nothing is, though a checkpoint counts rows in it."""
+    return Unavailable(
+        f"{place} is not there, and the checkpoint has rows in it: put it back (a relative path counts from the "
+        "current directory), or start the job without --resume"
+    )
+
+
 def busy(place: object) -> Unavailable:
     """The error of a place whose lock another process held all the time."""
     return Unavailable(f"{place} is being written by another process for too long; end that process")

@@ -98,7 +98,7 @@ class Place:
 @pytest.fixture(params=["file", "objects"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     memory = Memory() if request.param == "objects" else None
-    monkeypatch.setattr(object_place, "connected", lambda url: memory)
+    monkeypatch.setattr(object_place, "connected", lambda *_: memory)
     yield Place(tmp_path, memory)
 
 
