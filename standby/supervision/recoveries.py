@@ -146,6 +146,10 @@ class Timeline:
             self._rolled_back(record)
         elif kind == "phase":
             self._phase(record)
+        elif kind == "resumed":
+            self._killing.clear()
+            for recovery in self._latest.values():
+                self.totals.count(recovery)  # every process of the job has ended, and its task begins again
 
     def _gone(self, record: Record) -> None:
         cause = "host lost" if record.get("host_lost") else self._killing.pop(record["slot"], "")
@@ -203,7 +207,8 @@ class Timeline:
     def busy(self, now_ns: int) -> bool:
         """Whether a task recovers and should not have to share the machine with processes that start."""
         recent = self._recoveries[-RECENT:]
-        return any(r.live_ns is None and now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
+        # A recovery of an earlier life of the job may have a time of another clock: the machine was restarted.
+        return any(not r.counted and 0 <= now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
 
     def shown(self) -> list[dict[str, Any]]:
         """All of them, oldest first, as the report has them."""

@@ -467,6 +467,23 @@ def test_a_job_that_is_resumed_goes_on_from_the_last_complete_checkpoint_with_hi
     assert scene.supervision.view()["recoveries"] == []
 
 
+def test_a_recovery_that_the_end_of_the_machine_cut_off_delays_nothing() -> None:
+    scene = running()
+    scene.now += 3600 * SECOND
+    scene.agent_beat()
+    scene.beats(3)
+    scene.die(scene.slot_of("count/0"))
+    scene.living.clear()
+    scene.dead.clear()
+    scene.now = SECOND  # the clock begins again
+    scene.journal.append({"kind": "resumed", "at_ns": scene.now})
+    scene.restart()
+    scene.beats(5)
+    assert len(scene.living) == 6, "standbys start"
+    [ended] = scene.supervision.view()["recovery_totals"]["numbers"]
+    assert (ended["task"], ended["number"]) == ("count/0", 1)
+
+
 def test_a_zombie_that_claims_a_task_of_which_it_is_not_the_holder_is_killed() -> None:
     scene = running()
     heard = scene.step(events.Beat("w77", 1, "e", "count/0", 1, "running", 0))
