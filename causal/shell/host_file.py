@@ -128,6 +128,11 @@ def save_began(directory: Path, began_ns: int) -> None:
         file.write(str(began_ns))
 
 
+def save_earlier(directory: Path, began_ns: int) -> None:
+    """Replaces the time at which the job began to read by that of a clock which was restarted since."""
+    replace_text(directory / BEGAN, str(began_ns))
+
+
 def save_sign(directory: Path, joined: bool) -> None:
     """Renews the host's sign of life."""
     replace_text(directory / SIGN, json.dumps({"joined": joined}))

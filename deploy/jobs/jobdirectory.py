@@ -208,7 +208,7 @@ class JobDirectory:
             began = path.read_bytes() if path.exists() else b""
         except OSError as problem:
             raise CorruptData(f"{path} cannot be read: {problem.strerror}; remove it: rates then begin again") from None
-        if began and not began.isdigit():
+        if began and not began.removeprefix(b"-").isdigit():
             raise CorruptData(f"{path} is damaged; remove it: the rates of sources then begin again")
 
     def _carry_out_change(self) -> None:

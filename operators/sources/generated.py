@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any, ClassVar
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.vectors import Vectors, require_arrow
+from causal.shell.clock import of_job
+from causal.shell.host_file import save_earlier
 from operators.functions import check_function
 from operators.graph import caller
 from operators.sources.source import PartitionReader, R_co, Read, Source, SourceContext
@@ -22,6 +25,10 @@ SMOOTH_RPS = 50_000
 few elements as soon as it has sent the last ones has batches of them, and spends all of a core on the batches."""
 STEP_NS, STEP_NS_MAX = 1_000_000, 10_000_000
 """A step of a partition just above `SMOOTH_RPS`, in proportion of one that is faster, and the longest."""
+
+AHEAD_NS = 1_000_000_000
+"""The time, beyond its interval, by which an element that follows one that was read may be ahead: clocks of hosts
+differ."""
 
 
 class SequenceSource(Source[R_co]):
@@ -62,7 +69,7 @@ class SequenceSource(Source[R_co]):
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         interval_ns = 0.0 if self.rate is None else self.partitions / self.rate * 1e9
-        return _Reader(self._slice(context.name), partition, self.count, interval_ns, context.began_ns)
+        return _Reader(self._slice(context.name), partition, self.count, interval_ns, context)
 
     def _slice(self, name: str) -> Slice:
         return self._checked(name, self._read)
@@ -166,14 +173,22 @@ class _Reader:
     """A reader of one partition.  With a rate, element i is due `i * interval_ns` after the job began to read.
 
     A fast one gives what is due at the end of a step of time: an element enters when it is due, and waits for it.
+
+    A position whose turn is far ahead was read by another clock: the machine was restarted, or the job moved.  The job
+    then counts as begun when this clock would have come to that position.
     """
 
-    def __init__(self, read: Slice, partition: int, count: int | None, interval_ns: float, began_ns: int) -> None:
+    def __init__(
+        self, read: Slice, partition: int, count: int | None, interval_ns: float, context: SourceContext
+    ) -> None:
         self._slice = read
         self._partition = partition
         self._count = count
         self._interval_ns = interval_ns
-        self._began_ns = began_ns
+        self._began_ns = context.began_ns
+        self._directory = context.job_directory
+        self._sure = not interval_ns
+        """Whether the time at which the job began is of this clock."""
         faster = 1e9 / SMOOTH_RPS / interval_ns if interval_ns else 0.0
         self._step_ns = min(STEP_NS_MAX, int(STEP_NS * faster)) if faster > 1 else 1
 
@@ -185,7 +200,8 @@ class _Reader:
             return Read([], now_ns, ended=True)
         origin_ns = now_ns
         if self._interval_ns:
-            origin_ns = self._due_ns(position)
+            self._reckon(position, now_ns)
+            origin_ns = max(1, self._due_ns(position))
             if self._step_end_ns(position) > now_ns:
                 return None
             elapsed_ns = now_ns - self._began_ns
@@ -201,7 +217,17 @@ class _Reader:
     def ready_in_s(self, position: int) -> float:
         if not self._interval_ns or (self._count is not None and position >= self._count):
             return 0.0
-        return max(0.0, (self._step_end_ns(position) - time.monotonic_ns()) / 1e9)
+        now_ns = time.monotonic_ns()
+        self._reckon(position, now_ns)
+        return max(0.0, (self._step_end_ns(position) - now_ns) / 1e9)
+
+    def _reckon(self, position: int, now_ns: int) -> None:
+        """Makes sure, before the first read, that the pace continues from its position."""
+        if not self._sure and position and self._due_ns(position) > now_ns + self._interval_ns + AHEAD_NS:
+            self._began_ns = now_ns - int(position * self._interval_ns)
+            with suppress(OSError):  # the next process comes to the same, from a checkpoint that lies behind
+                save_earlier(self._directory, of_job(self._began_ns))
+        self._sure = True
 
     def _due_ns(self, position: int) -> int:
         return self._began_ns + int(position * self._interval_ns)

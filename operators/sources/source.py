@@ -38,7 +38,7 @@ class SourceContext:
     """The name, directory and start of the job, for a source.
 
     `began_ns` is the `time.monotonic_ns()` at which the job began to read, the same for every incarnation of the task
-    while the machine is up: a rate is counted from there.
+    while the machine is up: a rate is counted from there.  After a restart of the machine it means nothing.
     """
 
     name: str

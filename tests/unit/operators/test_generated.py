@@ -61,6 +61,32 @@ def test_with_a_rate_each_element_has_its_time() -> None:
     assert reader.ready_in_s(10**9) > 0
 
 
+def test_a_clock_that_was_restarted_does_not_halt_a_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job had run for a day: after 100 s of the new clock, element 86,400,000 follows at once, then 1,000/s."""
+    second, position = 10**9, 86_400_000
+    now_ns = 100 * second
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    source = GeneratedSource(lambda p, i: i, count=None, rate=1000)
+
+    def life(position: int) -> tuple[Any, int]:
+        """The records that a process has at once, and the pace behind them."""
+        began_ns = min(int((tmp_path / "began").read_text()), now_ns)
+        reader = source.open(0, SourceContext("numbers", tmp_path, began_ns))
+        assert reader.ready_in_s(position) == 0
+        read = reader.read(position, 10**6)
+        assert read is not None and read.origin_ns > 0
+        following = position + len(read.records)
+        assert reader.read(following, 10) is None and 0 < reader.ready_in_s(following) <= 0.001
+        return read.records, following
+
+    (tmp_path / "began").write_text(str(12 * second))
+    assert life(position) == ([position], position + 1)
+    now_ns += 5 * second
+    assert len(life(position)[0]) == 5001, "an element is due when it was due in the life before"
+    now_ns += second
+    assert len(life(position + 2000)[0]) == 4001
+
+
 @pytest.mark.parametrize(("rate", "step_ns"), [(100_000, 2_000_000), (2_000_000, 10_000_000)])
 def test_a_fast_partition_gives_whole_steps(monkeypatch: pytest.MonkeyPatch, rate: int, step_ns: int) -> None:
     clock_ns = 7_000_000_000
