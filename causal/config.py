@@ -195,7 +195,7 @@ class JobConfig:
     sink_retry_timeout_s: float = 60.0
     """The longest time that the store of a sink may be unavailable before the job ends."""
     crash_loop_max: int = 5
-    """The number of failures of one task in a row, without a complete checkpoint between them, that end the job."""
+    """The number of failures of one task in a row, without two complete checkpoints between them, that end the job."""
     transport: str = "ipc"
     """The transport: `ipc` on one host, or `tcp` over loopback, as between hosts."""
     listen: str = ""

@@ -201,7 +201,9 @@ class TaskEntry:
     host: str = ""
     """The host of its last process; empty on one machine."""
     failures: int = 0
-    """The failures in a row without a complete checkpoint between them; kills on request do not count."""
+    """The failures in a row without two complete checkpoints between them; kills on request do not count."""
+    survived: int = 0
+    """The checkpoints that were completed since its process was promoted."""
     finished: bool = False
 
     def step(self, trigger: str) -> None:
@@ -269,6 +271,7 @@ class Assignments:
         slot.following, slot.commanded_ns = None, 0
         slot.peers_sent.clear()
         entry.slot, entry.host, entry.incarnation = slot.name, slot.host, record["incarnation"]
+        entry.survived = 0
         self._never.pop(entry.name, None)
         self.up = self.up or not self._never
 
@@ -297,12 +300,14 @@ class Assignments:
             entry.failures += 1
         if record["task"] and entry is not None:
             self.step(entry, "lose")
-            entry.slot = ""
+            entry.slot, entry.survived = "", 0
         del self.slots[slot.name]
 
     def _checkpoint(self, record: Record) -> None:
         for entry in self.tasks.values():
-            entry.failures = 0
+            entry.survived += entry.state is not TaskState.WAITING
+            if entry.survived > 1:  # the first may lie before what kills the process each time
+                entry.failures = 0
 
     def _phase(self, record: Record) -> None:
         if record["phase"] == "finished":

@@ -93,6 +93,6 @@ class Failures:
         if failures < self.crash_loop_max:
             return None
         return (
-            f"{name} failed {failures} times in a row without a complete checkpoint in between: "
+            f"{name} failed {failures} times in a row without two complete checkpoints in between: "
             f"see `{logs}` (logs/{slot.name}.log){end}"
         )

@@ -272,17 +272,31 @@ def test_a_task_that_keeps_failing_without_a_checkpoint_ends_the_job_in_one_line
     [end] = of(heard, fx.EndJob)
     assert end.status == 1 and "\n" not in end.reason
     assert end.reason == (
-        "count/0 failed 3 times in a row without a complete checkpoint in between: see `causal logs count/0` "
+        "count/0 failed 3 times in a row without two complete checkpoints in between: see `causal logs count/0` "
         "(logs/w5.log); its process was killed by signal 9 (SIGKILL), as the kernel does where memory is full: "
         "ValueError: no"
     )
 
 
-def test_a_complete_checkpoint_and_kills_on_request_do_not_count_as_a_crash_loop() -> None:
+@pytest.mark.parametrize("guarantee", ["causal", "epoch", "at-least-once"])
+def test_a_checkpoint_before_the_record_that_kills_each_time_does_not_hide_a_crash_loop(guarantee: str) -> None:
+    scene = running(crash_loop_max=3, standbys="0", guarantee=guarantee)
+    heard: list[fx.Effect] = []
+    for _ in range(3):
+        scene.checkpoint()
+        heard = scene.die(scene.slot_of("count/0"))
+        for slot in list(scene.living) if guarantee != "causal" else ():
+            scene.die(slot, killed_ns=scene.now)
+        scene.beats(3)
+    assert of(heard, fx.EndJob)
+
+
+def test_two_complete_checkpoints_and_kills_on_request_do_not_count_as_a_crash_loop() -> None:
     scene = running(crash_loop_max=2, standbys="0")
     for _ in range(3):
         scene.die(scene.slot_of("count/0"))
         scene.beats(3)
+        scene.checkpoint()
         scene.checkpoint()
     for _ in range(4):
         scene.step(events.Admin("admin-1", "kill", {"task": "count/0"}))
