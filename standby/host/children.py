@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -243,6 +244,8 @@ class Children:
         at_ns = time.monotonic_ns()
         del self.living[child.slot]
         self.dead[child.slot] = status
+        with suppress(OSError):  # its socket, if it had one
+            Path((self.job / "runtime").read_text().strip(), child.slot).unlink()
         if child.killed_ns is not None:
             self.killed[child.slot] = child.killed_ns
         for table in (self.dead, self.killed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,18 @@ def test_logs_of_processes_that_ended_are_kept_up_to_a_number(tmp_path: Path, mo
         assert fresh.process is not None
         fresh.process.wait()
         os.close(fresh.pidfd)
+
+
+def test_the_socket_of_a_process_goes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    runtime = tmp_path / "sockets"
+    runtime.mkdir()
+    (tmp_path / "runtime").write_text(f"{runtime}\n")
+    for name in ("w1", "w2", "supervisor"):
+        (runtime / name).touch()
+    table = Children(tmp_path)
+    child = Child("w1", "worker", (sys.executable, "-c", ""), {})
+    table.start(child)
+    while table.reap(child) is None:
+        time.sleep(0.01)
+    assert sorted(path.name for path in runtime.iterdir()) == ["supervisor", "w2"]
