@@ -78,7 +78,12 @@ class Strings:
 def _fork(order: Mapping[str, Any], strings: Strings) -> int:
     """Forks a process through one between; returns its pid, or 0 in the new process itself; `OSError` on failure."""
     read, write = os.pipe()
-    between = os.fork()
+    try:
+        between = os.fork()
+    except OSError:  # the machine has no room for another process, which may pass
+        os.close(read)
+        os.close(write)
+        raise
     if between == 0:
         os.close(read)
         _fork_again(order, strings, write)

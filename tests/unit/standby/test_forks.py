@@ -176,6 +176,18 @@ def test_what_cannot_be_forked_is_said(job: Path) -> None:
     server.close()
 
 
+def test_a_refused_fork_leaves_no_pipe_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", refused)
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            forkserver._fork({}, None)  # type: ignore[arg-type]
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_orphans_are_reaped_and_children_are_left_to_be_reaped_where_they_are_expected(
     job: Path, children: Children
 ) -> None:
