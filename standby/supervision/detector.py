@@ -36,9 +36,13 @@ class Detector:
             self._amnesty_ns = now_ns
         self._observed_ns = now_ns
 
+    def excuse(self, until_ns: int) -> None:
+        """Lets silence count from that moment on: no process could be heard before."""
+        self._amnesty_ns = max(self._amnesty_ns, until_ns)
+
     @property
     def listening_since_ns(self) -> int:
-        """The moment from which the supervisor has been awake without a gap."""
+        """The moment from which the supervisor has been awake, and not cut off, without a gap."""
         return self._amnesty_ns
 
     def suspects(self, assignments: Assignments, now_ns: int) -> list[WorkerEntry]:

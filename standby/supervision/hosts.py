@@ -104,6 +104,8 @@ class Hosts:
         self._expected = expected
         self._expect_ns = expect_ns
         self._gathering_ns = 0
+        self._heard_ns = self._hearing_since_ns = 0
+        """The times of the last sign of life of any host, and of the first one after the last silence of all."""
         self._look_ns = 0
         """No host counts as dead before this moment: beats and joins only move it later."""
         self._all: dict[str, HostEntry] = {}
@@ -148,7 +150,19 @@ class Hosts:
 
     def heard(self, name: str, now_ns: int) -> None:
         """Notes a sign of life of a host's agent."""
-        self._all[name].seen_ns = now_ns
+        if self._silence(now_ns):
+            self._hearing_since_ns = now_ns
+        self._all[name].seen_ns = self._heard_ns = now_ns
+
+    def hearing_since_ns(self, now_ns: int) -> int:
+        """The moment since which hosts are heard, of whichever of them; now while all of them are silent.
+
+        The supervisor itself is cut off then, or no host is left that could take over: either way none counts as dead.
+        """
+        return now_ns if self.several and self._silence(now_ns) else self._hearing_since_ns
+
+    def _silence(self, now_ns: int) -> bool:
+        return now_ns - self._heard_ns >= self._timeout_ns // 2  # three beats
 
     def restored(self, now_ns: int) -> None:
         """Gives every host the whole time-out from now: this supervisor has just begun to listen."""

@@ -367,7 +367,8 @@ class Supervision:
             self._outbox.add(SendHost(event.host, orders.Fenced().message()))
             return
         host = self.hosts[event.host]
-        host.seen_ns, host.beaten, host.clock_error_ns = self._now_ns, True, event.clock_error_ns
+        self.hosts.heard(host.name, self._now_ns)
+        host.beaten, host.clock_error_ns = True, event.clock_error_ns
         if event.leaving and host.state is HostState.JOINED:
             self.drain(host)
         self._hear(host, event.clock_ns)
@@ -422,7 +423,7 @@ class Supervision:
             incarnation = 1 + (host.incarnation if host is not None else 0)
             self._outbox.decide("host_joined", host=event.host, incarnation=incarnation, session=event.session, **facts)
         host = self.hosts[event.host]
-        host.seen_ns = self._now_ns
+        self.hosts.heard(host.name, self._now_ns)
         self._outbox.add(SendHost(host.name, orders.Welcome(host.incarnation).message()))
         self._hear(host, event.clock_ns)
 
@@ -494,6 +495,7 @@ class Supervision:
         if self.stopping is not None:
             self._settle_stop()
             return
+        self._detector.excuse(self.hosts.hearing_since_ns(self._now_ns))
         for host in self.hosts.silent(self._now_ns, self._detector.listening_since_ns):
             self._lose_host(host, f"nothing was heard of it for {self._config.host_timeout_ms} ms")
         for slot in self._detector.suspects(self.assignments, self._now_ns):

@@ -85,9 +85,15 @@ def _watch_silence(world: Simulation, machine: Machine) -> None:
         if supervisor is None or not same or supervisor.slept or supervisor.supervision.stopping is not None:
             return  # it only waits while it stops
         if machine.lives == life and not machine.up and world.ended is None:
+            now_ns = supervisor.supervision._now_ns
+            left_ns = supervisor.supervision.hosts.hearing_since_ns(now_ns) + span_ns - now_ns
+            if left_ns > 0:  # while it hears of no host it loses none
+                world.clock.after(left_ns, noticed)
+                return
             world.host_checks.is_lost(machine.name, incarnation, supervisor.supervision)
 
-    world.clock.after((world.layout.timeout_ms + SLACK_MS) * MS, noticed)
+    span_ns = (world.layout.timeout_ms + SLACK_MS) * MS
+    world.clock.after(span_ns, noticed)
 
 
 def _host_dies(world: Simulation, fault: Fault) -> None:

@@ -386,6 +386,22 @@ def test_the_first_of_two_agents_with_one_key_is_refused_and_the_second_stays() 
     assert scene.supervision.hosts["b"].incarnation == incarnation
 
 
+def test_a_supervisor_that_was_cut_off_loses_no_host_that_comes_back_and_later_the_one_that_does_not() -> None:
+    scene = settled()
+    names = list(scene.hosts)
+    for _ in range(30):
+        scene.step(events.Tick(), 500)
+    for name in names[1:]:
+        scene.agent_beat_of(scene.hosts[name])
+        scene.step(events.Tick(), 400)
+    assert all(scene.supervision.hosts[name].living for name in names)
+    for _ in range(8):
+        for name in names[1:]:
+            scene.agent_beat_of(scene.hosts[name])
+        scene.step(events.Tick(), 500)
+    assert [name for name in names if not scene.supervision.hosts[name].living] == names[:1]
+
+
 @given(
     st.lists(
         st.tuples(
