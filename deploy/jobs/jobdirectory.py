@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from causal.shell.host_file import TERM as HOST_TERM
 from causal.shell.modes import closed_to_others
 from causal.shell.roster import ROSTER
 from causal.shell.stable import DIRECTORY as DETERMINANTS
+from deploy.jobs.lookup import VIEW, VIEW_BEFORE
 from operators.engine.requests import DIRECTORY as REQUESTS
 from operators.frozen.archive import DIRECTORY as CODE
 from operators.sinks.files.staged import DIRECTORY as STAGED
@@ -40,6 +42,7 @@ from standby.storage.journal import Journal, journaled
 from standby.storage.manifests import DIRECTORY as MANIFESTS
 from standby.storage.manifests import epoch_of, manifests_from, newest_manifest
 from standby.supervision.savepoints import finished, stopped_at
+from standby.supervision.task_counters import lasting
 
 BEGAN = "began"
 """The file with the moment at which the first source began to read: sources compute from it which records are due."""
@@ -63,7 +66,8 @@ OWNED = (
     SUPERVISOR_LOCK,
     AGENT_LOCK,
     "processes.json",
-    "status.json",
+    VIEW,
+    VIEW_BEFORE,
     BEGAN,
     "checkpoints",
     DETERMINANTS,
@@ -247,11 +251,15 @@ class JobDirectory:
 
     def note_resumption(self) -> None:
         """Journals that every earlier process of the job has died, so that the supervisor starts all tasks again."""
-        for name in ("status.json", "processes.json"):
-            (self.path / name).unlink(missing_ok=True)
+        figures = {}
+        with suppress(FileNotFoundError):  # the life before was killed before it had a view
+            os.replace(self.path / VIEW, self.path / VIEW_BEFORE)
+            with suppress(ValueError, KeyError, TypeError):  # it is damaged
+                figures = lasting(json.loads((self.path / VIEW_BEFORE).read_text())["tasks"])
+        (self.path / "processes.json").unlink(missing_ok=True)
         shutil.rmtree(self.path / "spill", ignore_errors=True)  # its files are of processes that have ended
         journal = Journal(self.path)
-        journal.append([{"kind": "resumed", "at_ns": time.monotonic_ns()}])
+        journal.append([{"kind": "resumed", "at_ns": time.monotonic_ns(), "figures": figures}])
         journal.close()
 
     def finished(self) -> bool:

@@ -17,6 +17,9 @@ ROOT = Path(".causal")
 VIEW = "status.json"
 """The supervisor's view, which it replaces twice a second."""
 
+VIEW_BEFORE = "status-before.json"
+"""The last view before the job was resumed."""
+
 
 def running(job: Path) -> bool:
     """Whether a `causal run` holds the job in this directory, which needs only permission to read."""

@@ -6,9 +6,11 @@ metrics with the descriptions that they have here.
 
 from __future__ import annotations
 
+import json
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from prometheus_client.registry import Collector
 
 from causal.errors import PipelineError
 from deploy.installation import installed
+from deploy.jobs.lookup import VIEW, VIEW_BEFORE
 from deploy.monitoring.status import latest, view_age_s
 from deploy.progress.report import counts, merged_buckets
 from operators.graph import DEAD_LETTERS
@@ -96,6 +99,12 @@ class ViewCollector(Collector):
         self._rising = Rising()
         self._one_at_a_time = threading.Lock()
 
+    def continue_from(self, view: View) -> None:
+        """No counter falls below its value in this view, which an earlier process may have shown."""
+        self._rising.begin(view["run"])
+        for _ in _families(view, self._rising):
+            pass
+
     def collect(self) -> Iterator[Metric]:
         view = self._latest()
         if view is None:
@@ -111,8 +120,9 @@ class ViewCollector(Collector):
 class Rising:
     """The highest value that each counter has had in this run.
 
-    A supervisor that has just begun has not heard from all tasks, and a rollback takes positions back; either would
-    look like a process that counts from zero again, and Prometheus would add everything a second time.
+    A supervisor that has just begun has not heard from all tasks, and a rollback or a resumption takes positions
+    back; either would look like a process that counts from zero again, and Prometheus would add everything a second
+    time.
     """
 
     def __init__(self) -> None:
@@ -386,7 +396,11 @@ def serve(port: int, job: Path) -> Callable[[], None]:
         PipelineError: the port cannot be used.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ViewCollector(lambda: latest(job), lambda: view_age_s(job)))
+    collector = ViewCollector(lambda: latest(job), lambda: view_age_s(job))
+    for name in (VIEW_BEFORE, VIEW):
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
+            collector.continue_from(json.loads((job / name).read_text()))
+    registry.register(collector)
     try:
         server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as problem:

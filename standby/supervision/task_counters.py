@@ -3,7 +3,8 @@
 Each worker counts from its own start and reports the totals in its beats.  A task's figure is the sum of
 the last reports of its dead incarnations and of the living one, except positions, which are absolute
 (the highest counts), and levels, which only the living one has.  What operators count is part of their
-state, so it is absolute too, and is rolled back with them.
+state, so it is absolute too, and is rolled back with them.  Beats are not journaled: a job that is resumed continues
+from the last view of the life before.
 """
 
 from __future__ import annotations
@@ -50,6 +51,34 @@ def highest(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[st
             higher = counts_by_operator.setdefault(operator, {})
             higher.update({reason: max(count, higher.get(reason, 0)) for reason, count in reasons.items()})
     return counts_by_operator
+
+
+def lasting(tasks: Any) -> dict[str, dict[str, Any]]:
+    """Task → those of its figures in a view that a later life of the job adds to; none if they are damaged."""
+    try:
+        figures = {task["task"]: {n: _raw(n, v) for n, v in task["figures"].items()} for task in tasks}
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return {}
+    if any(not isinstance(task, str) or reason_invalid(each) for task, each in figures.items()):
+        return {}
+    left = POSITIONS | LEVELS | {COUNTS}
+    return {task: {n: v for n, v in each.items() if n not in left} for task, each in figures.items()}
+
+
+def _raw(name: str, value: Any) -> Any:
+    """A figure of a view as tasks report it: JSON has made text of the bounds of latencies."""
+    return {float(bound): count for bound, count in value.items()} if name == "latency_ms_buckets" else value
+
+
+def _higher(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The higher of two values of each figure, one of which includes what the other one counts."""
+    result = dict(one)
+    for name, value in other.items():
+        earlier = result.get(name, value)
+        if isinstance(earlier, dict) != isinstance(value, dict):
+            continue
+        result[name] = _higher(earlier, value) if isinstance(value, dict) else max(earlier, value)
+    return result
 
 
 def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
@@ -129,6 +158,8 @@ class TaskCounters:
                 self.first_record_ns = None  # the machine was restarted, and its clock with it
             for task, (incarnation, counters) in list(self._living.items()):
                 self._retire(task, incarnation, counters)
+            for task, figures in record.get("figures", {}).items():
+                self._retired[task] = _higher(self._retired.get(task, {}), figures)
 
     def _retire(self, task: str, incarnation: int, counters: Mapping[str, Any]) -> None:
         lasting = {name: value for name, value in counters.items() if name not in LEVELS}

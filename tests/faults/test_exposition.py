@@ -93,6 +93,27 @@ def test_a_recovery_is_in_the_metrics_and_no_counter_falls(start_chain: StartCha
     chain.finish_exactly()
 
 
+def test_a_job_that_died_and_is_resumed_goes_on_from_its_counters(start_chain: StartChain) -> None:
+    port = free_port()
+    chain = start_chain("--checkpoint-interval", "0.3", metrics_port=port)
+    job = chain.job
+    job.until_warm()
+    before = rising(wait_for("all tasks have worked", lambda: at_work(page(port))))
+    job.kill_everything()
+    job.start("--resume")
+
+    def whole() -> dict[Series, float] | None:
+        return now if before.keys() <= (now := rising(page(port))).keys() else None
+
+    shown = job.until("the resumed job has a view", lambda view: view)
+    sent = {task["task"]: task["figures"].get("sent_bytes", 0) for task in shown["tasks"]}
+    earlier = {dict(labels)["task"]: value for (n, labels), value in before.items() if n == "causal_sent_bytes_total"}
+    assert any(earlier.values()) and all(sent[task] >= value for task, value in earlier.items())
+    after = wait_for("every counter is shown again", whole)
+    assert {series: (value, after[series]) for series, value in before.items() if after[series] < value} == {}
+    chain.finish_exactly()
+
+
 def phases(families: dict[str, Metric]) -> dict[str, float]:
     """Phase → the recoveries that have reached it."""
     samples = families["causal_recovery_phase_seconds"].samples

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from deploy.jobs.lookup import VIEW
+from deploy.jobs.lookup import VIEW, VIEW_BEFORE
 from deploy.monitoring.metrics import ViewCollector, serve
 from standby.supervision.durations import BOUNDS_S, Durations
 from tests.faults.test_lines import free_port
@@ -104,6 +104,22 @@ def test_a_restarted_supervisor_and_a_rollback_take_no_counter_back() -> None:
     shown |= {"run": "r2"}
     shown["tasks"][0]["figures"]["records_in"] = 1
     assert values(collected(collector)["causal_records_in"]) == {"read/0": 1}, "another run begins at nothing"
+
+
+@pytest.mark.parametrize("file", [VIEW, VIEW_BEFORE])
+def test_a_page_of_a_resumed_job_begins_with_the_last_view_of_the_life_before(file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(json.dumps(view()))
+    port = free_port()
+    stop = serve(port, tmp_path)
+    try:
+        (tmp_path / file).unlink()
+        shown = view()
+        shown["tasks"][0]["figures"]["records_in"] = 2
+        (tmp_path / VIEW).write_text(json.dumps(shown))
+        text = fetched(f"http://127.0.0.1:{port}/metrics", "text/plain")[1]
+    finally:
+        stop()
+    assert values(next(f for f in plain(text) if f.name == "causal_records_in")) == {"read/0": 60, "read/1": 40}
 
 
 def test_a_supervisor_that_follows_another_shows_nothing_that_is_old() -> None:

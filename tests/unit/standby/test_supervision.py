@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from standby.blueprint import CompanionCall
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.supervision import STOP_NS_MAX, Supervision
+from standby.supervision.task_counters import lasting
 from tests.unit.standby.scene import MS, SECOND, Scene, of, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")
@@ -496,6 +498,29 @@ def test_a_recovery_that_the_end_of_the_machine_cut_off_delays_nothing() -> None
     assert len(scene.living) == 6, "standbys start"
     [ended] = scene.supervision.view()["recovery_totals"]["numbers"]
     assert (ended["task"], ended["number"]) == ("count/0", 1)
+
+
+def test_a_job_that_is_resumed_adds_to_the_sums_of_its_last_view_and_takes_positions_from_its_tasks() -> None:
+    scene = running()
+    counted = {"sent_bytes": 70, "records_out": 9, "log_bytes": 5, "latency_ms_buckets": {0.5: 4, float("inf"): 1}}
+    scene.beat(scene.slot_of("out/0"), counters=counted)
+    view = json.loads(json.dumps(scene.supervision.view()))
+    scene.living.clear()
+    scene.dead.clear()
+    scene.journal.append({"kind": "resumed", "at_ns": scene.now, "figures": lasting(view["tasks"])})
+    scene.restart()
+    figures = scene.supervision.figures
+    assert figures.of("out/0") == {"sent_bytes": 70, "latency_ms_buckets": {0.5: 4, float("inf"): 1}}
+    figures.update("out/0", 2, {"sent_bytes": 30, "records_out": 6, "latency_ms_buckets": {0.5: 1}}, None)
+    sums = {"sent_bytes": 100, "latency_ms_buckets": {0.5: 5, float("inf"): 1}}
+    assert figures.of("out/0") == {**sums, "records_out": 6}
+
+
+@pytest.mark.parametrize(
+    "figures", [{"sent_bytes": "7"}, {"latency_ms_buckets": {"x": 1}}, {"latency_ms_buckets": 1}, 0]
+)
+def test_the_figures_of_a_damaged_view_are_left_out(figures: object) -> None:
+    assert lasting([{"task": "out/0", "figures": figures}]) == lasting(None) == {}
 
 
 def test_a_zombie_that_claims_a_task_of_which_it_is_not_the_holder_is_killed() -> None:
