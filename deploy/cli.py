@@ -53,6 +53,7 @@ from deploy.savepoints.upgrading import (
     to_roll_back,
 )
 from deploy.spark import options
+from deploy.streams import settle
 from deploy.ui import commands as looking
 from operators.builder.advice import advice
 from operators.builder.loading import load
@@ -502,9 +503,10 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
     if outcome.view is not None:
         result = report(outcome.view, outcome.wall_s)
         if outcome.status == 0:
-            print(operators_table(outcome.view), summary(result), sep="\n", file=out)
+            lines = [operators_table(outcome.view), summary(result)]
             if outcome.reason:
-                print(f"job {config.name}: {outcome.reason}; resume it with: {resume_command(job)}", file=out)
+                lines.append(f"job {config.name}: {outcome.reason}; resume it with: {resume_command(job)}")
+            _show(lines, out)
         try:
             if report_path is not None:
                 write_report(report_path, result)
@@ -517,6 +519,16 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
         return DONE
     reason = outcome.reason if outcome.signal else f"{_explained(outcome.reason, job, config)}{_way_back(job)}"
     return say(f"job {config.name}: {reason}", outcome.status)
+
+
+def _show(lines: Sequence[str], out: TextIO) -> None:
+    """Prints how a job has ended, which is no other end where that is not possible."""
+    try:
+        print(*lines, sep="\n", file=out, flush=True)
+    except OSError as problem:
+        settle(out)
+        if not isinstance(problem, BrokenPipeError):
+            say(f"the summary of the job cannot be written: {problem.strerror}", DONE)
 
 
 def _way_back(job: Path) -> str:

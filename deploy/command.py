@@ -31,8 +31,10 @@ def main(room: bool = False) -> int:
     """
     for number in SIGNALS:
         signal.signal(number, _end)
-    from standby.host.room import make_room  # a signal may come from here on
+    from deploy.streams import prepare  # a signal may come from here on
+    from standby.host.room import make_room
 
+    prepare()
     room = room or sys.argv[1:2] in RUNNING and make_room()
     template = None
     try:

@@ -14,6 +14,7 @@ from typing import Any
 from causal.errors import CausalError, PipelineError
 from causal.shell.modes import private
 from causal.shell.printable import one_line
+from deploy.streams import settle
 
 DONE, FAILED, WRONG = 0, 1, 2
 
@@ -50,17 +51,21 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
         arguments.template = template
         act: Callable[[argparse.Namespace], int] = arguments.act
         with private():
-            return act(arguments)
+            status = act(arguments)
+            sys.stdout.flush()
+            return status
     except PipelineError as problem:
         return say(str(problem), WRONG)
     except CausalError as problem:
         return say(str(problem), FAILED)
     except BrokenPipeError:
+        settle(sys.stdout)
         return FAILED
     except Exception as problem:
         line = _explained(problem)
         if line is None:
             raise
+        settle(sys.stdout)  # which it may be about
         return say(line, FAILED if isinstance(problem, OSError) else WRONG)
     except KeyboardInterrupt:
         return 130

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from causal.shell.files import replace_text
+from deploy.streams import settle
 from operators.sinks.delivery.console import CONSOLE
 from operators.sinks.storage.punch_hole import free
 
@@ -95,7 +96,10 @@ class Console:
         try:
             self._out.write(rows)
             self._out.flush()
-        except BrokenPipeError:
+        except OSError as problem:
+            settle(self._out)
+            if not isinstance(problem, BrokenPipeError):
+                raise
             self._out = None
             print("causal: the rows are no longer read; they are dropped from here on", file=sys.stderr)
 

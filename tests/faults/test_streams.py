@@ -1,0 +1,60 @@
+"""The standard streams of `causal`: a job does not end because its output is gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.job import WAIT_S, environment
+
+PIPELINE = """
+from operators import Operator, Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+class Count(Operator):
+    def process(self, record, ctx):
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return [record]
+
+pipeline = Pipeline("tiny")
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100))
+numbers.process("count", Count(), 2).sink("out", JsonLinesSink("rows"))
+"""
+"""A job with a warning, so that standard error is written before it runs."""
+full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+
+
+def shell(home: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a line of a shell in which `causal` is the command, with buffers as its users have them."""
+    (home / "p.py").write_text(PIPELINE)
+    buffered = {name: value for name, value in environment().items() if name != "PYTHONUNBUFFERED"}
+    line = f'causal() {{ {sys.executable} -P -m deploy "$@"; }}; {command}'
+    return subprocess.run(["bash", "-c", line], cwd=home, env=buffered, capture_output=True, text=True, timeout=WAIT_S)
+
+
+def rows(home: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in (home / "rows").glob("*.jsonl"))
+
+
+@full
+def test_a_job_whose_messages_and_summary_cannot_be_written_ends_as_it_does_otherwise(tmp_path: Path) -> None:
+    ended = shell(tmp_path, "causal run p.py 2>/dev/full; echo $?; causal status >/dev/full; echo $?")
+    *summary, run, status = ended.stdout.splitlines()
+    assert summary and (run, status) == ("0", "1") and rows(tmp_path) == 100
+    assert ended.stderr == "causal: the system: No space left on device\n"
+
+
+@full
+def test_a_summary_that_cannot_be_written_is_named_and_fails_no_job(tmp_path: Path) -> None:
+    ended = shell(tmp_path, "causal run p.py >/dev/full; echo $?")
+    assert ended.stdout == "0\n" and rows(tmp_path) == 100
+    assert "causal: the summary of the job cannot be written: No space left" in ended.stderr.splitlines()[-1]
+
+
+def test_a_reader_that_has_gone_ends_no_job(tmp_path: Path) -> None:
+    ended = shell(tmp_path, "(sleep 0.2; causal run p.py; echo $? >status) 2>&1 | true; cat status")
+    assert (ended.stdout, ended.stderr) == ("0\n", "") and rows(tmp_path) == 100
