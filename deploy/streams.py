@@ -1,4 +1,4 @@
-"""The standard streams of the `causal` command: no command ends because they cannot be written.
+"""The standard streams of the `causal` command: no command ends because they are closed or cannot be written.
 
 What is written on standard error while that is impossible is dropped.  A command whose result is its standard output
 fails with it; `causal run` does not.
@@ -22,7 +22,14 @@ class _Lossy(io.FileIO):
 
 
 def prepare() -> None:
-    """Has standard error never fail."""
+    """Has closed standard streams lead nowhere, and standard error never fail."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it becomes the lowest one, which is this
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, closefd=False))
     errors = io.BufferedWriter(_Lossy(2, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(errors, sys.stderr.encoding, "backslashreplace", line_buffering=True)
 

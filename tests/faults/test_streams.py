@@ -58,3 +58,8 @@ def test_a_summary_that_cannot_be_written_is_named_and_fails_no_job(tmp_path: Pa
 def test_a_reader_that_has_gone_ends_no_job(tmp_path: Path) -> None:
     ended = shell(tmp_path, "(sleep 0.2; causal run p.py; echo $? >status) 2>&1 | true; cat status")
     assert (ended.stdout, ended.stderr) == ("0\n", "") and rows(tmp_path) == 100
+
+
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    ended = shell(tmp_path, "causal run p.py <&- >&- 2>&-; echo $?; causal status --job nix 2>&-; echo $?")
+    assert (ended.stdout, ended.stderr) == ("0\n2\n", "") and rows(tmp_path) == 100
