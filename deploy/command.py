@@ -30,7 +30,8 @@ def main(room: bool = False) -> int:
         room: this process has room already (`standby.host.room`).
     """
     for number in SIGNALS:
-        signal.signal(number, _end)
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &
+            signal.signal(number, _end)
     from deploy.streams import prepare  # a signal may come from here on
     from standby.host.room import make_room
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ sys.dont_write_bytecode = False
 
 # Processes that tests start find the checkout as this one does, from whatever directory they start.
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
-
+# A shell starts what runs in the background deaf to Ctrl-C, and so would be what is started from there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PR_SET_CHILD_SUBREAPER = 36
 """A test that has this process adopt orphans would otherwise make those of later tests its children."""

@@ -99,6 +99,11 @@ def executors() -> Server:
     return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
+def _ignored(number: signal.Signals) -> bool:
+    """Whether this process was started so that the signal does not end it, by `nohup` or with & by a shell."""
+    return number != signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN
+
+
 class LocalDeployment:
     """One run of one job, from its first process to the end of its last.
 
@@ -141,7 +146,7 @@ class LocalDeployment:
         before: dict[signal.Signals, Any] = {}
         main = threading.current_thread() is threading.main_thread()
         if main:
-            before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+            before = {number: signal.signal(number, self._on_signal) for number in SIGNALS if not _ignored(number)}
             before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
             wakeup_before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         try:

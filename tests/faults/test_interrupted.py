@@ -88,3 +88,35 @@ def test_ctrl_c_leaves_nothing(stage: str, how: str, tmp_path: Path) -> None:
         if run.poll() is None:
             run.kill()
         kill_marked(job.resolve(), 5.0)
+
+
+@pytest.mark.parametrize("stage", ["loading", "running"])
+def test_a_job_that_was_started_to_survive_its_terminal_does(stage: str, tmp_path: Path) -> None:
+    """`nohup` starts it so, and a shell without jobs that is given `&`."""
+    (tmp_path / "endless.py").write_text(PIPELINE)
+    job = tmp_path / "job"
+    run = subprocess.Popen(
+        ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", sys.executable, "-c", STARTED, "run", "endless.py"]
+        + ["--state-dir", str(job)],
+        cwd=tmp_path,
+        env={**environment(), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None and run.stdout.readline() == "started\n"
+    try:
+        for now in (stage, "running"):
+            while not seen(job, tmp_path, now):
+                time.sleep(0.005)
+                assert run.poll() is None
+            if now == stage:
+                run.send_signal(signal.SIGHUP)
+                run.send_signal(signal.SIGINT)
+        run.send_signal(signal.SIGTERM)
+        _, said = run.communicate(timeout=WAIT_S)
+        assert run.returncode == 128 + signal.SIGTERM and "interrupted by SIGTERM" in said, said
+    finally:
+        if run.poll() is None:
+            run.kill()
+        kill_marked(job.resolve(), 5.0)

@@ -18,7 +18,6 @@ import os, signal, sys, time
 from pathlib import Path
 from standby.host.room import make_room
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background inherit that it is ignored
 assert make_room()
 assert sys.argv[1:] == sys.orig_argv[-3:], "what made the room is no argument"
 from deploy.launching.local import LocalDeployment, Server
