@@ -486,7 +486,7 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Te
             progress.say(f"warning: {line}")
         exported.show(view)
 
-    deployment = LocalDeployment(job, show, servers, template)
+    deployment = LocalDeployment(job, show, servers, template, progress.say)
     console.start()
     try:
         outcome = deployment.run()

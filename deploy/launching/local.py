@@ -30,12 +30,19 @@ from standby.host.parentage import PARENT, adopt_orphans
 from standby.host.processes import kill_marked
 from standby.host.room import pinned_environment
 from standby.host.template import Template
+from standby.network.control import ask
 
 TURN_S = 0.25
 """The interval at which the supervisor's view is read and the progress line is written."""
 
 DEATHS_MAX, DEATHS_WITHIN_S = 20, 30.0
 """Deaths of the supervisor or the agent in a row that end the job: a restart does not help."""
+
+SILENT_S = 15.0
+"""The silence of a supervisor or an agent that counts as a hang, in a job on one machine."""
+
+ANSWER_S = 2.0
+"""The time that such a supervisor has to answer after all, before it is killed."""
 
 FREE_BYTES_MIN = 1 << 16
 """The free space below which a disk counts as full."""
@@ -82,6 +89,7 @@ class Server:
     process: subprocess.Popen[bytes] | Forked | None = None
     deaths: list[float] = field(default_factory=list)
     due: float = 0.0
+    started_s: float = 0.0
 
 
 def supervisor(endings: tuple[int, ...] = ()) -> Server:
@@ -112,6 +120,7 @@ class LocalDeployment:
         progress: is called with the latest view from time to time, and the seconds since the start.
         servers: the processes that are kept alive, in the order in which they are stopped; none: supervisor and agent.
         template: what forks these processes; none: each is an interpreter.
+        say: is called with a line about what is done with one of them.
     """
 
     def __init__(
@@ -120,25 +129,27 @@ class LocalDeployment:
         progress: Callable[[Mapping[str, Any], float], None],
         servers: Sequence[Server] = (),
         template: Template | None = None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._job = job
         self._progress = progress
         self._servers = servers or (supervisor(), agent())
         self._template = template
+        self._say = say
         self._regular: int | None = None
         """The exit status of a server that ended the deployment regularly."""
         self._statuses: dict[int, int] = {}
         self._signal = self._signals = 0
         self._failure = ""
         self._shown_ns = 0
-        self._news_s = 0.0
+        self._news_s = self._turned_s = self._attentive_s = 0.0
 
     def run(self) -> Outcome:
         """Runs the job to its end, or until a signal comes.
 
         Python takes signals in the main thread alone: in another one they are what its program makes of them.
         """
-        began = self._news_s = time.monotonic()
+        began = self._news_s = self._turned_s = time.monotonic()
         adopt_orphans()
         wake, waker = socket.socketpair()
         for end in (wake, waker):
@@ -207,8 +218,41 @@ class LocalDeployment:
                     self._shown_ns, self._news_s = view["at_ns"], time.monotonic()
                 self._progress(view, time.monotonic() - began)
             self._note_deaths()
+            if view is not None and not view["hosts"] and "leader" not in view:
+                self._kill_silent(view)
+
+    def _kill_silent(self, view: Mapping[str, Any]) -> None:
+        """Kills a server that hangs, as it may be killed at any time: the next one does what it does not do."""
+        now = time.monotonic()
+        if now - self._turned_s > SILENT_S / 4:  # this process itself was stopped, and the others perhaps with it
+            self._attentive_s = now
+        self._turned_s = now
+        for server in self._servers:
+            if server.process is None or server.process.returncode is not None:
+                continue
+            silent_s = min(self._silent_s(server, view), now - max(self._attentive_s, server.started_s))
+            if silent_s < SILENT_S:
+                continue
+            if server.name == "supervisor" and self._answers():  # it cannot write its view, for example on a full disk
+                self._attentive_s = now
+                continue
+            self._say(f"the {server.name} has been silent for {silent_s:.0f} s and is replaced")
+            os.kill(server.process.pid, signal.SIGKILL)  # not reaped yet
+
+    def _silent_s(self, server: Server, view: Mapping[str, Any]) -> float:
+        old_s = time.monotonic() - self._news_s
+        if server.name == "agent":
+            return float(view["agent_silent_s"]) if old_s < SILENT_S else 0.0
+        # A supervisor that has written no view yet may have much to read.
+        written = server.process is not None and view.get("supervisor_pid") == server.process.pid
+        return old_s if written else 0.0
+
+    def _answers(self) -> bool:
+        runtime = (self._job / "runtime").read_text().strip()
+        return ask(runtime, "status", {}, ANSWER_S) is not None
 
     def _start(self, server: Server) -> None:
+        server.started_s = time.monotonic()
         argv, path = module_command(server.module, str(self._job)), self._job / "logs" / f"{server.name}.log"
         environment = {**os.environ, **pinned_environment(), PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         if self._template is not None:

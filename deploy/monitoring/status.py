@@ -20,7 +20,7 @@ from deploy.jobs.hints import candidate_shown, led_by, resume_command
 from deploy.jobs.lookup import VIEW, find_job, running
 from deploy.jobs.versions import changed_since, listed
 from deploy.monitoring.placement_plan import ROOM
-from deploy.progress.progress_model import named
+from deploy.progress.progress_model import agent_silent, named
 from deploy.progress.report import latency_error_ms, report, summary
 
 STATES_SHOWN = 6
@@ -84,6 +84,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
     if present:
         yield from _leaders(view)
         yield f"{_counted(tasks)}; {counted}"
+        if silent := agent_silent(view):
+            yield silent
         if checkpoint.get("since_ns"):
             yield from _overdue(checkpoint, view["at_ns"])
     else:

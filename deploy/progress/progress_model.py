@@ -22,6 +22,7 @@ RATE_S = 1.0
 SETTLED_S = 3.0
 """The time over which the rate of a bounded input is measured before the time that is left is estimated."""
 LONG_NS = 5_000_000_000
+AGENT_SILENT_S = 5.0
 """Work that has taken longer is named; of several, the oldest."""
 NAMES_SHOWN = 4
 REASON_CHARACTERS_MAX = 120
@@ -135,6 +136,8 @@ class ProgressModel:
         if view["life"]["first_record_ns"] is None and self._companions:
             names = ", ".join(self._companions)
             waits.append(f"waiting for the first record of {names}, {elapsed_s:.0f} s")
+        if silent := agent_silent(view):
+            waits.append(silent)
         recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished", "staged")]
         if recovering:
             waits.append(f"not yet running: {named(recovering)}")
@@ -205,6 +208,14 @@ class ProgressModel:
         settled = self._samples[-1][0] >= SETTLED_S
         left_s = (size - read) / rate if rate and settled else None
         return Bounded(min(read, size), size, left_s) if size else None
+
+
+def agent_silent(view: View) -> str:
+    """Returns a line about an agent that hangs; an empty one for another."""
+    silent_s = view.get("agent_silent_s", 0)
+    if silent_s < AGENT_SILENT_S:
+        return ""
+    return f"the agent has been silent for {silent_s:.0f} s: processes that die are not noticed, none can be started"
 
 
 def named(names: Sequence[str]) -> str:

@@ -164,6 +164,16 @@ class Hosts:
     def _silence(self, now_ns: int) -> bool:
         return now_ns - self._heard_ns >= self._timeout_ns // 2  # three beats
 
+    def silent_s(self, now_ns: int, listening_since_ns: int) -> float:
+        """Seconds since the agent of a job on one machine was last heard; 0 on several hosts, which have states.
+
+        Args:
+            listening_since_ns: as for `silent`.
+        """
+        if self.several:
+            return 0.0
+        return round(max(0, now_ns - max(self._all[LOCAL].seen_ns, listening_since_ns)) / 1e9, 1)
+
     def restored(self, now_ns: int) -> None:
         """Gives every host the whole time-out from now: this supervisor has just begun to listen."""
         for entry in self._all.values():

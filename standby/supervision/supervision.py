@@ -540,7 +540,7 @@ class Supervision:
 
     def view(self) -> dict[str, Any]:
         """The view that `status.json`, `causal status`, the metrics page and the report show."""
-        return view(self, self._config, self._now_ns)
+        return view(self, self._config, self._now_ns, self._detector.listening_since_ns)
 
     _handlers: dict[type, Callable[[Supervision, Any], None]] = {
         events.Restored: _restored,

@@ -17,7 +17,7 @@ LOADING = "loading"
 """The state that a process reports while it loads its task's state."""
 
 
-def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, Any]:
+def view(supervision: Supervision, config: JobConfig, now_ns: int, listening_since_ns: int) -> dict[str, Any]:
     """Everything that a user or a report wants to know, JSON-ready."""
     assignments, coordinator, figures = supervision.assignments, supervision.coordinator, supervision.figures
     ended = supervision.ended
@@ -49,6 +49,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
             }
             for slot in assignments.slots.values()
         ],
+        "agent_silent_s": supervision.hosts.silent_s(now_ns, listening_since_ns),
         "hosts": [_host(supervision, host, now_ns) for host in supervision.hosts if host.name],
         "host_losses": [_host_loss(supervision, loss) for loss in supervision.losses.losses],
         "without_process": list(assignments.unmanned()),

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from deploy.jobs.jobdirectory import JobDirectory
-from deploy.launching.local import LocalDeployment
+from deploy.launching import local
 from standby.blueprint import Blueprint, CompanionCall
 from standby.host.processes import marked
 
@@ -42,12 +42,14 @@ def wait_for(what: str, look: Callable[[], T | None], instead: Callable[[], obje
 class Stage:
     """One `causal run` on a directory."""
 
-    def __init__(self, job: Path, *, resume: bool = False, companion: str = "", **config: Any) -> None:
+    def __init__(
+        self, job: Path, *, resume: bool = False, companion: str = "", silent_s: float = 0.0, **config: Any
+    ) -> None:
         self.job = job.resolve()
-        options = {"resume": resume, "companion": companion, "config": config}
+        options = {"resume": resume, "companion": companion, "silent_s": silent_s, "config": config}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.unit.standby.stage", str(job), json.dumps(options)],
-            cwd=ROOT, stderr=subprocess.PIPE, text=True,
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def view(self) -> dict[str, Any] | None:
@@ -140,7 +142,8 @@ def main(job: str, options: dict[str, Any]) -> int:
         directory.open_runtime()
         config.save(directory.path)
         blueprint.save(directory.path)
-        outcome = LocalDeployment(directory.path, lambda view, elapsed_s: None).run()
+        local.SILENT_S = options["silent_s"] or local.SILENT_S
+        outcome = local.LocalDeployment(directory.path, lambda view, elapsed_s: None, say=print).run()
     finally:
         directory.close()
     print(outcome.reason, file=sys.stderr)

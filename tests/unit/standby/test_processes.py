@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from standby.storage.manifests import newest_manifest
-from tests.unit.standby.stage import TASKS, Stage, wait_for
+from tests.unit.standby.stage import TASKS, WAIT_S, Stage, wait_for
 
 Start = Callable[..., Stage]
 
@@ -97,6 +98,38 @@ def test_a_killed_supervisor_comes_back_and_disturbs_nobody(start: Start) -> Non
     assert view["supervisor_pid"] != supervisor
     assert {t["task"]: t["incarnation"] for t in view["tasks"]} == {"read/0": 2, "count/0": 1, "out/0": 1}
     assert pids(stage)["count/0"] == old["count/0"] and pids(stage)["out/0"] == old["out/0"]
+    assert stage.finish()[0] == 0
+
+
+@pytest.mark.parametrize("hung", ["agent", "supervisor"])
+def test_an_agent_or_a_supervisor_that_hangs_is_replaced(start: Start, hung: str) -> None:
+    stage = start(silent_s=2.0)
+    old = {task["task"]: task["pid"] for task in stage.up()["tasks"]}
+    pid = stage.agent_pid() if hung == "agent" else stage.supervisor_pid()
+    assert pid is not None
+    stage.kill(pid, signal.SIGSTOP)
+    stage.kill(old["count/0"])
+    stage.recovered("count/0", 2)
+    assert not Path(f"/proc/{pid}").exists() and pids(stage)["read/0"] == old["read/0"]
+    (stage.job / "finish").touch()
+    said, _ = stage.process.communicate(timeout=WAIT_S)
+    assert stage.process.returncode == 0 and f"the {hung} has been silent for 2 s and is replaced" in said
+
+
+def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: Start) -> None:
+    stage = start(silent_s=2.0)
+    supervisor, log = stage.up()["supervisor_pid"], stage.job / "logs" / "supervisor.log"
+    aside = stage.job / "status.json.new"
+
+    def blocked() -> bool:
+        with suppress(FileExistsError):  # it writes there at this moment
+            aside.mkdir()
+        return aside.is_dir()
+
+    wait_for("it can write no more", blocked)
+    wait_for("this has lasted", lambda: log.read_text().count("status.json cannot be written") >= 10)
+    assert stage.supervisor_pid() == supervisor
+    aside.rmdir()
     assert stage.finish()[0] == 0
 
 
