@@ -29,7 +29,7 @@ from deploy.installation import installed
 from deploy.jobs import namesakes, versions
 from deploy.jobs.hints import check_led_here, not_running, resume_command
 from deploy.jobs.jobdirectory import JobDirectory
-from deploy.jobs.lookup import ROOT, find_job, holds_job, running
+from deploy.jobs.lookup import ROOT, ended, find_job, holds_job, running
 from deploy.launching import host_agent
 from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
 from deploy.monitoring import placement_plan, probe
@@ -563,5 +563,8 @@ def _kill(arguments: argparse.Namespace) -> int:
         return say(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log", FAILED)
     if not answer.get("ok"):
         return say(str(answer.get("error")), FAILED)
-    print(f"killed {answer['task']} (slot {answer['slot']}, pid {answer['pid']})")
+    what = f"{answer['task']} (slot {answer['slot']}, pid {answer['pid']})"
+    if not ended(job, answer["slot"], ANSWER_S):
+        return say(f"asked to kill {what}; that it has ended is not known, as its agent is silent", FAILED)
+    print(f"killed {what}")
     return DONE

@@ -6,7 +6,9 @@ It imports little, so that a command that only looks is quick.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import time
 from pathlib import Path
 
 from causal.errors import PipelineError
@@ -16,6 +18,8 @@ ROOT = Path(".causal")
 
 VIEW = "status.json"
 """The supervisor's view, which it replaces twice a second."""
+
+LOOK_S = 0.05
 
 VIEW_BEFORE = "status-before.json"
 """The last view before the job was resumed."""
@@ -33,6 +37,23 @@ def running(job: Path) -> bool:
         return True
     finally:
         os.close(handle)
+    return False
+
+
+def ended(job: Path, slot: str, within_s: float) -> bool:
+    """Whether the supervisor shows within that time that a process has ended that it was just asked to kill."""
+    deadline, before = time.monotonic() + within_s, ""
+    while time.monotonic() < deadline:
+        try:
+            text = (job / VIEW).read_text()
+        except FileNotFoundError:
+            return True  # the job ends, and begins again
+        before = before or text  # it may be of the moment before
+        if text != before and slot not in [process["slot"] for process in json.loads(text)["processes"]]:
+            return True
+        if not running(job):
+            return True
+        time.sleep(LOOK_S)
     return False
 
 

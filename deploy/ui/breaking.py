@@ -14,7 +14,7 @@ from pathlib import Path
 
 from causal.errors import PipelineError, Unavailable
 from deploy.jobs.hints import check_led_here, not_running
-from deploy.jobs.lookup import running
+from deploy.jobs.lookup import ended, running
 from standby.host.processes import open_process, send_signal, start_time
 from standby.network.control import ask
 
@@ -49,7 +49,8 @@ def broken(job: Path, kind: str, name: str) -> str:
         raise PipelineError(str(answer.get("error")))
     if kind == "agent":
         return f"ordered the agent of {name} to die"
-    return f"killed {kind} {name} (process {answer['pid']})"
+    done = "killed" if ended(job, answer["slot"], ANSWER_S) else "asked the silent agent to kill"
+    return f"{done} {kind} {name} (process {answer['pid']})"
 
 
 def check_runs(job: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from deploy import cli
+from deploy.ui import breaking
 from standby.storage.manifests import newest_manifest
 from tests.unit.standby.stage import TASKS, WAIT_S, Stage, wait_for
 
@@ -114,6 +116,29 @@ def test_an_agent_or_a_supervisor_that_hangs_is_replaced(start: Start, hung: str
     (stage.job / "finish").touch()
     said, _ = stage.process.communicate(timeout=WAIT_S)
     assert stage.process.returncode == 0 and f"the {hung} has been silent for 2 s and is replaced" in said
+
+
+def test_a_command_that_kills_says_whether_the_process_has_ended(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = start()
+    before, agent = stage.up(), stage.agent_pid()
+    assert agent is not None
+    monkeypatch.setattr(cli, "ANSWER_S", 2.0)
+    monkeypatch.setattr(breaking, "ANSWER_S", 2.0)
+    stage.kill(agent, signal.SIGSTOP)
+    assert cli.main(["kill", "count/0", "--state-dir", str(stage.job)]) == 1
+    assert capsys.readouterr().err.startswith("causal: asked to kill count/0 (slot ")
+    assert breaking.broken(stage.job, "task", "read/0").startswith("asked the silent agent to kill task read/0")
+    stage.kill(agent, signal.SIGCONT)
+    stage.recovered("count/0", 2)
+    stage.recovered("read/0", 2)
+    stage.up()
+    monkeypatch.undo()
+    pid = stage.task("out/0")["pid"]
+    assert cli.main(["kill", "out/0", "--state-dir", str(stage.job)]) == 0
+    assert not Path(f"/proc/{pid}").exists() and before["tasks"][2]["pid"] == pid
+    assert capsys.readouterr().out.startswith("killed out/0 (slot ")
 
 
 def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: Start) -> None:
