@@ -136,6 +136,7 @@ class LocalDeployment:
         self._servers = servers or (supervisor(), agent())
         self._template = template
         self._say = say
+        self._runtime: Path | None = None
         self._regular: int | None = None
         """The exit status of a server that ended the deployment regularly."""
         self._statuses: dict[int, int] = {}
@@ -199,7 +200,12 @@ class LocalDeployment:
         """Keeps the supervisor and the agent running until the job has ended."""
         poll = select.poll()
         poll.register(wake, select.POLLIN)
+        if (self._job / "runtime").exists():
+            self._runtime = Path((self._job / "runtime").read_text().strip())
         while not self._signal and not self._failure and self._regular is None:
+            self._failure = self._removed()
+            if self._failure:
+                return
             for server in self._servers:
                 if server.process is None and time.monotonic() >= server.due:
                     self._start(server)
@@ -248,8 +254,15 @@ class LocalDeployment:
         return old_s if written else 0.0
 
     def _answers(self) -> bool:
-        runtime = (self._job / "runtime").read_text().strip()
-        return ask(runtime, "status", {}, ANSWER_S) is not None
+        return self._runtime is None or ask(str(self._runtime), "status", {}, ANSWER_S) is not None
+
+    def _removed(self) -> str:
+        """Says which directory of the job is gone, without which nothing recovers any more; empty if they are there."""
+        if self._runtime is not None and not self._runtime.exists():
+            return (
+                f"the directory of its sockets {self._runtime} was removed; resume it with: {resume_command(self._job)}"
+            )
+        return ""
 
     def _start(self, server: Server) -> None:
         server.started_s = time.monotonic()
@@ -300,7 +313,9 @@ class LocalDeployment:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:
-        """Says why a server ended, by its log; a full disk comes first, because no log can be written on it."""
+        """Says why a server ended, by its log; what leaves it no log to write comes first."""
+        if removed := self._removed():
+            return removed
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
             return f"no space is left for {self._job}; make room, then resume it with: {resume_command(self._job)}"
         return last_line(self._job / "logs" / f"{name}.log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -139,6 +140,19 @@ def test_a_command_that_kills_says_whether_the_process_has_ended(
     assert cli.main(["kill", "out/0", "--state-dir", str(stage.job)]) == 0
     assert not Path(f"/proc/{pid}").exists() and before["tasks"][2]["pid"] == pid
     assert capsys.readouterr().out.startswith("killed out/0 (slot ")
+
+
+def test_a_job_whose_sockets_are_removed_ends_and_can_be_resumed(start: Start) -> None:
+    stage = start()
+    stage.up()
+    runtime = Path((stage.job / "runtime").read_text())
+    shutil.rmtree(runtime)
+    status, said = stage.end()
+    assert (status, said.splitlines()) == (1, [said])
+    assert said.startswith(f"the directory of its sockets {runtime} was removed; resume it with: causal run ")
+    stage = start(resume=True)
+    stage.up()
+    assert stage.finish()[0] == 0
 
 
 def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: Start) -> None:
