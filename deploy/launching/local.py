@@ -258,6 +258,8 @@ class LocalDeployment:
 
     def _removed(self) -> str:
         """Says which directory of the job is gone, without which nothing recovers any more; empty if they are there."""
+        if not self._job.exists():
+            return f"its directory {self._job} was removed or moved"
         if self._runtime is not None and not self._runtime.exists():
             return (
                 f"the directory of its sockets {self._runtime} was removed; resume it with: {resume_command(self._job)}"

@@ -119,7 +119,8 @@ class Children:
             child.pid = self._forked(child) or self._spawned(child)
         except OSError as problem:
             del self.living[child.slot]
-            raise Unavailable(f"{child.argv[0]} cannot be started: {problem.strerror}") from None
+            missing = problem.filename or child.argv[0]
+            raise Unavailable(f"{child.slot} cannot be started: {missing}: {problem.strerror}") from None
         # Not reaped yet, so pid and start time are its own even if it has ended already.
         child.pidfd = os.pidfd_open(child.pid)
         child.started = start_time(child.pid) or 0

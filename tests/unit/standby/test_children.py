@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from causal.errors import Unavailable
 from standby.host import children
 from standby.host.children import Child, Children
 
@@ -51,3 +52,10 @@ def test_the_socket_of_a_process_goes_with_it(tmp_path: Path) -> None:
     while table.reap(child) is None:
         time.sleep(0.01)
     assert sorted(path.name for path in runtime.iterdir()) == ["supervisor", "w2"]
+
+
+def test_a_process_that_cannot_be_started_names_what_is_missing(tmp_path: Path) -> None:
+    table = Children(tmp_path)
+    log = tmp_path / "logs" / "w1.log"
+    with pytest.raises(Unavailable, match=f"w1 cannot be started: {log}: No such file or directory"):
+        table.start(Child("w1", "worker", (sys.executable, "-c", ""), {}))

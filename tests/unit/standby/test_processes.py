@@ -155,6 +155,18 @@ def test_a_job_whose_sockets_are_removed_ends_and_can_be_resumed(start: Start) -
     assert stage.finish()[0] == 0
 
 
+@pytest.mark.parametrize("how", ["removed", "moved"])
+def test_a_job_whose_directory_is_gone_ends_and_says_so(start: Start, tmp_path: Path, how: str) -> None:
+    stage = start()
+    stage.up()
+    runtime = Path((stage.job / "runtime").read_text())
+    stage.job.rename(tmp_path / "elsewhere")
+    if how == "removed":
+        shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
+    assert stage.end() == (1, f"its directory {stage.job} was removed or moved")
+    assert stage.nothing_left() and not runtime.exists()
+
+
 def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: Start) -> None:
     stage = start(silent_s=2.0)
     supervisor, log = stage.up()["supervisor_pid"], stage.job / "logs" / "supervisor.log"
