@@ -28,7 +28,7 @@ from deploy.hosts.succession import Brought
 from deploy.installation import installed
 from deploy.jobs import namesakes, versions
 from deploy.jobs.hints import check_led_here, not_running, resume_command
-from deploy.jobs.jobdirectory import JobDirectory
+from deploy.jobs.jobdirectory import JobDirectory, check_room_for_sockets
 from deploy.jobs.lookup import ROOT, ended, find_job, holds_job, running
 from deploy.launching import host_agent
 from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
@@ -355,6 +355,7 @@ def _directory(
     arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobDirectory, versions.Version | None]:
     """The job's directory, locked, and for a new job its code, whose name gives the directory."""
+    check_room_for_sockets()
     if not arguments.resume:
         if arguments.code is not None:
             raise PipelineError("--code says which code a job resumes with; give --resume as well")

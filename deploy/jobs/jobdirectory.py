@@ -97,6 +97,9 @@ OWNED = (
 )
 """The names that a job makes in its directory; nothing else in there is ever changed."""
 
+SOCKET_BYTES_MAX = 107
+"""The longest path of a socket."""
+
 KILL_S = 5.0
 
 LOOK_S = 0.2
@@ -286,7 +289,12 @@ class JobDirectory:
         return True
 
     def open_runtime(self) -> None:
-        """Makes the short directory for sockets (an ipc path may have 107 bytes)."""
+        """Makes the short directory for sockets.
+
+        Raises:
+            PipelineError: as `check_room_for_sockets`.
+        """
+        check_room_for_sockets()
         self._drop_runtime()
         with _whole():
             self._runtime = Path(tempfile.mkdtemp(prefix="causal-"))
@@ -336,6 +344,17 @@ class JobDirectory:
             old = Path(note.read_text(errors="replace").strip())
             if old.name.startswith("causal-") and old.parent == Path(tempfile.gettempdir()):
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def check_room_for_sockets() -> None:
+    """Refuses a place of temporary files in which paths of sockets would be too long.
+
+    Raises:
+        PipelineError: it is one.
+    """
+    place = tempfile.gettempdir()
+    if len(os.fsencode(f"{place}/causal-{'x' * 8}/supervisor")) > SOCKET_BYTES_MAX:
+        raise PipelineError(f"the path {place} is too long for sockets in it; set TMPDIR=/tmp")
 
 
 @contextmanager

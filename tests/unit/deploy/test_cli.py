@@ -12,6 +12,7 @@ from causal.config import JobConfig
 from causal.ports import Bundle
 from deploy.cli import main
 from deploy.jobs.hints import not_running
+from deploy.jobs.jobdirectory import check_room_for_sockets
 from deploy.jobs.lookup import ROOT
 from deploy.jobs.versions import job_of
 from deploy.monitoring.querying import _show
@@ -242,6 +243,17 @@ def test_a_mistake_is_found_before_the_state_of_an_earlier_job_is_discarded(
             assert main(["run", "p.py", "--state-dir", "job", *wrong]) == 2
             assert Path("job/checkpoints/dear").exists(), wrong
     assert len(capsys.readouterr().err.splitlines()) == 4
+
+
+def test_a_place_of_temporary_files_that_is_too_long_is_refused_before_anything_is_discarded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", f"/{'x' * 79}")
+    check_room_for_sockets()
+    monkeypatch.setattr("tempfile.tempdir", f"/{'x' * 80}")
+    assert main(["run", "p.py", "--state-dir", "job"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("is too long for sockets in it; set TMPDIR=/tmp") and not Path("job").exists()
 
 
 def test_what_the_system_refuses_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
