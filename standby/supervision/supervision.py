@@ -500,6 +500,9 @@ class Supervision:
             self._lose_host(host, f"nothing was heard of it for {self._config.host_timeout_ms} ms")
         for slot in self._detector.suspects(self.assignments, self._now_ns):
             self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
+            silent_ms = (self._now_ns - (slot.alive_ns or slot.known_ns)) // 1_000_000
+            limit = f"heartbeat_timeout_ms is {self._config.heartbeat_timeout_ms}"
+            slot.complaint = slot.complaint or f"silence of {silent_ms} ms, for which it was killed ({limit})"
             self._reconciler.kill(slot, "silent", self._now_ns, self._outbox)
         for index, task in self.injection.due(self.figures.life_first_record_ns, self._now_ns):
             holder = self.assignments.holder(self.assignments.tasks[task])

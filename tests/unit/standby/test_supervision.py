@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -291,6 +292,19 @@ def test_a_checkpoint_before_the_record_that_kills_each_time_does_not_hide_a_cra
             scene.die(slot, killed_ns=scene.now)
         scene.beats(3)
     assert of(heard, fx.EndJob)
+
+
+def test_a_task_that_keeps_hanging_ends_the_job_with_a_line_that_says_so() -> None:
+    scene = running(crash_loop_max=1, standbys="0", heartbeat_timeout_ms=4000)
+    slot, heard = scene.slot_of("count/0"), list[fx.Effect]()
+    while not of(heard, fx.KillProcess):
+        for other in set(scene.living) - {slot}:
+            scene.beat(other)
+        heard = scene.step(events.Tick(), 500)
+    assert of(heard, fx.KillProcess) == [fx.KillProcess(slot)]
+    [end] = of(scene.die(slot, killed_ns=scene.now), fx.EndJob)
+    said = r"it ended with: silence of 4\d\d\d ms, for which it was killed \(heartbeat_timeout_ms is 4000\)$"
+    assert re.search(said, end.reason), end.reason
 
 
 def test_two_complete_checkpoints_and_kills_on_request_do_not_count_as_a_crash_loop() -> None:
