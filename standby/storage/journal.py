@@ -114,7 +114,8 @@ class Journal:
             self._checkpoints = [place for place, record in decisions if record["kind"] == "checkpoint"]
             return tuple(record for _, record in decisions)
         except (sqlite3.Error, PeerViolation, TypeError, KeyError) as problem:
-            raise CorruptData(_damaged(self._path, problem)) from None
+            known = isinstance(problem, (sqlite3.Error, PeerViolation))
+            raise CorruptData(_damaged(self._path, problem if known else "decisions are missing")) from None
 
     def close(self) -> None:
         self._store.close()
@@ -161,7 +162,7 @@ def _intact(place: int, row: bytes) -> bytes:
         raise PeerViolation(f"the digest of decision {place} does not match") from None
 
 
-def _damaged(path: Path, problem: Exception) -> str:
+def _damaged(path: Path, problem: object) -> str:
     return f"{path} is damaged ({problem}); start the job afresh, without --resume"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from causal.errors import CorruptData, InvariantViolation, PipelineError, Unavailable
 from standby.storage import manifests
-from standby.storage.journal import FILE, Journal
+from standby.storage.journal import FILE, Journal, journaled
 from standby.storage.manifests import newest_manifest, sweep, write_manifest
 from standby.supervision.effects import RemoveFiles
 
@@ -66,6 +66,21 @@ def test_a_decision_with_another_bit_is_damage(bit: int, tmp_path: Path) -> None
     with pytest.raises(CorruptData, match="decision 2"):  # whole, but in the place of another
         journal.records()
     journal.close()
+
+
+def test_a_journal_that_was_cut_is_damaged_in_plain_words(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append([{"kind": "process", "slot": f"w{number}"} for number in range(1000)])
+    journal._store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    journal.close()
+    whole = (tmp_path / FILE).read_bytes()
+    said = set()
+    for size in range(1024, len(whole), 512):
+        (tmp_path / FILE).write_bytes(whole[:size])
+        with pytest.raises(CorruptData, match="is damaged") as damaged:
+            journaled(tmp_path)
+        said.add(str(damaged.value).partition("damaged (")[2].partition(");")[0])
+    assert "decisions are missing" in said and not [each for each in said if "object" in each]
 
 
 def test_a_journal_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
