@@ -17,7 +17,7 @@ from causal.shell.curve import new_key
 from causal.shell.depot import Depot
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
 from deploy.jobs.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
-from deploy.jobs.lookup import ROOT, find_job, running
+from deploy.jobs.lookup import ROOT, coming_up, find_job, running
 from deploy.monitoring.status import headline, latest, view_age_s
 from deploy.spark import options
 from operators.engine.plan import Plan
@@ -167,7 +167,7 @@ def unreachable(problem: Unavailable) -> str:
 def _hosts(arguments: argparse.Namespace) -> int:
     job = find_job(arguments.job, arguments.state_dir)
     alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
-    view = latest(job)
+    view = None if alive and coming_up(job) else latest(job)
     if view is None:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
     if arguments.json:

@@ -140,6 +140,13 @@ class JobDirectory:
         if not self._locks_what_is_there():
             close_lock(self._lock)
             raise PipelineError(f"another job was refused in {self.path} at this moment; start this one again")
+        self._note_view()
+
+    def _note_view(self) -> None:
+        """Names the view that is there in the lock, as that of the life before (`coming_up`)."""
+        with suppress(OSError):  # a disk that is full
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, str((self.path / VIEW).stat().st_mtime_ns).encode(), 0)
 
     def _locked(self) -> bool:
         """Whether the lock is ours now; `running` shares it for a moment, when a dashboard or `causal status` looks."""

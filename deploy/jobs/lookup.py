@@ -40,6 +40,14 @@ def running(job: Path) -> bool:
     return False
 
 
+def coming_up(job: Path) -> bool:
+    """Whether the view of a job that runs is that of the life before, which its `causal run` has named in the lock."""
+    try:
+        return (job / "lock").read_text() == str((job / VIEW).stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return False
+
+
 def ended(job: Path, slot: str, within_s: float) -> bool:
     """Whether the supervisor shows within that time that a process has ended that it was just asked to kill."""
     deadline, before = time.monotonic() + within_s, ""

@@ -17,7 +17,7 @@ from causal.errors import PipelineError
 from causal.shell.printable import printable
 from causal.task.activity import sentence
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
-from deploy.jobs.lookup import VIEW, find_job, running
+from deploy.jobs.lookup import VIEW, coming_up, find_job, running
 from deploy.jobs.versions import changed_since, listed
 from deploy.monitoring.placement_plan import ROOM
 from deploy.progress.progress_model import agent_silent, named
@@ -53,7 +53,7 @@ def status(arguments: argparse.Namespace) -> int:
     """
     job = find_job(arguments.job, arguments.state_dir)
     alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
-    view = latest(job)
+    view = None if alive and coming_up(job) else latest(job)
     if view is None and alive:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
     if view is None:

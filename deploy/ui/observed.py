@@ -19,7 +19,7 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.shell.interpreter import module_command
 from causal.shell.log_tails import LogTails
 from causal.topology import Topology
-from deploy.jobs.lookup import VIEW, running
+from deploy.jobs.lookup import VIEW, coming_up, running
 from deploy.ui.meter import AT_WORK, Meter
 from deploy.ui.models import Facts, letter, page
 from standby.blueprint import FILE as GRAPH
@@ -96,7 +96,8 @@ class ObservedJob:
 
             edited = changed_since(self.path, self._config)
             self._edited = (time.monotonic(), edited)
-        return Facts(self._config, self._topology, self._view, alive, self._age_s(), self._manifest, edited)
+        view = None if alive and coming_up(self.path) else self._view
+        return Facts(self._config, self._topology, view, alive, self._age_s(), self._manifest, edited)
 
     def settled(self, since_s: float) -> bool:
         """Whether all tasks were at work in a view that is clearly later than `time.time()` was `since_s`."""
