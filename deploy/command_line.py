@@ -7,6 +7,7 @@ error says what and where, never a traceback.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,7 +56,7 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
             sys.stdout.flush()
             return status
     except PipelineError as problem:
-        return say(str(problem), WRONG)
+        return say(_without_directory() or str(problem), WRONG)
     except CausalError as problem:
         return say(str(problem), FAILED)
     except BrokenPipeError:
@@ -74,10 +75,21 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
             template.close()
 
 
+def _without_directory() -> str:
+    """Returns the line about a current directory that was removed, whatever failed for it; empty if it is there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the current directory was removed; change to another one"
+    return ""
+
+
 def _explained(problem: Exception) -> str | None:
     """Returns the line of an exception that is for the user to correct or repair; None of a bug of the runtime."""
     from operators.tracebacks import described, own_location
 
+    if gone := _without_directory():
+        return gone
     if where := own_location(problem):  # `check` or `open_store` of a source or sink of the user's own
         return f"{where}: {described(problem)}"
     if isinstance(problem, OSError):  # a disk, a file system, permissions

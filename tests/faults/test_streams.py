@@ -63,3 +63,11 @@ def test_a_reader_that_has_gone_ends_no_job(tmp_path: Path) -> None:
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     ended = shell(tmp_path, "causal run p.py <&- >&- 2>&-; echo $?; causal status --job nix 2>&-; echo $?")
     assert (ended.stdout, ended.stderr) == ("0\n2\n", "") and rows(tmp_path) == 100
+
+
+@pytest.mark.parametrize("command", ["run p.py", "plan {home}/p.py", "init x", "status"])
+def test_a_current_directory_that_is_gone_is_named(tmp_path: Path, command: str) -> None:
+    gone = "mkdir gone && cd gone && rmdir ../gone"
+    ended = shell(tmp_path, f"{gone} && causal {command.format(home=tmp_path)}; echo $?")
+    assert ended.stderr == "causal: the current directory was removed; change to another one\n"
+    assert ended.stdout in ("1\n", "2\n")
