@@ -128,8 +128,7 @@ class Worker:
         self.directory = job_directory
         take_offset(job_directory)
         self.config = located(JobConfig.load(job_directory), job_directory)
-        config = self.config
-        self.depot = Depot(config.store, config.place_in_store, proof="") if config.store else None
+        self.depot = Depot(self.config.store, self.config.place_in_store, proof="") if self.config.store else None
         self.context: zmq.Context[Any] = zmq.Context(io_threads=1)
         self.work = Work()
         self.progress = Progress(self.work)
