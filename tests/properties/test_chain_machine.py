@@ -195,8 +195,11 @@ class Chains(RuleBasedStateMachine):
     @rule(full=st.booleans())
     def a_barrier(self, full: bool) -> None:
         """Both chains stand still for it; a snapshot that is not encoded yet is completed first."""
-        for place, (mortal, _) in enumerate(self.chains):
+        for place, (mortal, twin) in enumerate(self.chains):
             self._finish(place)
+            unused = twin.snapshot(False)  # times to live take a barrier for a moment at which nothing is under way
+            while not unused.step(100):
+                pass
             self.jobs[place] = (mortal.snapshot(full or not self.stored[place]), len(self.events[place]))
         self.epoch += 1
 
