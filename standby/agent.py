@@ -235,6 +235,7 @@ class Agent:
         if time.monotonic() < beat_due:
             return beat_due
         self._children.reap_orphans()
+        self._children.bound_logs()
         self._lifelines.watch(self._children.living)
         news = self._beat()
         return time.monotonic() + (self._beat_s if news else self._rest_s)

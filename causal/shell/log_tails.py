@@ -118,7 +118,7 @@ class LogTails:
         return {tail.path.name: (tail.inode, tail.offset - len(tail.rest)) for tail in self._tails.values()}
 
     def _look(self) -> None:
-        """Finds files that are new, were replaced because they were full, or are gone."""
+        """Finds files that are new, were emptied because they were full, or are gone."""
         for path in [path for path in self._tails if not path.exists()]:
             del self._tails[path]
         for path in sorted(self._directory.glob("*.log")):
@@ -128,7 +128,7 @@ class LogTails:
                 if older.exists() and older not in self._tails:
                     self._tails[older] = Tail(older)
                 self._tails[path] = Tail(path)
-            elif tail.inode and _inode(path) not in (tail.inode, 0):
+            elif tail.inode and (_inode(path) not in (tail.inode, 0) or _size(path) < tail.offset):
                 older = path.with_name(path.name + ".1")
                 self._tails[older] = Tail(older, tail.offset, rest=tail.rest, time=tail.time)
                 self._tails[path] = Tail(path)

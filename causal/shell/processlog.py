@@ -1,18 +1,20 @@
 """The log of one process of a job: everything it prints or logs, line by line, with the time and the task.
 
 A line is `2026-11-22T09:41:53.123Z LABEL SOURCE: text`.  SOURCE is `print` for what was printed, otherwise a level and
-a logger.  The file is bounded: a full one becomes `NAME.log.1`, which replaces the one before it.  A line that cannot
-be written, on a disk that is full, is dropped and counted: no process ends, and no record is lost, for its log.
+a logger.  The file is bounded (`bound`).  A line that cannot be written, on a disk that is full, is dropped and
+counted: no process ends, and no record is lost, for its log.
 """
 
 from __future__ import annotations
 
 import atexit
 import faulthandler
+import fcntl
 import io
 import logging
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -47,7 +49,6 @@ class ProcessLog:
         self._lock = threading.Lock()
         shared = os.fstat(STDERR)
         self._bounded = path.exists() and os.path.samestat(shared, path.stat())
-        self._bytes = shared.st_size
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
@@ -65,22 +66,46 @@ class ProcessLog:
 
     def _put(self, data: bytes) -> None:
         try:
-            if self._bounded and self._bytes + len(data) > LOG_BYTES_MAX:
-                self._replace(self._path)
+            if self._bounded and os.fstat(STDERR).st_size + len(data) > LOG_BYTES_MAX:
+                bound(self._path, len(data))
             view = memoryview(data)
             while view:
                 view = view[os.write(STDERR, view) :]
-            self._bytes += len(data)
         except OSError:
             self.dropped += 1
 
-    def _replace(self, path: Path) -> None:
-        os.replace(path, path.with_name(path.name + ".1"))
-        fresh = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.dup2(fresh, STDOUT)
-        os.dup2(fresh, STDERR)
-        os.close(fresh)
-        self._bytes = 0
+
+def bound(path: Path, more: int = 0) -> None:
+    """Empties a log that would be too large with so many bytes more; `NAME.log.1` gets what it had, or the end of that.
+
+    Whatever writes there appends, so this concerns user code, its children and C libraries as well, which have the
+    descriptor and write to it directly.
+
+    Raises:
+        OSError: the disk is full, or the file is gone.
+    """
+    with open(path, "r+b") as log:
+        if os.fstat(log.fileno()).st_size + more <= LOG_BYTES_MAX:
+            return
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # the process or its agent does it now
+        size = os.fstat(log.fileno()).st_size
+        if size + more <= LOG_BYTES_MAX:
+            return
+        older = path.with_name(path.name + ".1")
+        fresh = older.with_name(older.name + ".new")
+        log.seek(max(0, size - LOG_BYTES_MAX))
+        try:
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as copy:
+                shutil.copyfileobj(log, copy)
+            os.replace(fresh, older)
+        except OSError:
+            for each in (fresh, older):  # there is room for it now, when the next line comes
+                each.unlink(missing_ok=True)
+            raise
+        log.truncate(0)
 
 
 _gmtime = time.gmtime

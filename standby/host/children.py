@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from causal.errors import Unavailable
+from causal.shell.processlog import bound
 from standby.host.forks import ForkServer
 from standby.host.last_line import last_line
 from standby.host.parentage import PARENT
@@ -162,6 +163,12 @@ class Children:
                 env=environment(self.job, child.environment, child.slot),
             )
         return child.process.pid
+
+    def bound_logs(self) -> None:
+        """Bounds the logs into which others than `ProcessLog` write, such as children of user code."""
+        for child in self.living.values():
+            with suppress(OSError):
+                bound(self._log_of(child))
 
     def _log_of(self, child: Child) -> Path:
         return self.job / "logs" / f"{child.slot}.log"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from causal.shell import processlog
 from causal.shell.log_tails import LINE_BYTES_MAX, LogTails
+from causal.shell.processlog import bound
 
 
 def line(second: int, label: str, text: str) -> str:
@@ -39,6 +43,19 @@ def test_a_file_that_was_full_is_read_to_its_end_and_then_its_successor(tmp_path
     os.replace(tmp_path / "w1.log", tmp_path / "w1.log.1")
     append(tmp_path / "w1.log", line(3, "a/0", "three"))
     assert shown(tails) == ["two", "three"]
+
+
+def test_a_file_that_was_emptied_because_it_was_full_is_read_to_its_end_and_then_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processlog, "LOG_BYTES_MAX", 200)
+    tails = LogTails(tmp_path)
+    append(tmp_path / "w1.log", line(1, "a/0", "one") + line(2, "a/0", "two"))
+    assert shown(tails) == ["one", "two"]
+    append(tmp_path / "w1.log", line(3, "a/0", "three"))
+    bound(tmp_path / "w1.log", 100)
+    append(tmp_path / "w1.log", line(4, "a/0", "four"))
+    assert shown(tails) == ["three", "four"]
 
 
 def test_what_grows_too_fast_is_cut_to_its_end_and_counted(tmp_path: Path) -> None:

@@ -61,6 +61,23 @@ def test_a_full_file_is_replaced_and_one_before_it_is_kept(tmp_path: Path) -> No
     assert sorted(each.name for each in tmp_path.iterdir()) == ["w1.log", "w1.log.1"]
 
 
+def test_what_is_written_directly_counts_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "w1.log"
+    code = """
+child = os.fork()
+if child == 0:
+    time.sleep(0.2)
+    os.write(1, b"child\\n"); os._exit(0)
+for i in range(1000): os.write(1, b"direct %d\\n" % i)
+print("after")
+os.waitpid(child, 0)
+"""
+    lines_of(path, code)
+    assert sorted(path.read_text().splitlines()[-2:], key=len)[0] == "child" and path.stat().st_size < 200
+    before = (tmp_path / "w1.log.1").read_text()
+    assert len(before) == 10_000 and before.endswith("direct 999\n")
+
+
 def test_descriptors_that_lead_elsewhere_are_left_alone(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SETUP + 'for i in range(1000): print("line", i)', str(tmp_path / "w1.log")],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from causal.errors import Unavailable
+from causal.shell import processlog
 from standby.host import children
 from standby.host.children import Child, Children
 
@@ -59,3 +60,16 @@ def test_a_process_that_cannot_be_started_names_what_is_missing(tmp_path: Path) 
     log = tmp_path / "logs" / "w1.log"
     with pytest.raises(Unavailable, match=f"w1 cannot be started: {log}: No such file or directory"):
         table.start(Child("w1", "worker", (sys.executable, "-c", ""), {}))
+
+
+def test_the_log_of_a_process_that_writes_directly_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processlog, "LOG_BYTES_MAX", 1000)
+    table, log = Children(tmp_path), tmp_path / "logs" / "w1.log"
+    log.parent.mkdir()
+    table.living["w1"] = Child("w1", "worker", ("x",), {})
+    table.bound_logs()
+    with open(log, "ab", buffering=0) as written:
+        written.write(b"a" * 3000 + b"b" * 1000)
+        table.bound_logs()
+        written.write(b"c")
+    assert log.read_bytes() == b"c" and (log.parent / "w1.log.1").read_bytes() == b"b" * 1000
