@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from xxhash import xxh3_128_digest
+
 from causal.errors import CausalError
+from causal.records.values import NotCarried, encode
 from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import time_of_side
 from operators.kinds.joins.waiting import WaitingStage
-from operators.kinds.tables.sameness import same
 from operators.records.keys import canonical_key, ordered
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage import state_binding
@@ -31,6 +34,8 @@ from operators.state.declared import NoKey
 from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
 
+BYTES_PER_EVENT, KEYS_PER_EVENT = 4096, 64
+"""The bytes and the values of a table of rules that are compared behind an event."""
 _NO_KEY = NoKey("state and timers belong to a key, and process_broadcast has none; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
 
@@ -132,34 +137,46 @@ class ChangedRule(Remedied, TypeError):
 
 
 class Reading(Mapping[Any, Any]):
-    """The table as `process` reads it; a value that it changes in place is found at the end of the event.
+    """The table as `process` reads it; a value that it changes in place is recognised, of a small table in that event.
 
-    A copy per event shows that, where one per record would be slow for a long list.
+    The digest of a value is taken when it is first read, and again behind events that have read it, of as many values
+    as have `BYTES_PER_EVENT` in the mean: a large table would cost too much behind each event.
     """
 
     def __init__(self, values: Mapping[Any, Any]) -> None:
         self._values = values
-        self._read: dict[Any, tuple[Any, Any]] = {}
-        """The values that this event has read, each with a copy as it was before."""
-        self._all = False
-        """Whether all are in `_read`, so that iterating over them again costs nothing."""
+        self._digests: dict[Any, tuple[bytes, int]] = {}
+        """The digest and the encoded bytes of each value that was read since the table was changed."""
+        self._due: dict[Any, None] = {}
+        """The keys whose values were read and not looked at since."""
+        self._is_complete = False
+        """Whether all values have a digest."""
+        self._bytes = 0
 
     def __getitem__(self, key: Any) -> Any:
         value = self._values[key]
-        if type(value) not in SCALARS and key not in self._read:
-            self._read[key] = value, copy_containers(value)
+        if type(value) not in SCALARS and key not in self._due:
+            if key not in self._digests:
+                self._digests[key] = _digest_of(value)
+            self._due[key] = None
         return value
 
     def items(self) -> Any:
-        if not self._all:
-            self._all = True
+        if not self._is_complete:
+            self._is_complete = True
             for key in self._values:
                 self[key]
+        elif not self._due:
+            self._due.update(dict.fromkeys(self._digests))
         return self._values.items()
 
     def values(self) -> Any:
         self.items()
         return self._values.values()
+
+    def copy(self) -> dict[Any, Any]:
+        """Returns a dict of the same values."""
+        return dict(self.items())
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._values)
@@ -168,14 +185,38 @@ class Reading(Mapping[Any, Any]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        return repr(dict(self.items()))
+        return repr(self.copy())
 
     def changed(self) -> list[Any]:
-        """Returns the keys whose values were changed, and begins the next event."""
-        changed = [key for key, (value, before) in self._read.items() if not same(value, before)]
-        self._read.clear()
-        self._all = False
+        """Returns the keys whose values were seen to be changed at the end of this event."""
+        self._bytes += BYTES_PER_EVENT
+        changed = []
+        for key in list(islice(self._due, KEYS_PER_EVENT)):
+            known = self._digests[key]
+            if known[1] > self._bytes:
+                break
+            del self._due[key]
+            self._bytes -= known[1]
+            if _digest_of(self._values[key]) != known:
+                changed.append(key)
+        if not self._due:
+            self._bytes = 0
         return changed
+
+    def forget(self) -> None:
+        """Forgets the digests: the table was changed by who may."""
+        self._digests.clear()
+        self._due.clear()
+        self._is_complete = False
+
+
+def _digest_of(value: Any) -> tuple[bytes, int]:
+    """Returns the digest of a value and its encoded bytes, of one that cannot be carried any more those of nothing."""
+    try:
+        body = encode(value)
+    except NotCarried:
+        body = b""
+    return xxh3_128_digest(body), len(body)
 
 
 class BroadcastStage(WaitingStage, ProcessStage):
@@ -225,6 +266,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
                     undo.undo()
                 self.failed(index, record, problem, NO_KEY)
         ctx.key, ctx.broadcast = None, self._reading
+        self._reading.forget()
         if self._changing.grown:
             self._changing.settle()
         return out
@@ -280,6 +322,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
     def restored(self) -> None:
         super().restored()
         self._changing.settle()
+        self._reading.forget()
 
 
 KINDS = {"broadcast": Kind(BroadcastStage, keyed="allowed", begins=True, check=state_binding.check_node, asides=None)}

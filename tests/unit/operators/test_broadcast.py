@@ -11,6 +11,7 @@ import pytest
 from causal.errors import OperatorFailed, PipelineError
 from operators import BroadcastOperator, Operator, Pipeline
 from operators.engine.plan import Plan, plan
+from operators.kinds.process import broadcast
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.testing import At, every_crash, run
@@ -128,6 +129,26 @@ def test_a_rule_that_process_changes_is_named(read: Callable[[Any], Any]) -> Non
     task.give(1, ("a", 1))
     with pytest.raises(OperatorFailed, match=r"^operator 'op'[^\n]*process changed ctx.broadcast\['a'\] in place"):
         task.give(0, ("k", 1))
+
+
+def test_a_large_rule_is_compared_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    digest_of, digests = broadcast._digest_of, list[int]()
+    monkeypatch.setattr(broadcast, "_digest_of", lambda value: (digests.append(1), digest_of(value))[1])
+    values: dict[Any, list[int]] = {"large": list(range(10_000)), **{n: [n] for n in range(200)}}
+    rules = broadcast.Reading(values)
+    for _ in range(100):
+        assert len(rules.items()) == 201 and rules["large"][0] == 0
+        assert rules.changed() == []
+    assert len(digests) < 201 + 100 * broadcast.KEYS_PER_EVENT and len(digests) > 402
+    rules["large"].append(1)
+    events = 0
+    while not rules.changed():
+        events += 1
+        rules.items()
+    assert events < 40 and rules.copy() == values
+    rules.forget()
+    rules.items()
+    assert rules.changed() == []
 
 
 RULES = [("limit", 1), ("limit", 2), ("other", 3)]
