@@ -132,8 +132,13 @@ def test_a_rule_that_process_changes_is_named(read: Callable[[Any], Any]) -> Non
 
 
 def test_a_large_rule_is_compared_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    digest_of, digests = broadcast._digest_of, list[int]()
-    monkeypatch.setattr(broadcast, "_digest_of", lambda value: (digests.append(1), digest_of(value))[1])
+    digest_of, digests = broadcast._digest_of, list[Any]()
+
+    def counted(value: Any) -> tuple[bytes, int]:
+        digests.append(value)
+        return digest_of(value)
+
+    monkeypatch.setattr(broadcast, "_digest_of", counted)
     values: dict[Any, list[int]] = {"large": list(range(10_000)), **{n: [n] for n in range(200)}}
     rules = broadcast.Reading(values)
     for _ in range(100):
