@@ -12,6 +12,7 @@ from collections.abc import Callable
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, getcontext
 from itertools import accumulate
 from math import isfinite
+from operator import index
 from typing import Any
 
 from causal.records.values import NotCarried, encode
@@ -105,6 +106,8 @@ def shifted(total: Total, value: Any, sign: int) -> Total:
 
 
 def _shifted(parts: list[Any], value: Any, sign: int, number: int) -> Total:
+    if not isinstance(value, (int, float, Decimal)):  # a number of NumPy, or a Fraction
+        value = index(value) if hasattr(value, "__index__") else float(value)
     is_decimal, is_float = isinstance(value, Decimal), isinstance(value, float)
     if not _is_finite(value):
         parts[_NANS if value != value else _ABOVE if value > 0 else _BELOW] += sign * number

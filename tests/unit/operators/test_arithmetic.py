@@ -231,3 +231,12 @@ def test_a_total_of_a_snapshot_that_did_not_count_decimals_stays_one() -> None:
         total = shifted(shifted(before, Decimal("0.5"), 1), Decimal("0.5"), -1)
         assert type(total_of(total)) is Decimal and total_of(total) == 3
     assert total_of([2, 1, 0, 0]) != total_of([2, 1, 0, 0]) and shifted([2, 1, 0, 0], float("nan"), -1) == 2
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 2), np.float32(0.5), np.int64(1000)])
+def test_a_sum_of_a_table_takes_other_numbers_beside_floats(value: Any) -> None:
+    aggregate = Sum(itself).retracting()
+    assert aggregate.result is not None and aggregate.subtract is not None
+    accumulated = of_all(aggregate, [value, 0.25])
+    assert aggregate.result(accumulated) == float(value) + 0.25
+    assert aggregate.result(aggregate.subtract(accumulated, value)) == 0.25
