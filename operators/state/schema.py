@@ -119,7 +119,7 @@ class Record(_Composite):
         else:
             self._values = lambda value: tuple([getattr(value, name) for name in names])
         cached = [name for each in kind.__mro__ for name, of in vars(each).items() if isinstance(of, cached_property)]
-        self._known = frozenset([*names, *cached]).issuperset
+        self._known = frozenset([*names, *cached, "__orig_class__"]).issuperset
         self._open = kind.__dictoffset__ != 0
         """Whether objects have attributes other than fields; they would be lost, so none are written."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, NewType, TypedDict
+from typing import Any, Generic, Literal, NewType, TypedDict, TypeVar
 
 import msgspec
 import pytest
@@ -216,6 +216,18 @@ def test_an_attribute_that_is_no_field_is_refused(make: Any) -> None:
     value.cache = 1
     with pytest.raises(NotCarried, match=f"^{make.__name__}.cache is no field; declare it as one$"):
         codec.pack(value)
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Box(Generic[T]):
+    n: T
+
+
+def test_what_typing_notes_of_a_generic_object_is_no_attribute() -> None:
+    assert codec_of(Box).pack(Box[int](3)) == [3]
 
 
 def test_an_attribute_that_a_constructor_adds_is_refused() -> None:
