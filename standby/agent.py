@@ -54,6 +54,7 @@ from standby.host.processes import kill_marked, send_signal
 from standby.network.control import LEAVING
 from standby.network.uplink import HostUplink, LocalUplink, Uplink, runtime_of
 from standby.supervision import orders
+from standby.supervision.hosts import BEATS_PER_TIMEOUT
 from standby.supervision.orders import AnyOrder
 
 LOCK = "agent.lock"
@@ -80,9 +81,6 @@ CRASHES_MAX = 20
 
 LOOKS_PER_LIMIT = 4
 """Checks of which processes use the processor, within the silence that counts as death."""
-
-BEATS_PER_TIMEOUT = 6
-"""Beats of a host's agent within the silence that counts as its death: more would only cost the supervisor."""
 
 BEAT_MS_MAX = 500
 """The longest interval of these beats: they also repeat what was lost."""

@@ -23,6 +23,9 @@ GATHER_NS, EXPECT_NS, CLUSTER_NS = 2_000_000_000, 10_000_000_000, 600_000_000_00
 """The time for which the first tasks wait for more hosts, counted from the first that has joined: where it is not known
 how many will come, where some of the expected ones are missing, and where a cluster has to find room for them."""
 
+BEATS_PER_TIMEOUT = 6
+"""Beats of a host's agent within the silence that counts as its death: more would only cost the supervisor."""
+
 REPLACED_KEPT = 16
 """The number of replaced sessions of a host that are remembered."""
 
@@ -96,11 +99,15 @@ class Hosts:
         timeout_ns: silence of an agent that counts as the death of its host.
         expected: the number of hosts that are to join.
         expect_ns: how long the first tasks wait for those of them that are missing.
+        beat_ns: the shortest interval of an agent's beats, however short the time-out is.
     """
 
-    def __init__(self, several: bool, timeout_ns: int, expected: int = 0, expect_ns: int = EXPECT_NS) -> None:
+    def __init__(
+        self, several: bool, timeout_ns: int, expected: int = 0, expect_ns: int = EXPECT_NS, beat_ns: int = 0
+    ) -> None:
         self.several = several
         self._timeout_ns = timeout_ns
+        self._beat_ns = beat_ns
         self._expected = expected
         self._expect_ns = expect_ns
         self._gathering_ns = 0
@@ -162,7 +169,8 @@ class Hosts:
         return now_ns if self.several and self._silence(now_ns) else self._hearing_since_ns
 
     def _silence(self, now_ns: int) -> bool:
-        return now_ns - self._heard_ns >= self._timeout_ns // 2  # three beats
+        # After a shorter cut the next beat of a host that lives comes within its time-out.
+        return now_ns - self._heard_ns >= self._timeout_ns - max(self._timeout_ns // BEATS_PER_TIMEOUT, self._beat_ns)
 
     def silent_s(self, now_ns: int, listening_since_ns: int) -> float:
         """Seconds since the agent of a job on one machine was last heard; 0 on several hosts, which have states.

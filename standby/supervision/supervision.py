@@ -85,7 +85,8 @@ class Supervision:
         self.inquiries = Inquiries(self.assignments, self.coordinator, blueprint.topology)
         shared = (self.assignments, self.coordinator, self.timeline, self.inquiries)
         expect_ns = CLUSTER_NS if config.on else EXPECT_NS
-        self.hosts = Hosts(bool(config.listen), config.host_timeout_ms * 1_000_000, config.hosts_expected, expect_ns)
+        timeout_ns, beat_ns = config.host_timeout_ms * 1_000_000, config.heartbeat_ms * 1_000_000
+        self.hosts = Hosts(bool(config.listen), timeout_ns, config.hosts_expected, expect_ns, beat_ns)
         self.losses = HostLosses()
         self._placement = Placement(self.hosts, self.assignments, blueprint.constraints)
         self.sharing = SharingNow(blueprint.topology, config)

@@ -402,6 +402,26 @@ def test_a_supervisor_that_was_cut_off_loses_no_host_that_comes_back_and_later_t
     assert [name for name in names if not scene.supervision.hosts[name].living] == names[:1]
 
 
+def test_gaps_of_the_only_host_that_is_heard_do_not_excuse_the_others() -> None:
+    scene = settled()
+    names = list(scene.hosts)
+    for _ in range(4):
+        scene.step(events.Tick(), 1000)
+        scene.step(events.Tick(), 1000)
+        scene.agent_beat_of(scene.hosts[names[0]])
+    assert [name for name in names if scene.supervision.hosts[name].living] == names[:1]
+
+
+def test_a_cut_of_all_that_is_shorter_than_the_time_out_loses_no_host_however_seldom_they_beat() -> None:
+    hosts = Hosts(several=True, timeout_ns=3000 * MS, beat_ns=1000 * MS)
+    for name in ("a", "b"):
+        facts = {"session": "s", "slots": 8, "zone": "", "machine": "", "labels": {}}
+        hosts.apply({"kind": "host_joined", "host": name, "incarnation": 1, **facts})
+    for name, at_ms in (("a", 1), ("b", 500), ("b", 2600)):
+        hosts.heard(name, at_ms * MS)
+    assert not hosts.silent(3001 * MS, hosts.hearing_since_ns(3001 * MS))
+
+
 @given(
     st.lists(
         st.tuples(
