@@ -41,6 +41,9 @@ DEATHS_MAX, DEATHS_WITHIN_S = 20, 30.0
 SILENT_S = 15.0
 """The silence of a supervisor or an agent that counts as a hang, in a job on one machine."""
 
+LOAD_S = 60.0
+"""The same of an agent that was not heard since its own start: its modules may come from a slow disk."""
+
 ANSWER_S = 2.0
 """The time that such a supervisor has to answer after all, before it is killed."""
 
@@ -90,6 +93,8 @@ class Server:
     deaths: list[float] = field(default_factory=list)
     due: float = 0.0
     started_s: float = 0.0
+    killed_pid: int = 0
+    """The last process that was killed for its silence; it may need time to end."""
 
 
 def supervisor(endings: tuple[int, ...] = ()) -> Server:
@@ -236,13 +241,17 @@ class LocalDeployment:
         for server in self._servers:
             if server.process is None or server.process.returncode is not None:
                 continue
+            if server.process.pid == server.killed_pid:
+                continue
             silent_s = min(self._silent_s(server, view), now - max(self._attentive_s, server.started_s))
-            if silent_s < SILENT_S:
+            loading = server.name == "agent" and self._news_s - view["agent_silent_s"] <= server.started_s
+            if silent_s < (LOAD_S if loading else SILENT_S):
                 continue
             if server.name == "supervisor" and self._answers():  # it cannot write its view, for example on a full disk
                 self._attentive_s = now
                 continue
             self._say(f"the {server.name} has been silent for {silent_s:.0f} s and is replaced")
+            server.killed_pid = server.process.pid
             os.kill(server.process.pid, signal.SIGKILL)  # not reaped yet
 
     def _silent_s(self, server: Server, view: Mapping[str, Any]) -> float:

@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from deploy.launching import local
 from deploy.launching.local import LocalDeployment
 
 PROGRAM = """
@@ -85,3 +88,30 @@ def test_a_server_that_c_code_aborts_has_the_reason_that_it_wrote(tmp_path: Path
     (tmp_path / "logs" / "supervisor.log").write_text(text)
     deployment = LocalDeployment(tmp_path, lambda view, elapsed_s: None)
     assert deployment._cause("supervisor").startswith("Too many open files (src/epoll.cpp:38); raise the limit")
+
+
+@pytest.mark.parametrize("load_s", [18.0, 1000.0])
+def test_an_agent_that_hangs_is_killed_once_and_the_next_one_has_time_to_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_s: float
+) -> None:
+    said: list[str] = []
+    killed: list[int] = []
+    now_s = 1000.0
+    monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(local, "os", SimpleNamespace(kill=lambda pid, number: killed.append(pid)))
+    agent: Any = local.agent()
+    deployment = LocalDeployment(tmp_path, lambda view, elapsed_s: None, [agent], say=said.append)
+    agent.process, agent.started_s, deployment._turned_s = SimpleNamespace(pid=1, returncode=None), 900.0, now_s
+
+    def pass_time(until_s: float, heard_s: float) -> None:
+        nonlocal now_s
+        while now_s < until_s:
+            now_s += 0.25
+            deployment._news_s = now_s
+            deployment._kill_silent({"agent_silent_s": now_s - heard_s})
+
+    pass_time(1020.0, 1000.0)
+    assert killed == [1] and len(said) == 1, "a process that a disk holds is killed once, and named once"
+    agent.process, agent.started_s = SimpleNamespace(pid=2, returncode=None), now_s
+    pass_time(now_s + min(load_s, 70.0), 1000.0)
+    assert killed == ([1] if load_s < 60 else [1, 2])
