@@ -6,7 +6,7 @@ Everything that touches the world for a running task is called from here, in the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from causal.effects import Effect
 from causal.events import Event, FrameReceived, Started, Turn
@@ -23,15 +23,6 @@ TURNS_PER_POLL = 8
 WAIT_MS_MAX = 1000
 REST_NS_MIN = 20_000
 """A shorter rest counts as work: it costs about as much to find out what it waited for."""
-
-
-@runtime_checkable
-class CountingReader(Protocol):
-    """A reader that has counters of its own."""
-
-    def counters(self) -> dict[str, int | float]:
-        """Returns values by name."""
-        ...
 
 
 class TaskDriver:
@@ -66,7 +57,9 @@ class TaskDriver:
         self._stores = stores
         self._staging = [store for store in stores.values() if isinstance(store, StagingStore)]
         self._readers = readers
-        self._counting = [reader for reader in readers.values() if isinstance(reader, CountingReader)]
+        # Not by `isinstance`: from Python 3.12 on it does not see what a reader passes on by `__getattr__`.
+        counting = [getattr(reader, "counters", None) for reader in readers.values()]
+        self._counting: list[Callable[[], dict[str, int | float]]] = [each for each in counting if callable(each)]
         self._report = report
         self._asking = RequestPool({}) if asking is None else asking
         self._abandoned = ""
@@ -178,7 +171,7 @@ class TaskDriver:
 
     def _source_counters(self) -> dict[str, int | float]:
         """Returns what readers count of their sources beside records."""
-        figures = [reader.counters() for reader in self._counting]
+        figures = [counters() for counters in self._counting]
         return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
 
     def _input_counters(self) -> dict[str, int]:
@@ -188,7 +181,7 @@ class TaskDriver:
         known: list[tuple[int, int]] = []
         for partition in self.task.channels.partitions:
             measure = getattr(self._readers[partition.id], "measured", None)
-            measured = None if measure is None else measure(partition.delivered)
+            measured = measure(partition.delivered) if callable(measure) else None
             known += [] if measured is None else [measured]
         if len(known) < len(self._readers):
             return {}

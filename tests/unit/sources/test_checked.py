@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from causal.errors import PipelineError
+from causal.shell.driver import TaskDriver
+from operators.runtime.hosting import JobTimeReader
 from operators.sources import Read, Source
 from operators.sources.checked import checked
 
@@ -62,3 +65,29 @@ def test_what_follows_the_contract_is_passed_on() -> None:
     assert reader.read(0, 10) is batch
     assert reader.ready_in_s(1) == 0.5
     assert checked("in", Own(), Reader(None)).read(0, 10) is None
+
+
+class Counting(Reader):
+    def counters(self) -> dict[str, int]:
+        return {"files": 7}
+
+    def measured(self, position: int) -> tuple[int, int]:
+        return position, 9
+
+
+class Holding(Reader):
+    counters = measured = 3
+    """Names that the contract leaves to the reader."""
+
+
+@pytest.mark.parametrize(
+    ("reader", "counted"),
+    [(Counting(None), {"files": 7, "input_read": 4, "input_size": 9}), (Holding(None), {}), (Reader(None), {})],
+)
+def test_the_counters_of_a_reader_of_ones_own_are_the_tasks(reader: Reader, counted: dict[str, int]) -> None:
+    partitions = [SimpleNamespace(id=0, delivered=4)]
+    task = SimpleNamespace(name="in/0", gather_ns=0, channels=SimpleNamespace(partitions=partitions))
+    wrapped = cast(Any, JobTimeReader(checked("in", Own(), reader)))
+    nothing = cast(Any, None)
+    driver = TaskDriver(cast(Any, task), "run", nothing, nothing, {}, {0: wrapped}, lambda kind, facts: None)
+    assert driver._source_counters() == counted
