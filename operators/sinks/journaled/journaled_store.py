@@ -219,7 +219,7 @@ class JournaledStore:
     def _check_there(self, there: bool) -> None:
         """Raise `Unavailable` where what is not there has rows that a checkpoint counts."""
         if self._expected and not there:
-            raise absent(self._place)
+            raise absent(self._place, self._journal.where)
 
     def _sign(self, ledger: Ledger) -> None:
         """Leave this incarnation in the journal, which fences every lower one."""

@@ -117,12 +117,22 @@ def moved(place: object) -> Unavailable:
     return Unavailable(f"{place} was moved, replaced or deleted while the job runs; put it back")
 
 
-def absent(place: object) -> Unavailable:
-    """The error of a place where nothing is, though a checkpoint counts rows in it."""
+def absent(place: object, journal: object = None) -> Unavailable:
+    """The error of a place where nothing is, or no journal beside rows, though a checkpoint counts rows in it."""
+    if isinstance(place, Path) and _shows_rows(place):
+        return Unavailable(
+            f"{journal} is not there, which belongs to {place}, and the checkpoint has rows in it: put it back (a copy "
+            "needs the hidden files, too), or start the job without --resume"
+        )
     return Unavailable(
         f"{place} is not there, and the checkpoint has rows in it: put it back (a relative path counts from the "
         "current directory), or start the job without --resume"
     )
+
+
+def _shows_rows(place: Path) -> bool:
+    """Whether the file is there, or anything in the directory that readers of rows do not pass over."""
+    return any(each.name[0] not in "._" for each in place.iterdir()) if place.is_dir() else place.exists()
 
 
 def busy(place: object) -> Unavailable:

@@ -54,3 +54,23 @@ def test_a_place_that_a_checkpoint_counts_rows_in_is_waited_for(
     young.write(bundle_at(subject, state, 3, 2))
     assert young.last_bundle().next == 8
     young.close()
+
+
+@pytest.mark.parametrize(("make", "journal"), [(lines, ".out-0.journal"), (parquet, "_causal")])
+def test_a_journal_that_was_not_copied_with_the_rows_is_named(
+    make: Callable[[Path], Subject], journal: str, tmp_path: Path
+) -> None:
+    subject = make(tmp_path)
+    store, state = subject.opened()
+    fill(subject, store, state, 5)
+    store.close()
+    there = next(tmp_path.glob("out*"))
+    shutil.move(there, tmp_path / "kept")
+    shutil.copytree(tmp_path / "kept", there, ignore=shutil.ignore_patterns(".*", "_*"))
+    young = subject.sink.open_store("out/0", tmp_path)
+    assert isinstance(young, LastingStore)
+    young.expect()
+    with pytest.raises(
+        Unavailable, match=rf"/{journal}\S* is not there, .*put it back \(a copy needs the hidden files"
+    ):
+        young.open("out/0", "run-1", 2)
