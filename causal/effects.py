@@ -40,12 +40,13 @@ class OpenSink:
     """Fence the store for this incarnation; answered by `SinkOpened`.
 
     With `restored`, the epoch of the state that the task has, staged rows of epochs below it are made visible, and
-    those from there on are forgotten (guarantee `epoch`).  With `counted` that state counts rows in the store, which is
-    therefore there.
+    those from there on are forgotten (guarantee `epoch`).  With `expected` the store was open when a checkpoint became
+    complete, so its place is there; with `counted` that checkpoint counts rows of the task in it.
     """
 
     channel: int
     restored: int | None = None
+    expected: bool = False
     counted: bool = False
 
 

@@ -300,10 +300,14 @@ class SinkStore(Protocol):
 
 @runtime_checkable
 class LastingStore(SinkStore, Protocol):
-    """A store that `open` makes where it is not there, unless a checkpoint counts rows in it."""
+    """A store that `open` makes where it is not there, unless it was open when a complete checkpoint was taken."""
 
-    def expect(self) -> None:
-        """Makes `open` raise `Unavailable` where the store is not there: it was moved, and will be put back."""
+    def expect(self, counted: bool) -> None:
+        """Makes `open` raise `Unavailable` where the store is not there: it was moved, and will be put back.
+
+        Args:
+            counted: the checkpoint counts rows of this task; if not, only the place that tasks share must be there.
+        """
         ...
 
 

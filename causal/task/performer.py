@@ -242,8 +242,8 @@ class Performer:
 
     def _open_sink(self, effect: OpenSink) -> None:
         store, calls = self._peers.stores[effect.channel], self._peers.calls
-        if effect.counted and isinstance(store, LastingStore):
-            store.expect()
+        if effect.expected and isinstance(store, LastingStore):
+            store.expect(effect.counted)
         state = calls.make(lambda: store.open(self._task.name, self._run, self._task.incarnation))
         restored = effect.restored
         if restored is not None:

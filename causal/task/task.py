@@ -181,7 +181,8 @@ class TaskProtocol:
     def _started(self, event: Started, now_ns: int) -> list[Effect]:
         self.recovery.step(Step.STARTED, now_ns)
         effects: list[Effect] = [
-            OpenSink(channel, self._restored, sink.counted) for channel, sink in self.channels.sinks.items()
+            OpenSink(channel, self._restored, sink.covered > 0, sink.counted)
+            for channel, sink in self.channels.sinks.items()
         ]
         effects += self.withheld
         self.withheld = []

@@ -27,8 +27,8 @@ def _visible_at_the_barrier() -> Patches:
 
 
 def _restored_at(instead: Callable[[int], int]) -> Patches:
-    def opening(channel: int, restored: int | None, counted: bool) -> OpenSink:
-        return OpenSink(channel, None if restored is None else instead(restored), counted)
+    def opening(channel: int, restored: int | None, expected: bool, counted: bool) -> OpenSink:
+        return OpenSink(channel, None if restored is None else instead(restored), expected, counted)
 
     return {(causal.task.task, "OpenSink"): opening}
 

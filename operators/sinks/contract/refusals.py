@@ -60,10 +60,10 @@ class RefusingStore:
         self.write(pending)
         return self._noted(self._inner.last_bundle())
 
-    def expect(self) -> None:
+    def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`."""
         if isinstance(self._inner, LastingStore):
-            self._inner.expect()
+            self._inner.expect(counted)
 
     def last_bundle(self) -> StoreState:
         """See `causal.ports.SinkStore.last_bundle`."""

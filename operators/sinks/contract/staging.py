@@ -67,10 +67,10 @@ class StagedRows(ABC):
         self._place = state.place
         return self.last_bundle()
 
-    def expect(self) -> None:
+    def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`: the real store is there, what is staged may not be."""
         if isinstance(self._inner, LastingStore):
-            self._inner.expect()
+            self._inner.expect(counted)
 
     @property
     def refused(self) -> int:

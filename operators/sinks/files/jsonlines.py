@@ -174,7 +174,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     @contextmanager
     def _room(self) -> Iterator[None]:
         directory = self._sink.directory
-        self._check_there(directory.exists())
+        self._check_there(directory / OWNER)
         ensure_directory(directory, mode_of_directories(self._sink.private))
         if self._journal.sync:
             sync_directory(directory.parent)  # also where the process that made it died before that
@@ -233,7 +233,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         directory = self._sink.directory
         owner = _run_of(directory)
         check_newest(directory, self._run, owner, *_runs_in(directory))
-        self._check_there(self._journal.is_there)
+        self._check_counted()
         foreign = []
         for journal in sorted(directory.glob(".*.journal")):
             if _owner_of(journal) != self._run:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from causal.errors import CausalError, PipelineError, invariant
@@ -100,7 +101,7 @@ class JournaledStore:
         journal.forget = self._forget
         self._run = ""
         self._incarnation = -1
-        self._expected = False
+        self._expected = self._counted = False
         self._ledger: Ledger | None = None
 
     # -- causal.ports.SinkStore --------------------------------------------------------------------------
@@ -118,9 +119,9 @@ class JournaledStore:
             self._release()
             raise
 
-    def expect(self) -> None:
+    def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`."""
-        self._expected = True
+        self._expected, self._counted = True, counted
 
     def last_bundle(self) -> StoreState:
         """See `causal.ports.SinkStore.last_bundle`."""
@@ -210,15 +211,20 @@ class JournaledStore:
                 ledger.account.incarnation = self._incarnation
                 self._sign(ledger)
                 return ledger
-        self._check_there(False)
+        self._check_counted()
         self._begin()
         ledger = Ledger(Account(self._task, self._run, self._incarnation))
         self._renew(ledger)
         return ledger
 
-    def _check_there(self, there: bool) -> None:
-        """Raise `Unavailable` where what is not there has rows that a checkpoint counts."""
-        if self._expected and not there:
+    def _check_there(self, proof: Path) -> None:
+        """Raise `Unavailable` where the place is expected and this part of it, which every task makes, is not there."""
+        if self._expected and not proof.exists():
+            raise absent(self._place, self._journal.where)
+
+    def _check_counted(self) -> None:
+        """Raise `Unavailable` where the journal is not there, and a checkpoint counts rows in it."""
+        if self._counted and not self._journal.is_there:
             raise absent(self._place, self._journal.where)
 
     def _sign(self, ledger: Ledger) -> None:

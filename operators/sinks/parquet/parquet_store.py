@@ -39,7 +39,7 @@ class ParquetStore(FittedColumns, RollingStore):
     @contextmanager
     def _room(self) -> Iterator[None]:
         self._rolling = Rolling(self._settings, self._task, self._run, self._incarnation)
-        self._check_there((self._directory / OURS).exists())
+        self._check_there(self._directory / OURS)
         ensure_directory(self._directory, mode_of_directories())
         ensure_directory(self._directory / OURS, mode_of_directories())
         if self._journal.sync:

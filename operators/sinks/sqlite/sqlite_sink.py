@@ -158,7 +158,7 @@ class SqliteStore:
         self._incarnation = -1
         self._db: sqlite3.Connection | None = None
         self._file = (0, 0)
-        self._expected = False
+        self._expected = self._counted = False
         self._account: Account | None = None
         self._sequence = 0
         self._copier = LogCopier(sink.path)
@@ -185,6 +185,8 @@ class SqliteStore:
             self._make_room(db)
             account = self._load(db)
             if account is None:
+                if self._counted:
+                    raise absent(f"{self._sink.path}: what {task} has written")
                 account = Account(task, run, incarnation)
                 db.execute(
                     "INSERT INTO causal_task VALUES(?, ?, ?, 0, ?, ?, 0, 0)", (task, run, incarnation, bytes(8), b"")
@@ -198,9 +200,9 @@ class SqliteStore:
         self._file = (at.st_dev, at.st_ino)
         return account
 
-    def expect(self) -> None:
+    def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`."""
-        self._expected = True
+        self._expected, self._counted = True, counted
 
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`."""
@@ -287,11 +289,11 @@ class SqliteStore:
         while True:
             db = None
             try:
-                with outside(self._sink.path):  # its log and its index get the mode of the file
-                    os.close(opened(self._sink.path, os.O_RDWR, mode_of_files()))
-                db = sqlite3.connect(
-                    self._sink.path, timeout=self._sink.busy_ms / 1000, isolation_level=None, check_same_thread=False
-                )
+                if not self._expected:
+                    with outside(self._sink.path):  # its log and its index get the mode of the file
+                        os.close(opened(self._sink.path, os.O_RDWR, mode_of_files()))
+                where, wait_s = f"{self._sink.path.as_uri()}?mode=rw", self._sink.busy_ms / 1000
+                db = sqlite3.connect(where, wait_s, isolation_level=None, check_same_thread=False, uri=True)
                 mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 if mode != "wal":
                     raise PipelineError(

@@ -118,14 +118,14 @@ def moved(place: object) -> Unavailable:
 
 
 def absent(place: object, journal: object = None) -> Unavailable:
-    """The error of a place where nothing is, or no journal beside rows, though a checkpoint counts rows in it."""
+    """The error of a place, or a journal beside rows, that was there when a checkpoint was taken, and is not."""
     if isinstance(place, Path) and _shows_rows(place):
         return Unavailable(
             f"{journal} is not there, which belongs to {place}, and the checkpoint has rows in it: put it back (a copy "
             "needs the hidden files, too), or start the job without --resume"
         )
     return Unavailable(
-        f"{place} is not there, and the checkpoint has rows in it: put it back (a relative path counts from the "
+        f"{place} is not there, and was when the checkpoint was taken: put it back (a relative path counts from the "
         "current directory), or start the job without --resume"
     )
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from causal.channels.sink_channel import SinkChannel
+from causal.cut import Cut
+from causal.effects import OpenSink
 from causal.errors import DeterminantsLost, InvariantViolation
-from causal.ports import StoreState
+from causal.events import Started
+from causal.ports import PlainChain, StoreState
 from causal.records.batch import ROWS, Chunk, barrier
 from causal.task.latency import STAGED_MAX, Latencies
+from causal.task.task import TaskProtocol
+from tests.unit.causal.echoing import CONFIG, TOPOLOGY
 
 MS = 1_000_000
 
@@ -54,6 +61,16 @@ def test_the_place_of_a_store_that_was_emptied_is_named(staging: bool) -> None:
     sink = SinkChannel(0, "out/0", 8, 0, 2, staging=staging)
     with pytest.raises(DeterminantsLost, match=r" /home/out\.db.* the checkpoint was taken at 8"):
         sink.open(StoreState(0, 0, (), place="/home/out.db"), aligned=True)
+
+
+@pytest.mark.parametrize("epoch, rows", [(0, 0), (1, 0), (1, 5)])
+def test_a_task_with_a_checkpoint_expects_its_store_also_without_rows_in_it(epoch: int, rows: int) -> None:
+    last, chain, live = TOPOLOGY.tasks[-1].index, cast(Any, PlainChain()), cast(Any, None)
+    [outside] = TOPOLOGY.outputs(last)
+    cut = Cut(epoch, outputs={outside.id: (rows, 0)})
+    task = TaskProtocol(TOPOLOGY, last, 1, CONFIG, chain, live, cut, [], lambda line: None)
+    opens = OpenSink(outside.id, None, expected=epoch > 0, counted=rows > 0)
+    assert opens in task.handle(Started(), 0)
 
 
 def test_latency_ends_where_rows_become_visible() -> None:

@@ -27,7 +27,7 @@ def objects(directory: Path) -> Subject:
 
 @pytest.mark.parametrize("mounted", [False, True])
 @pytest.mark.parametrize("make", [lines, sqlite, parquet, objects])
-def test_a_place_that_a_checkpoint_counts_rows_in_is_waited_for(
+def test_a_place_that_a_checkpoint_counts_rows_in_is_waited_for_also_by_tasks_without_rows(
     make: Callable[[Path], Subject], mounted: bool, tmp_path: Path
 ) -> None:
     place, kept = tmp_path / "place", tmp_path / "kept"
@@ -42,14 +42,19 @@ def test_a_place_that_a_checkpoint_counts_rows_in_is_waited_for(
         there.mkdir()  # the mount point stays, and is empty
     young = subject.sink.open_store("out/0", tmp_path)
     assert isinstance(young, LastingStore)
-    young.expect()
-    for _ in range(2):
+    young.expect(True)
+    rowless = subject.sink.open_store("out/1", tmp_path)
+    assert isinstance(rowless, LastingStore)
+    rowless.expect(False)
+    for waiting, task in 2 * [(rowless, "out/1"), (young, "out/0")]:
         with pytest.raises(Unavailable, match="put it back"):
-            young.open("out/0", "run-1", 2)
+            waiting.open(task, "run-1", 2)
     assert there.exists() == (mounted and kept.is_dir()), "nothing is made that is in the way of what is put back"
     if there.exists():
         shutil.rmtree(there)  # what is below a mount is hidden by it
     kept.rename(there)
+    assert rowless.open("out/1", "run-1", 2).next == 0
+    rowless.close()
     assert young.open("out/0", "run-1", 2).next == state.next == 5
     young.write(bundle_at(subject, state, 3, 2))
     assert young.last_bundle().next == 8
@@ -69,8 +74,18 @@ def test_a_journal_that_was_not_copied_with_the_rows_is_named(
     shutil.copytree(tmp_path / "kept", there, ignore=shutil.ignore_patterns(".*", "_*"))
     young = subject.sink.open_store("out/0", tmp_path)
     assert isinstance(young, LastingStore)
-    young.expect()
+    young.expect(True)
     with pytest.raises(
         Unavailable, match=rf"/{journal}\S* is not there, .*put it back \(a copy needs the hidden files"
     ):
+        young.open("out/0", "run-1", 2)
+
+
+def test_a_database_that_lacks_the_rows_of_a_task_is_waited_for(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    subject.opened(task="out/1")[0].close()
+    young = subject.sink.open_store("out/0", tmp_path)
+    assert isinstance(young, LastingStore)
+    young.expect(True)
+    with pytest.raises(Unavailable, match="out/0 .* put it back"):
         young.open("out/0", "run-1", 2)
