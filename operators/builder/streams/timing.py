@@ -28,7 +28,7 @@ class Timing(StreamBase[T]):
     ) -> Stream[T]:
         """Defines the event time of these records, and generates watermarks.
 
-        Logs with `idle_after_s`: `timer`: 2 to 5 bytes per period.
+        Logs with `idle_after_s`: `timer`: 8 times 2 to 5 bytes per period.
         State: the largest time per input.
 
         The watermark of an input is its largest time so far less `out_of_order_s`; that of the stream is the least over

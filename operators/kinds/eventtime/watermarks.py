@@ -4,8 +4,9 @@ The watermark of an input channel is the largest time so far less a bound, or wh
 the inputs is passed on.  One mark per batch is enough, unless a record is late by the marks that were due inside the
 batch: before such a record the batch is cut, so that which records are late does not depend on the batches.
 
-An input is idle when nothing arrived on it from one firing of the stage's timer to the next: that is processing time,
-so the firing is logged, and no clock is read per batch.
+An input is idle when nothing arrived on it during some firings of the stage's timer: that is processing time, so the
+firings are logged, and no clock is read per batch.  They are counted, not measured: the time that the job was down is
+at most one of them, however long it was.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class WatermarkGenerator:
 _IDLENESS = 2
 """Second item of a `Due`: after timers and windows of the same time."""
 
+_CHECKS_MIN, _CHECKS_MAX = 2, 8
+_CHECK_NS_MIN = 250_000_000
+"""A stage checks for idleness no more often, but for `_CHECKS_MIN` times in the time after which an input is idle."""
+
 Piece = tuple[Any, int | None]
 
 
@@ -66,18 +71,20 @@ class WatermarkStage(OneToOneStage):
         """The distance below the largest time at which a record is not late yet."""
         self._idle_ns: int | None = options["idle_ns"]
         """An input without records for so long, and up to twice as long, is not waited for."""
+        self._checks = max(_CHECKS_MIN, min(_CHECKS_MAX, (self._idle_ns or 0) // _CHECK_NS_MIN))
+        """The checks in that time."""
         self._generator: Callable[[], WatermarkGenerator] | None = options["generator"]
         self._generators = [self._fresh_generator() for _ in range(inputs)] if self._generator else []
-        self._inputs = inputs
         self._arrival = scope.arrival
         self._merge = Merge(inputs)
         self._largest: list[int | None] = [None] * inputs
-        self._came = [True] * inputs
+        self._quiet = [0] * inputs
+        """The checks since the last record of each input."""
         self._idle = [False] * inputs
         self._next_ns = 0
         """The time of the next check for idleness; 0 before the first firing, which only reads the time."""
         self._was_late = False
-        """Whether the last check was so late that it only read the time, too."""
+        """Whether the last check was so late that it only read the time."""
         self._ready: list[Piece] = []
         self._offset = 0
 
@@ -94,7 +101,7 @@ class WatermarkStage(OneToOneStage):
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         input = self._arrival.input
-        self._came[input], self._idle[input] = True, False
+        self._quiet[input], self._idle[input] = 0, False
         self._merge.active(input)
         times, self._lost = times_of(
             self._time_of, records, lambda index, problem: self.failed(index, records[index], problem)
@@ -174,18 +181,18 @@ class WatermarkStage(OneToOneStage):
         return [(self._next_ns, _IDLENESS, self.ordinal, due_ns)]
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
-        reading_ns, idle_ns = entries[-1][3], self._idle_ns or 0
+        reading_ns, check_ns = entries[-1][3], (self._idle_ns or 0) // self._checks
         # Behind a resume or a long event, records may wait that this task could not take.
-        self._was_late = 0 < self._next_ns <= reading_ns - idle_ns and not self._was_late
+        self._was_late = 0 < self._next_ns <= reading_ns - check_ns and not self._was_late
         if self._next_ns and not self._was_late:
-            for input, came in enumerate(self._came):
-                if not came and not self._idle[input]:
+            for input, quiet in enumerate(self._quiet):
+                self._quiet[input] = min(quiet, self._checks) + 1
+                if quiet >= self._checks and not self._idle[input]:
                     self._idle[input] = True
                     merged = self._merge.update(input, IDLE_NS)
                     if merged is not None and merged != END_NS:
                         self._ready.append(([], merged))
-        self._came = [False] * self._inputs
-        self._next_ns = reading_ns + idle_ns
+        self._next_ns = reading_ns + check_ns
         return []
 
     # Snapshots.
@@ -194,7 +201,7 @@ class WatermarkStage(OneToOneStage):
         return {
             "largest": list(self._largest),
             "merge": self._merge.header(),
-            "came": list(self._came),
+            "quiet": list(self._quiet),
             "idle": list(self._idle),
             "next_ns": self._next_ns,
             "was_late": self._was_late,
@@ -211,7 +218,8 @@ class WatermarkStage(OneToOneStage):
         return state
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        self._largest, self._came, self._idle = list(header["largest"]), list(header["came"]), list(header["idle"])
+        self._largest, self._idle = list(header["largest"]), list(header["idle"])
+        self._quiet = list(header.get("quiet", [0] * len(self._idle)))  # not in headers of earlier versions
         self._merge.load(header["merge"])
         self._next_ns, self._was_late = header["next_ns"], header.get("was_late", False)
         if bool(header["generators"]) != bool(self._generators):
@@ -230,7 +238,7 @@ class WatermarkStage(OneToOneStage):
         idle = [[headers[place]["idle"][input] for place, input in each] for each in origins]
         fields = {
             "largest": list(map(least, largest)),
-            "came": [True] * len(origins),
+            "quiet": [0] * len(origins),
             "idle": [bool(each) and all(each) for each in idle],
             "merge": Merge.rewired([header["merge"] for header in headers], origins),
             "generators": [self._state_of(headers, each) for each in origins] if self._generator else [],

@@ -250,17 +250,26 @@ def test_a_clock_that_is_none_is_refused() -> None:
 # Idleness.
 
 
+CHECK_NS = 5 * S // 8
+
+
 def idling(partitions: int = 2) -> Chain:
     return chain_of(timed(lambda s: s, partitions, idle_after_s=5), "time/0")
+
+
+def checked(chain: Chain, count: int, services: Services) -> list[Any]:
+    """Returns what the chain emits at its next checks, each of which is on time."""
+    return [output for _ in range(count) for output in chain.fire(chain.next_timer_ns() or 0, services)]
 
 
 def test_an_input_on_which_nothing_came_between_two_firings_is_not_waited_for() -> None:
     chain, services = idling(), Services()
     assert chain.next_timer_ns() == 0, "it asks what time it is"
     assert chain.fire(100 * S, services) == []
-    assert chain.next_timer_ns() == 105 * S
+    assert chain.next_timer_ns() == 100 * S + CHECK_NS
+    assert marks_of(checked(chain, 8, services)) == []
     give(chain, [("a", 50)], 0, services)
-    assert marks_of(chain.fire(105 * S, services)) == [50 * S]
+    assert marks_of(checked(chain, 1, services)) == [50 * S]
     assert marks_of(give(chain, [("a", 60)], 0, services)) == [60 * S]
     parts = parts_of(chain, True)
     chain = idling()
@@ -271,34 +280,44 @@ def test_an_input_on_which_nothing_came_between_two_firings_is_not_waited_for() 
     assert services.log == [], "no clock is read"
 
 
-@given(st.integers(0, 2), st.integers(10, 10_000), st.integers(5, 10_000))
-def test_the_time_that_a_job_was_down_makes_no_input_idle(checks: int, down_s: int, later_s: int) -> None:
-    """A late check only reads the time; the next one decides, however late it is."""
+@given(st.integers(0, 20), st.integers(0, 10 * S) | st.integers(0, 10_000).map(lambda s: s * S))
+def test_the_time_that_a_job_was_down_makes_no_input_idle(checks: int, down_ns: int) -> None:
     chain, services = idling(), Services()
-    for at_s in range(100, 101 + 5 * checks, 5):
-        chain.fire(at_s * S, services)
+    chain.fire(100 * S, services)
+    for _ in range(checks):
         give(chain, [("a", 50)], 0, services)
         give(chain, [("b", 40)], 1, services)
-    chain.fire((at_s + 5) * S, services)
+        checked(chain, 1, services)
+    give(chain, [("a", 50)], 0, services)
+    give(chain, [("b", 40)], 1, services)
     parts = parts_of(chain, True)
     chain = idling()
     chain.restore(parts)
-    up_s = at_s + 5 + down_s
-    assert marks_of(chain.fire(up_s * S, services)) == []
+    due_ns, up_ns = chain.next_timer_ns() or 0, 100 * S + checks * CHECK_NS + down_ns
+    assert marks_of(chain.fire(max(due_ns, up_ns), services)) == []
+    assert marks_of(checked(chain, 7, services)) == []
     assert marks_of(give(chain, [("a", 60)], 0, services)) == []
-    assert marks_of(chain.fire((up_s + later_s) * S, services)) == [60 * S]
+    assert marks_of(checked(chain, 2, services)) == [60 * S]
+
+
+def test_a_task_that_is_always_late_does_not_wait_for_an_idle_input_for_ever() -> None:
+    chain, services = idling(), Services()
+    for turn in range(18):
+        give(chain, [("a", 50)], 0, services)
+        assert marks_of(chain.fire((100 + 7 * turn) * S, services)) == []
+    assert marks_of(chain.fire((100 + 7 * 18) * S, services)) == [50 * S]
 
 
 def test_all_idle_is_told_on_and_the_next_record_ends_it() -> None:
     chain, services = idling(1), Services()
     chain.fire(100 * S, services)
     give(chain, [("a", 50)], 0, services)
-    assert marks_of(chain.fire(105 * S, services)) == []
-    assert marks_of(chain.fire(110 * S, services)) == [IDLE_NS]
-    assert marks_of(chain.fire(115 * S, services)) == []
+    assert marks_of(checked(chain, 8, services)) == []
+    assert marks_of(checked(chain, 1, services)) == [IDLE_NS]
+    assert marks_of(checked(chain, 8, services)) == []
     assert marks_of(give(chain, [("a", 51)], 0, services)) == [51 * S]
-    assert marks_of(chain.fire(120 * S, services)) == []
-    assert marks_of(chain.fire(125 * S, services)) == [IDLE_NS]
+    assert marks_of(checked(chain, 8, services)) == []
+    assert marks_of(checked(chain, 1, services)) == [IDLE_NS]
 
 
 def test_a_task_that_hears_of_an_idle_channel_goes_on_without_it() -> None:
