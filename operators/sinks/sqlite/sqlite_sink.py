@@ -158,7 +158,7 @@ class SqliteStore:
         self._incarnation = -1
         self._db: sqlite3.Connection | None = None
         self._file = (0, 0)
-        self._expected = self._counted = False
+        self._expected = False
         self._account: Account | None = None
         self._sequence = 0
         self._copier = LogCopier(sink.path)
@@ -185,8 +185,6 @@ class SqliteStore:
             self._make_room(db)
             account = self._load(db)
             if account is None:
-                if self._counted:
-                    raise absent(f"{self._sink.path}: what {task} has written")
                 account = Account(task, run, incarnation)
                 db.execute(
                     "INSERT INTO causal_task VALUES(?, ?, ?, 0, ?, ?, 0, 0)", (task, run, incarnation, bytes(8), b"")
@@ -202,7 +200,7 @@ class SqliteStore:
 
     def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`."""
-        self._expected, self._counted = True, counted
+        self._expected = True
 
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`."""

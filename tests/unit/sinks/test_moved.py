@@ -79,13 +79,3 @@ def test_a_journal_that_was_not_copied_with_the_rows_is_named(
         Unavailable, match=rf"/{journal}\S* is not there, .*put it back \(a copy needs the hidden files"
     ):
         young.open("out/0", "run-1", 2)
-
-
-def test_a_database_that_lacks_the_rows_of_a_task_is_waited_for(tmp_path: Path) -> None:
-    subject = sqlite(tmp_path)
-    subject.opened(task="out/1")[0].close()
-    young = subject.sink.open_store("out/0", tmp_path)
-    assert isinstance(young, LastingStore)
-    young.expect(True)
-    with pytest.raises(Unavailable, match="out/0 .* put it back"):
-        young.open("out/0", "run-1", 2)
