@@ -99,10 +99,12 @@ class Disk:
         os.set_blocking(self.wake, False)
         self.uploads = Uploads(depot, self._answer) if depot is not None else None
         self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
-        self._thread.start()
+        """It starts with the first request: a standby that takes over has none before it has asked its neighbours."""
         self.snapshot_bytes = 0
 
-    def ask(self, effect: Effect) -> None:
+    def ask(self, effect: Effect | None) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
         self._requests.put(effect)
 
     def answers(self) -> list[Event]:
@@ -127,7 +129,7 @@ class Disk:
 
     def close(self) -> None:
         """Ends the thread after its last request; the descriptors stay open only if the disk hangs."""
-        self._requests.put(None)
+        self.ask(None)
         if self.uploads is not None:
             self.uploads.close()
         self._thread.join(timeout=CLOSE_WITHIN_S)

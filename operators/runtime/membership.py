@@ -373,11 +373,16 @@ class Membership:
         self._followed, self._hot_standby = None, ""
         self._acked = [command.epoch, [list(file) for file in files]] if files else None
         self._peers, self._peers_due_ns = {}, 0
-        acts: list[Act] = [Begin(task, self.incarnation, command.epoch, files, read_rollback(command.rollback))]
-        for name, (endpoint, incarnation) in command.peers.items():
-            acts += self._peer(commands.Peer(name, endpoint, incarnation), now_ns)
-        acts += self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))
-        return [*acts, Start()]
+        peers = [
+            act
+            for name, (endpoint, incarnation) in command.peers.items()
+            for act in self._peer(commands.Peer(name, endpoint, incarnation), now_ns)
+        ]
+        dialled = [act for act in peers if isinstance(act, Dial)]  # while the state is made ready, they connect
+        begin = Begin(task, self.incarnation, command.epoch, files, read_rollback(command.rollback))
+        introduced = [act for act in peers if not isinstance(act, Dial)]
+        reported = self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))
+        return [*dialled, begin, *introduced, *reported, Start()]
 
     def _peer(self, command: commands.Peer, now_ns: int) -> list[Act]:
         where = (command.endpoint, command.incarnation)

@@ -462,10 +462,10 @@ class Worker:
             protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
             self.config.sink_retry_timeout_s, self.work.turn,
         )  # fmt: skip
-        say(f"{processlog.BEGINS}{act.incarnation}")
 
     def start(self, act: Start) -> None:
         invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)
+        say(f"{processlog.BEGINS}{self.member.incarnation}")
         self.driver.start()  # type: ignore[union-attr]
         self.handle(Tick())
 
