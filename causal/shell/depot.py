@@ -71,13 +71,14 @@ class Depot:
 
     @property
     def _store(self) -> Any:
-        """The client, once the directory is known to be there.
+        """The client, once the directory is known to be there; raises as `_check_root` does."""
+        self._check_root()
+        return self._client
 
-        Raises:
-            Unavailable: it is not, or another one is at its place.
-        """
+    def _check_root(self) -> None:
+        """Raise `Unavailable` where the directory is not there, or another one is at its place."""
         if not self._root:
-            return self._client
+            return
         try:
             now = os.stat(self._root)
             if self._seen is None or not os.path.samestat(now, self._seen):
@@ -89,7 +90,6 @@ class Depot:
             raise Unavailable(f"{self.url} was moved, replaced or deleted while the job runs; put it back") from None
         except OSError as problem:
             raise self._unavailable("it", "looked at", problem) from None
-        return self._client
 
     def create(self, name: str, data: bytes) -> bool:
         """Creates an object; returns whether it is new.
@@ -107,7 +107,8 @@ class Depot:
             )
         try:
             self._api.put(self._store, self._path(name), data, mode="create")
-            return self._store is not None  # a directory that was moved meanwhile was made again for it
+            self._check_root()  # the client makes a directory again that was moved meanwhile
+            return True
         except self._api.exceptions.AlreadyExistsError:
             return False
         except (OSError, self._api.exceptions.BaseError) as problem:
