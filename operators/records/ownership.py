@@ -2,7 +2,7 @@
 
 Operators run batch by batch, and a batch is encoded at the end of its event.  Without a copy, a
 record that holds a list out of `ctx.state` would show what later records of the same batch did to it.
-The same holds of a buffer that is filled again for each record.
+The same holds of a buffer, a dict or a list that is filled again for each record.
 """
 
 from __future__ import annotations
@@ -102,6 +102,41 @@ def kept(value: Any) -> Any:
     except (TypeError, ValueError):  # a writable memoryview raises the latter
         return copy_containers(value)
     return copy_containers(value)
+
+
+class FirstRecord:
+    """The first record that a function gave for a batch, as it was then.
+
+    Args:
+        records: what it has given so far.
+    """
+
+    __slots__ = ("_copy", "_record")
+
+    def __init__(self, records: Sequence[Any]) -> None:
+        self._record = record = records[0] if records else None
+        self._copy = record.copy() if type(record) is dict or type(record) is list else None
+
+    def refuse_reuse(self, records: Sequence[Any], operator: str) -> None:
+        """Refuse a batch whose last record is the first one, filled again.
+
+        Costs a copy of one record per batch.  One that is given again as it was is no mistake.
+
+        Raises:
+            TypeError: with the remedy.
+        """
+        if self._copy is None or records[-1] is not self._record:
+            return
+        try:
+            same = bool(self._copy == self._record)
+        except (TypeError, ValueError):  # of values that cannot be compared, such as arrays
+            return
+        if not same:
+            kind = type(self._record).__name__
+            raise TypeError(
+                f"{operator!r} gave the same {kind} for several records and changed it meanwhile; what is in it now "
+                f"is in all of them: give {kind}(…), or a new one for each record"
+            )
 
 
 def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from itertools import compress
+from itertools import compress, islice
 from operator import length_hint, truth
 from types import CoroutineType, GeneratorType
 from typing import Any
@@ -20,7 +20,7 @@ from causal.errors import CausalError, PipelineError
 from causal.ports import Request, Services
 from operators.functions import PLAIN
 from operators.graph import Node
-from operators.records.ownership import SCALARS, kept, refuse_shared_buffers
+from operators.records.ownership import SCALARS, FirstRecord, kept, refuse_shared_buffers
 from operators.stage.calls import CLOSED
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
@@ -178,9 +178,10 @@ class Stage:
         """Handle an exception of user code on input record `index`: see `Failures.failed`."""
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
 
-    def _check_buffers(self, outputs: list[Any], records: list[Any]) -> None:
-        """Stop where a buffer was filled again for the next record; see `refuse_shared_buffers`."""
+    def _check_reuse(self, first: FirstRecord, outputs: list[Any], records: list[Any]) -> None:
+        """Stop where a container or a buffer was filled again for the next record."""
         try:
+            first.refuse_reuse(outputs, self.name)
             refuse_shared_buffers(outputs, self.name)
         except TypeError as problem:
             self.failures.stop(self.name, records, problem)
@@ -361,11 +362,18 @@ class MapStage(OneToOneStage):
         self._fn: Callable[[Any], Any] = node.subject
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        results, self._lost = apply(
-            self._fn, records, lambda index, problem: self.failed(index, records[index], problem)
-        )
+        def failed(index: int, problem: Exception) -> None:
+            self.failed(index, records[index], problem)
+
+        results, self._lost = apply(self._fn, records[:1], failed)
+        first = FirstRecord(results)
+        if len(records) > 1:
+            more, lost = apply(self._fn, records[1:], lambda index, problem: failed(index + 1, problem))
+            results += more
+            if lost:
+                self._lost = [*self._lost, *(index + 1 for index in lost)]
         if len(results) > 1 and type(results[0]) not in SCALARS:
-            self._check_buffers(results, records)
+            self._check_reuse(first, results, records)
         return results
 
 
@@ -401,27 +409,30 @@ class FlatMapStage(Stage):
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         fn, out, marks = self._fn, list[Any](), list[int]()
-        rows = iter(records)
-        for record in rows:
-            try:
-                result = fn(record)
-                if type(result) is list:
-                    out += result
-                elif result is not None:
-                    if type(result) is GeneratorType:
-                        out.extend(map(kept, result))
-                    else:
-                        check_records(result, self.name)
-                        out.extend(result)
-            except CausalError:
-                raise
-            except Exception as problem:
-                del out[marks[-1] if marks else 0 :]  # what it had given before it raised
-                self.failed(last_index(records, rows), record, problem)
-            marks.append(len(out))
+        first, rows = FirstRecord(out), iter(records)
+        for some in (islice(rows, 1), rows):
+            for record in some:
+                try:
+                    result = fn(record)
+                    if type(result) is list:
+                        out += result
+                    elif result is not None:
+                        if type(result) is GeneratorType:
+                            out.extend(map(kept, result))
+                        else:
+                            check_records(result, self.name)
+                            out.extend(result)
+                except CausalError:
+                    raise
+                except Exception as problem:
+                    del out[marks[-1] if marks else 0 :]  # what it had given before it raised
+                    self.failed(last_index(records, rows), record, problem)
+                marks.append(len(out))
+            if len(marks) == 1:
+                first = FirstRecord(out)
         self._marks = marks
         if len(out) > 1 and type(out[0]) not in SCALARS:
-            self._check_buffers(out, records)
+            self._check_reuse(first, out, records)
         return out
 
     def source_of(self, index: int) -> int:

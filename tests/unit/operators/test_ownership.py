@@ -134,6 +134,57 @@ def test_a_map_that_makes_one_for_each_is_not() -> None:
     assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [1, 2]
 
 
+ROW: dict[str, Any] = {"n": 0}
+LIST: list[Any] = [0]
+
+
+def filled(record: int) -> Any:
+    ROW["n"] = record
+    return ROW
+
+
+def filled_list(record: int) -> Any:
+    LIST[0] = record
+    return LIST
+
+
+@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@pytest.mark.parametrize(("fn", "name"), [(filled, "dict"), (filled_list, "list")])
+def test_a_record_that_is_filled_again_for_the_next_is_refused(kind: str, fn: Callable[[int], Any], name: str) -> None:
+    once = fn if kind == "map" else lambda record: [fn(record)]
+    chain = chain_of(planned(lambda s: getattr(s, kind)("fill", once)), "fill/0")
+    with pytest.raises(OperatorFailed, match=rf"'fill' gave the same {name} for several records.*give {name}\("):
+        chain.deliver(0, listed([1, 2, 3]), 0, Services())
+
+
+@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@pytest.mark.parametrize(
+    "fn",
+    [lambda n: ROW, lambda n: {**ROW, "n": n}, lambda n: ROW if n % 2 else [n], lambda n: {"n": n} if n > 1 else ROW],
+)
+def test_one_record_for_several_is_taken_as_long_as_it_stays_as_it_is(kind: str, fn: Callable[[int], Any]) -> None:
+    once = fn if kind == "map" else lambda record: [fn(record)]
+    chain = chain_of(planned(lambda s: getattr(s, kind)("same", once)), "same/0")
+    outputs = chain.deliver(0, listed([1, 2, 3]), 0, Services())
+    assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [fn(n) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@pytest.mark.parametrize("failing", [(1,), (2,), (1, 3), (2, 3), (1, 2, 3), (4, 5)])
+def test_the_first_record_of_a_batch_may_fail_as_any_other(kind: str, failing: tuple[int, ...]) -> None:
+    def fn(record: int) -> Any:
+        if record in failing:
+            raise ValueError(record)
+        return {"n": record} if kind == "map" else [{"n": record}, {"n": -record}]
+
+    stream = planned(lambda s: getattr(s, kind)("some", fn).map("n", lambda r: r["n"]), on_error="dead-letter")
+    outputs = chain_of(stream, "n/0").deliver(0, listed([1, 2, 3, 4, 5]), 10, Services())
+    records = {ordinal: decode_records(chunk.body) for ordinal, chunk in outputs}
+    good = [n for n in range(1, 6) if n not in failing]
+    assert records[0] == (good if kind == "map" else [sign * n for n in good for sign in (1, -1)])
+    assert [(letter["position"], letter["record"]) for letter in records[1]] == [(9 + n, n) for n in failing]
+
+
 def test_a_generator_may_yield_one_dict_and_change_it() -> None:
     def thrice(record: int) -> Any:
         row: dict[str, Any] = {"n": record, "deep": [0]}
