@@ -363,9 +363,14 @@ def states() -> str:
 
 def _stored(name: str) -> str:
     """Returns a stored result of two or more columns."""
-    with open(ROOT / "docs" / "benchmarks" / f"{name}.csv", newline="") as file:
-        head, *rows = csv.reader(file)
+    head, *rows = rows_of(name)
     return grid(head, rows)
+
+
+def rows_of(name: str) -> list[list[str]]:
+    """Returns the rows of a stored result, the names of its columns first."""
+    with open(ROOT / "docs" / "benchmarks" / f"{name}.csv", newline="") as file:
+        return list(csv.reader(file))
 
 
 def faults() -> str:
@@ -376,6 +381,12 @@ def faults() -> str:
 def tried() -> str:
     """The optimisations that were measured and not kept."""
     return _stored("tried")
+
+
+def missed() -> str:
+    """The goals that are missed, and where their time goes; the last column says which figures each row explains."""
+    head, *rows = rows_of("missed")
+    return grid(head[:-1], [row[:-1] for row in rows])
 
 
 def _of_sinks(*columns: tuple[str, str]) -> str:
@@ -511,6 +522,7 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         states,
         faults,
         tried,
+        missed,
         deliveries,
         answers,
         queries,

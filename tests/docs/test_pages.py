@@ -31,6 +31,14 @@ def test_the_tables_of_a_page_are_those_of_the_code(name: str) -> None:
     assert tables.filled(page) == page, "run python docs/tables.py"
 
 
+def test_where_the_time_goes_is_said_of_every_goal_that_is_missed() -> None:
+    _, *rows = tables.rows_of("missed")
+    explained = [figure for *_, figures in rows for figure in figures.split("; ")]
+    missed = re.findall(r"^\| (.+?) \| .* \| \*\*missed\*\*", (DOCS / "figures.md").read_text(), re.MULTILINE)
+    assert missed and not set(missed) - set(explained)
+    assert len(explained) == len(set(explained))
+
+
 @pytest.mark.parametrize("name", indexes.PAGES)
 def test_an_index_lists_the_pages_of_its_folder(name: str) -> None:
     page = (indexes.ROOT / name).read_text()
