@@ -35,10 +35,13 @@ from standby.host.processes import open_process, send_signal, start_time
 from standby.host.room import make_room
 from standby.host.template import AGENT, SUPERVISOR, WORKER
 
+ARROW = ("pyarrow.parquet", "pyarrow.compute", "pandas")
+"""What Arrow loads: the first table or array of a process imports pandas where it is installed, in a quarter second."""
+
 LIBRARIES = {
-    "Parquet": ("pyarrow.parquet", "pyarrow.compute"),
-    "pyarrow": ("pyarrow.parquet", "pyarrow.compute"),
-    "vectors": ("pyarrow.parquet", "pyarrow.compute"),
+    "Parquet": ARROW,
+    "pyarrow": ARROW,
+    "vectors": ARROW,
     "Postgres": ("psycopg",),
     "Redis": ("redis",),
 }
