@@ -20,9 +20,9 @@ from causal.errors import PipelineError
 from operators.sinks.parquet.parquet_sink import publish, read
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, wait_for
-from tests.members import members
+from tests.members import campaign, members
 
-COUNT, KEYS = 900, 23
+COUNT, KEYS = 600, 23
 LOOK_S = 0.5
 """The time between two looks of a reader, each of which reads all files: more of the processor than the job takes."""
 
@@ -94,12 +94,16 @@ def plain(directory: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
+KILLS = (("rows/0",), ("vectors/0",), ("rows/1", "number/0"), ("rows/0", "rows/1", "vectors/0"))
+
+
+@pytest.mark.parametrize("kills", [pytest.param(KILLS[2:], id="together"), campaign(KILLS, id="all")])
+def test_every_row_once_whatever_dies(start: Start, tmp_path: Path, kills: tuple[tuple[str, ...], ...]) -> None:
     job = begin(start, tmp_path / "gate", "--checkpoint-interval", "0.5", config={"crash_loop_max": 20})
     with watched(tmp_path / "rows") as eyes:
         job.until_warm(records=300)
         wait_for("a reader has seen rows", lambda: eyes.seen or None)
-        for tasks in (("rows/0",), ("vectors/0",), ("rows/1", "number/0"), ("rows/0", "rows/1", "vectors/0")):
+        for tasks in kills:
             job.replace(*tasks)
         job.kill_everything()
         job.start("--resume")
