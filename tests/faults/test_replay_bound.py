@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.harness.runs import KEYED_LEDGER
+from benchmarks.harness.runs import sets
 from benchmarks.jobs import keyed_ledger
 from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES
 
-RECORDS = 1_500_000
+RECORDS = 500_000
 RARE_S = "600"
 """No checkpoint begins because of the time."""
 
 
 def test_checkpoints_follow_the_work_of_the_tasks(start: Start, tmp_path: Path) -> None:
-    out = tmp_path / "ledger.db"
-    job = start(
-        KEYED_LEDGER, "--set", f"count={RECORDS}", "--set", "rate=0", "--set", f"out={out}",
-        "--checkpoint-interval", RARE_S, config={"replay_target_ms": 200},
-    )  # fmt: skip
+    out, gate = tmp_path / "ledger.db", tmp_path / "gate"
+    settings = sets(count=RECORDS, out=out, gate=gate)
+    config = {"heartbeat_ms": 50, "replay_target_ms": 100}
+    job = start(PIPELINES / "held_ledger.py", *settings, "--checkpoint-interval", RARE_S, config=config)
     job.until("two checkpoints", lambda view: view["checkpoint"]["count"] >= 2)
     job.replace("count/0")
+    gate.touch()
     report = job.finish_well()
     assert report["checkpoints"] >= 2
     counted = keyed_ledger.check(out, RECORDS)
