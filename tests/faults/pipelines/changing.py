@@ -57,7 +57,7 @@ source = GeneratedSource(
     numbered,
     count=int(settings.get("count", 100_000)),
     partitions=int(settings.get("partitions", 4)),
-    rate=float(settings.get("rate", 300)),
+    rate=float(settings.get("rate", 100)),
 )
 stream = pipeline.source(
     "other" if SHAPE == "other" else "numbers", source, parallelism=int(settings.get("sources", 2))
