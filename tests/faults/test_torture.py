@@ -19,7 +19,7 @@ Rows = list[dict[str, Any]]
 
 
 def test_a_short_run_throws_something_and_finds_nothing(tmp_path: Path) -> None:
-    arguments = ("--minutes", "0.01", "--seconds", "6", "--seed", "5", "--gap", "0.3", "--pipeline", "fraud_chain")
+    arguments = ("--minutes", "0.01", "--seconds", "3", "--seed", "5", "--gap", "0.3", "--pipeline", "fraud_chain")
     assert main(["torture", *arguments, "--json", str(tmp_path / "report.json"), "--keep", str(tmp_path / "kept")]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["jobs"] == {"fraud_chain": 1} and report["rows_checked"] > 0
