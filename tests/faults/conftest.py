@@ -47,7 +47,7 @@ class HeldChain:
         count: the elements of each source; from then on it is held.
     """
 
-    COUNT, RATE = 1250, 50
+    COUNT, RATE = 800, 25
 
     def __init__(self, start: Start, directory: Path, *arguments: str, count: int = COUNT, **config: Any) -> None:
         self._count = count

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.harness.runs import sets
 from causal.config import JobConfig
+from tests.faults.conftest import POOL
 from tests.faults.job import PIPELINES, Job
 from tests.faults.test_bad_input import one_line
 
@@ -19,7 +20,9 @@ def owner(directory: Path, who: str, kind: str, where: str, *arguments: str, **s
     """A job that writes into the sink, and ends when `let_end` says so."""
     (directory / who).mkdir()
     values = {"who": who, "kind": kind, "where": where, "gate": str(directory / f"{who}.gate"), **settings}
-    return Job(directory / who, PIPELINES / "owned.py", *sets(**values), "--checkpoint-interval", "0.3", *arguments)
+    return Job(
+        directory / who, PIPELINES / "owned.py", *sets(**values), "--checkpoint-interval", "0.3", *POOL, *arguments
+    )
 
 
 def let_end(job: Job) -> None:

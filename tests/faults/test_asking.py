@@ -15,7 +15,7 @@ from tests.faults.test_bad_input import one_line
 from tests.faults.test_savepoints import further, stop
 from tests.members import campaign, members
 
-COUNT = 900
+COUNT = 450
 
 
 def asking(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
@@ -41,7 +41,7 @@ def everything(count: int = COUNT) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("order", members(["input", "completion"], "input"))
 def test_each_record_once_and_its_effect_once_whatever_is_killed(start: Start, tmp_path: Path, order: str) -> None:
     gate = tmp_path / "gate"
-    job = asking(start, tmp_path, order=order, gate=gate, rate=200)
+    job = asking(start, tmp_path, order=order, gate=gate, rate=100)
     job.until_warm(records=100)
     for task in ("after/0", "keyed/0", "after/0"):
         job.replace(task)
@@ -64,7 +64,7 @@ def test_each_record_once_and_its_effect_once_whatever_is_killed(start: Start, t
 @pytest.mark.campaign
 def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    job = asking(start, tmp_path, gate=gate, rate=200)
+    job = asking(start, tmp_path, gate=gate, rate=100)
     job.until_warm(records=150)
     job.kill_everything()
     gate.touch()
@@ -85,7 +85,7 @@ def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path)
 def test_what_was_asked_stays_so_whatever_dies_together(start: Start, tmp_path: Path, victims: tuple[str, ...]) -> None:
     """A request depends on the order of arrival, which must be stored before it leaves."""
     gate = tmp_path / "gate"
-    job = asking(start, tmp_path, order="completion", gate=gate, rate=300, sources=2, stamped=1)
+    job = asking(start, tmp_path, order="completion", gate=gate, rate=100, sources=2, stamped=1)
     job.until_warm(records=200)
     for _ in range(2):
         job.replace(*victims)
@@ -103,7 +103,7 @@ def test_what_was_asked_stays_so_whatever_dies_together(start: Start, tmp_path: 
 
 
 def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: Start, tmp_path: Path) -> None:
-    job = asking(start, tmp_path, "--on-error", "dead-letter", fail=7, never=50, slow=90, rate=300)
+    job = asking(start, tmp_path, "--on-error", "dead-letter", fail=7, never=50, slow=90, rate=200)
     job.finish_well()
     bad = {i for i in range(COUNT) if i % 50 == 0 or i % 90 == 0}
     assert sorted((r["p"], r["i"]) for r in rows(tmp_path)) == [(p, i) for p, i in everything() if i not in bad]

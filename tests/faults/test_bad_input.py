@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.harness.processes import kill
 from benchmarks.harness.written import lines_in
-from tests.faults.conftest import HeldChain, Start
+from tests.faults.conftest import POOL, HeldChain, Start
 from tests.faults.job import Job, causal
 from tests.members import members
 
@@ -195,7 +195,7 @@ def flipped(data: bytes) -> bytes:
 def test_a_damaged_checkpoint_is_named_and_never_used_and_a_repaired_one_is(
     start_chain: Callable[..., HeldChain],
 ) -> None:
-    chain = start_chain()
+    chain = start_chain(*POOL)
     job = chain.job
     job.until_warm()
     job.kill_everything()

@@ -23,7 +23,7 @@ def shadow_of(view: Mapping[str, Any], task: str) -> Mapping[str, Any] | None:
 def test_they_take_over_from_operators_and_sinks_again_and_again(start_chain: StartChain) -> None:
     chain = start_chain("--standbys", "hot", "--checkpoint-interval", "0.5")
     job, dead = chain.job, []
-    for task in ("score/0", "ledger/0", "score/0", "ledger/0"):
+    for task in ("score/0", "ledger/0", "score/0"):
         job.until(f"{task} has a hot standby", partial(shadow_of, task=task))
         dead.append(task)
         job.replace(task)

@@ -13,21 +13,23 @@ import pytest
 
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
-from tests.members import members
+from tests.members import campaign, members
 
 StartChain = Callable[..., HeldChain]
 
 TASKS = ("shop/0", "web/0", "score/0", "score/1", "totals/0", "totals/1", "ledger/0", "out/0")
+KINDS = ("shop/0", "score/1", "totals/0", "ledger/0", "out/0")
 
 
-def test_every_task_in_turn(start_chain: StartChain) -> None:
+@pytest.mark.parametrize("tasks", [pytest.param(KINDS, id="of each kind one"), campaign(TASKS, id="all")])
+def test_every_task_in_turn(start_chain: StartChain, tasks: tuple[str, ...]) -> None:
     chain = start_chain()
     chain.job.until_warm()
-    for task in TASKS:
+    for task in tasks:
         chain.job.until_warm()
         chain.job.replace(task)
     report = chain.finish_exactly()
-    assert [recovery["task"] for recovery in report["recoveries"]] == list(TASKS)
+    assert [recovery["task"] for recovery in report["recoveries"]] == list(tasks)
     assert {recovery["mode"] for recovery in report["recoveries"]} == {"standby"}
 
 
@@ -39,19 +41,24 @@ TOGETHER = {
 }
 
 
-def test_several_tasks_at_the_same_moment(start_chain: StartChain) -> None:
+LARGEST = ("before the sink", "all of them")
+
+
+@pytest.mark.parametrize("names", [pytest.param(LARGEST, id="largest"), campaign(tuple(TOGETHER), id="all")])
+def test_several_tasks_at_the_same_moment(start_chain: StartChain, names: tuple[str, ...]) -> None:
     chain = start_chain()
-    for group in TOGETHER.values():
+    groups = [TOGETHER[name] for name in names]
+    for group in groups:
         chain.job.until_warm()
         chain.job.replace(*group)
     recoveries = chain.finish_exactly()["recoveries"]
-    assert Counter(r["task"] for r in recoveries) == Counter(task for group in TOGETHER.values() for task in group)
+    assert Counter(r["task"] for r in recoveries) == Counter(task for group in groups for task in group)
 
 
 def test_more_neighbours_at_once_than_the_sharing_depth_covers(start_chain: StartChain) -> None:
     """Both shops and both scorers die with each other's determinants: tasks that depend on them are rolled back."""
     chain = start_chain("--sharing-depth", "1", "--checkpoint-interval", "600")
-    chain.job.until_warm(records=400, checkpoints=0)
+    chain.job.until_warm(records=200, checkpoints=0)
     chain.job.replace("shop/0", "web/0", "score/0", "score/1")
     report = chain.finish_exactly()
     back = {recovery["task"]: recovery["why"] for recovery in report["recoveries"] if recovery["mode"] == "rollback"}

@@ -56,8 +56,8 @@ def test_standard_input_while_tasks_and_the_reading_process_are_killed(tmp_path:
     assert run.stdin is not None
     lines: list[str] = []
     try:
-        for turn, victim in enumerate(("lines/0", "", "number/0", "out/0", "")):
-            more = [f"{turn}-{number}" for number in range(2000)]
+        for turn, victim in enumerate(("lines/0", "", "number/0", "out/0")):
+            more = [f"{turn}-{number}" for number in range(500)]
             lines += more
             run.stdin.write("".join(line + "\n" for line in more).encode())
             run.stdin.flush()

@@ -49,7 +49,7 @@ def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str
 def test_the_check_finds_nothing_where_nothing_is(start_chain: Callable[..., HeldChain]) -> None:
     """Clock, random numbers, calls, timers, windows and state, all by the book; and a failure on the way."""
     chain = start_chain("--verify-replay", "--checkpoint-interval", "0.4", "--set", "parallelism=1")
-    chain.job.until_warm(records=500, checkpoints=2)
+    chain.job.until_warm(records=150, checkpoints=2)
     chain.job.replace("score/0")
     report = chain.finish_exactly()
     assert report["checked_epochs"] and all(report["checked_epochs"].values())
@@ -101,7 +101,7 @@ def test_the_check_names_what_is_kept_outside_of_state(start: Start, tmp_path: P
 
 
 def test_caches_loggers_and_clients_are_no_mistake(start: Start, tmp_path: Path) -> None:
-    report = forgetful(start, tmp_path, "cache", 3000, "--verify-replay", "--checkpoint-interval", "0.4").finish_well()
+    report = forgetful(start, tmp_path, "cache", 1500, "--verify-replay", "--checkpoint-interval", "0.4").finish_well()
     assert all(report["checked_epochs"].values())
 
 

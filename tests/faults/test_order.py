@@ -19,7 +19,7 @@ from tests.faults.pipelines.ordered import BOUND_S, NAMES, PER_S, link, record
 from tests.members import members
 
 Start = Callable[..., Job]
-COUNT, RATE = 800, 200
+COUNT, RATE = 400, 150
 
 
 def micros(seconds: float) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.harness.processes import kill
-from tests.faults.conftest import HeldChain
+from tests.faults.conftest import POOL, HeldChain
 from tests.faults.job import causal
 
 StartChain = Callable[..., HeldChain]
@@ -32,11 +32,11 @@ def test_who_decides_and_who_starts_may_die_right_before_a_task(start_chain: Sta
 
 
 def test_every_process_dies_twice_and_the_job_is_resumed_twice(start_chain: StartChain) -> None:
-    chain = start_chain()
-    chain.job.until_warm(records=500)
+    chain = start_chain(*POOL)
+    chain.job.until_warm(records=200)
     chain.job.kill_everything()
     chain.job.start("--resume")
-    chain.job.until_warm(records=500, checkpoints=2)
+    chain.job.until_warm(records=200, checkpoints=2)
     chain.job.kill_everything()
     chain.job.start("--resume")
     chain.finish_exactly()
@@ -62,7 +62,7 @@ def test_what_is_left_when_the_root_dies_ends_by_itself(start_chain: StartChain)
 
 
 def test_an_interrupted_job_leaves_nothing_running_and_can_be_resumed(start_chain: StartChain) -> None:
-    chain = start_chain()
+    chain = start_chain(*POOL)
     chain.job.until_warm()
     chain.job.interrupt()
     status, said = chain.job.finish()

@@ -15,7 +15,7 @@ from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal, ended_of, wait_for
 from tests.members import campaign
 
-COUNT, RATE, KEYS = 3000, 600, 5
+COUNT, RATE, KEYS = 1500, 300, 5
 
 
 def state(job: Job, operator: str, key: str, *more: str) -> tuple[int, Any, str]:

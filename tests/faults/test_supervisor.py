@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.harness.processes import AGENT, SUPERVISOR, kill, server
-from tests.faults.conftest import HeldChain
+from tests.faults.conftest import POOL, HeldChain
 from tests.faults.job import WAIT_S, Job, environment, wait_for
 from tests.members import campaign
 
@@ -26,7 +26,7 @@ def until_another(job: Job, dead: int) -> None:
 
 @pytest.mark.parametrize(
     ("task", "moments_s"),
-    [campaign("score/0", MOMENTS_S, id="score"), pytest.param("out/0", MOMENTS_S[::2], id="out")],
+    [campaign("score/0", MOMENTS_S, id="score"), pytest.param("out/0", MOMENTS_S[::3], id="out")],
 )
 def test_the_supervisor_dies_at_any_moment_of_a_recovery(
     start_chain: StartChain, task: str, moments_s: tuple[float, ...]
@@ -51,7 +51,7 @@ def test_the_supervisor_dies_at_any_moment_of_a_recovery(
 
 
 def test_a_second_one_of_the_same_job_is_refused(start_chain: StartChain) -> None:
-    chain = start_chain()
+    chain = start_chain(*POOL)
     chain.job.until_warm()
     for module in (SUPERVISOR, AGENT):
         first = chain.job.server(module)

@@ -95,7 +95,7 @@ def _there(database: Path) -> dict[tuple[str, int], str]:
 
 @contextmanager
 def recording(
-    start: Callable[..., Job], directory: Path, *arguments: str, count: int = 900, rate: float = 25.0, **config: Any
+    start: Callable[..., Job], directory: Path, *arguments: str, count: int = 400, rate: float = 25.0, **config: Any
 ) -> Iterator[Recording]:
     """Begin a run and its reader; `start` is the fixture of `tests.faults.conftest`."""
     database, gate = directory / "recorded.db", directory / "gate"
