@@ -13,7 +13,7 @@ from tests.faults.test_bad_input import one_line
 
 Rows = Callable[[], list[tuple[str, int]]]
 """Reads what a user sees in the sink now: (job, number) of each row, in the order of the numbers."""
-COUNT = 1200
+COUNT = 600
 
 
 def owner(directory: Path, who: str, kind: str, where: str, *arguments: str, **settings: str) -> Job:

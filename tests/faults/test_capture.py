@@ -47,7 +47,7 @@ def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> 
 
 
 def test_the_check_is_content(start: Start, tmp_path: Path) -> None:
-    job = hidden(start, tmp_path, "--verify-replay", "--checkpoint-interval", "0.5", count=800, rate=800)
+    job = hidden(start, tmp_path, "--verify-replay", "--checkpoint-interval", "0.5", count=800, rate=800, parallelism=1)
     report = job.finish_well()
     assert report["checked_epochs"] and all(report["checked_epochs"].values())
 

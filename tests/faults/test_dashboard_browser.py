@@ -27,7 +27,7 @@ from tests.faults.browser_page import Page
 pytestmark = pytest.mark.skipif(not present(), reason=MISSING)
 
 StartChain = Callable[..., HeldChain]
-COUNT = 5_000
+COUNT = 1_500
 """The elements of each source: they come until the pictures are taken."""
 
 

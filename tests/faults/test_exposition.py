@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from benchmarks.harness.processes import SUPERVISOR, kill
 from standby.supervision.recoveries import TIMED
-from tests.faults.conftest import HeldChain
+from tests.faults.conftest import POOL, HeldChain
 from tests.faults.job import wait_for
 from tests.faults.test_lines import free_port
 from tests.unit.deploy.exposition import breaches
@@ -55,7 +55,7 @@ def at_work(families: dict[str, Metric]) -> dict[str, Metric] | None:
 
 def test_a_recovery_is_in_the_metrics_and_no_counter_falls(start_chain: StartChain) -> None:
     port = free_port()
-    chain = start_chain("--checkpoint-interval", "0.3", metrics_port=port)
+    chain = start_chain("--checkpoint-interval", "0.3", *POOL, metrics_port=port)
     job = chain.job
     job.until_warm()
     before = wait_for("all tasks have worked", lambda: at_work(page(port)))
@@ -95,7 +95,7 @@ def test_a_recovery_is_in_the_metrics_and_no_counter_falls(start_chain: StartCha
 
 def test_a_job_that_died_and_is_resumed_goes_on_from_its_counters(start_chain: StartChain) -> None:
     port = free_port()
-    chain = start_chain("--checkpoint-interval", "0.3", metrics_port=port)
+    chain = start_chain("--checkpoint-interval", "0.3", *POOL, metrics_port=port)
     job = chain.job
     job.until_warm()
     before = rising(wait_for("all tasks have worked", lambda: at_work(page(port))))

@@ -33,7 +33,7 @@ def written(path: Path) -> list[Any]:
 
 
 def test_new_files_while_tasks_and_then_everything_is_killed(start: Start, tmp_path: Path) -> None:
-    lines = add(tmp_path, "a", 3000) + add(tmp_path, "bgz", 3000)
+    lines = add(tmp_path, "a", 1500) + add(tmp_path, "bgz", 1500)
     job = start(FOLLOWED, "--set", "pattern=in/*.txt*")
     job.until_warm()
     for name, victims in (
@@ -41,10 +41,10 @@ def test_new_files_while_tasks_and_then_everything_is_killed(start: Start, tmp_p
         ("dgz", ("lines/1", "number/0")),
         ("e", ("lines/0", "lines/1", "out/0")),
     ):
-        lines += add(tmp_path, name, 3000)
+        lines += add(tmp_path, name, 1500)
         job.replace(*victims)
     job.kill_everything()
-    lines += add(tmp_path, "f", 3000)
+    lines += add(tmp_path, "f", 1500)
     until(job.start("--resume"), tmp_path, len(lines))
     job.kill_everything()
     rows = written(tmp_path / "out.db")

@@ -27,7 +27,7 @@ class Count(Operator):
 
 pipeline = Pipeline("counts")
 settings = pipeline.settings
-source = GeneratedSource(lambda p, i: {"k": i % 20}, count=int(settings.get("count", 6000)), rate=1000)
+source = GeneratedSource(lambda p, i: {"k": i % 20}, count=int(settings.get("count", 3000)), rate=500)
 numbers = pipeline.source("numbers", source)
 numbers.key_by(lambda r: r["k"]).process("count", Count(), parallelism=2).sink("out", SqliteSink("out.db"))
 """
@@ -45,7 +45,7 @@ def written(directory: Path) -> Path:
     return directory / "counts.py"
 
 
-def check(directory: Path, count: int = 6000) -> None:
+def check(directory: Path, count: int = 3000) -> None:
     rows = records_in(directory / "out.db")
     assert Counter((row["key"], row["n"]) for row in rows) == {(i % 20, 1 + i // 20): 1 for i in range(count)}
 
@@ -64,7 +64,7 @@ def test_an_edit_while_the_job_runs_has_no_effect(start: Start, tmp_path: Path, 
     path = written(tmp_path)
     path.write_text(PAUSED_PIPELINE)
     gate = tmp_path / "gate"  # the job does not end before the last kill, however slow the machine is
-    job = start(path, "--checkpoint-interval", "0.5", "--set", f"gate={gate}", "--set", "count=3000")
+    job = start(path, "--checkpoint-interval", "0.5", "--set", f"gate={gate}", "--set", "count=1500")
     job.until_warm()
     name = "counts.py"
     if edit == "constant":
@@ -86,13 +86,13 @@ def test_an_edit_while_the_job_runs_has_no_effect(start: Start, tmp_path: Path, 
     assert f"changed since the start: {name}" in causal_output(tmp_path, "status", "--state-dir", str(job.state))
     gate.touch()
     job.finish_well()
-    check(tmp_path, 3000)
+    check(tmp_path, 1500)
 
 
 def test_an_interrupted_run_is_not_replayed_by_other_code(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path)
     job = start(path, "--checkpoint-interval", "0.5")
-    job.until_warm(records=500)
+    job.until_warm(records=300)
     job.kill_everything()
     (tmp_path / "steps.py").write_text("STEP = 100\n")
     job.start("--resume")
@@ -108,7 +108,7 @@ def test_an_interrupted_run_is_not_replayed_by_other_code(start: Start, tmp_path
 def test_code_that_cannot_be_loaded_any_more_is_still_in_the_archive(start: Start, tmp_path: Path, edit: str) -> None:
     path = written(tmp_path)
     job = start(path, "--checkpoint-interval", "0.5")
-    job.until_warm(records=500)
+    job.until_warm(records=300)
     job.kill_everything()
     if edit == "deleted":
         path.unlink()
@@ -126,7 +126,7 @@ def test_code_that_cannot_be_loaded_any_more_is_still_in_the_archive(start: Star
 def test_comments_and_layout_are_no_change(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path)
     job = start(path, "--checkpoint-interval", "0.5")
-    job.until_warm(records=500)
+    job.until_warm(records=300)
     job.interrupt()
     assert job.finish()[0] == 130
     path.write_text("# a comment\n" + PIPELINE.replace("n = ctx.state", "n  =  ctx.state"))

@@ -15,7 +15,7 @@ from benchmarks.harness.written import records_in
 from causal.errors import Unavailable
 from standby.storage import journal
 from standby.storage.journal import Journal
-from tests.faults.conftest import HeldChain, Start
+from tests.faults.conftest import POOL, HeldChain, Start
 from tests.faults.job import PIPELINES, Job
 from tests.soak.disk import SmallDisk, permitted
 
@@ -48,7 +48,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 
 def test_a_full_disk_for_snapshots_delays_checkpoints_and_no_more(mount: Mount, start_chain: StartChain) -> None:
-    chain = start_chain("--checkpoint-interval", "0.4")
+    chain = start_chain("--checkpoint-interval", "0.4", *POOL)
     disk = mount(chain.job, "checkpoints")
     chain.job.start("--resume")
     before = chain.job.until_warm()["checkpoint"]["count"]

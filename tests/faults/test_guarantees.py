@@ -21,7 +21,7 @@ import pytest
 from benchmarks.harness.processes import kill
 from benchmarks.harness.runs import sets
 from deploy.cli import main
-from tests.faults.conftest import HeldChain, Start
+from tests.faults.conftest import POOL, HeldChain, Start
 from tests.faults.job import PIPELINES, Job, causal, wait_for
 from tests.faults.pipelines.guarantees import GROUP, KEYS
 from tests.members import campaign, members
@@ -189,7 +189,7 @@ class Watch:
 
 
 def test_epoch_whatever_is_killed(start_chain: StartChain, tmp_path: Path) -> None:
-    chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.4")
+    chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.4", *POOL)
     job = chain.job
     with Watch(tmp_path / "held.db") as watch:
         for group in (("score/0",), ("shop/0", "ledger/0", "out/0")):

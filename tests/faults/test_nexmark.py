@@ -16,7 +16,7 @@ from tests.members import members
 
 NEXMARK = PIPELINES / "held_nexmark.py"
 SETTINGS = {
-    "events": "5000",
+    "events": "2500",
     "rate": "1000",
     "events_per_s": "200",
     "out_of_order": "20",

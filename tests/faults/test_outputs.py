@@ -11,7 +11,7 @@ from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 
-COUNT = 5000
+COUNT = 2000
 
 
 def rows_of(directory: Path) -> list[list[dict[str, Any]]]:
@@ -28,7 +28,7 @@ def killed(start: Start, directory: Path, moments: tuple[str, ...], *settings: s
 
 def test_two_tasks_with_a_file_each_write_every_line_once(start: Start, tmp_path: Path) -> None:
     moments = ("out/0@2.5", "number/1@3.0", "out/1@3.0", "all/0@3.5", "out/0@4.0")
-    report = killed(start, tmp_path, moments, "--set", "rate=1000")
+    report = killed(start, tmp_path, moments, "--set", "rate=400")
     assert len(report["recoveries"]) == len(moments)
     files = rows_of(tmp_path / "rows")
     rows = [row for file in files for row in file]
@@ -61,7 +61,7 @@ def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path
 
 def test_at_least_once_repeats_rows_after_a_failure_and_loses_none(start: Start, tmp_path: Path) -> None:
     moments = ("number/1@2.6", "out/0@3.6", "all/0@4.6")
-    report = killed(start, tmp_path, moments, "--set", "rate=1000", "--guarantee", "at-least-once")
+    report = killed(start, tmp_path, moments, "--set", "rate=400", "--guarantee", "at-least-once")
     # One failure takes every task back, so each is one recovery at least.
     assert len(report["recoveries"]) >= len(moments)
     rows = [(row["p"], row["i"]) for file in rows_of(tmp_path / "rows") for row in file]

@@ -24,7 +24,11 @@ def test_the_screen_shows_tasks_input_and_a_recovery_and_leaves_the_table(tmp_pa
     command = [sys.executable, "-m", "deploy", "run", str(FRAUD_CHAIN), "--state-dir", str(tmp_path / "job"), *settings]
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(sys.executable, [*command, "--kill", "score/0@2"], {**os.environ, "TERM": "xterm-256color"})
+        os.execve(
+            sys.executable,
+            [*command, "--kill", "score/0@2", "--standbys", "2"],
+            {**os.environ, "TERM": "xterm-256color"},
+        )
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.job import WAIT_S, environment
+from tests.members import members
 
 PIPELINE = """
 from operators import Operator, Pipeline
@@ -42,7 +43,7 @@ def rows(home: Path) -> int:
 
 @full
 def test_a_job_whose_messages_and_summary_cannot_be_written_ends_as_it_does_otherwise(tmp_path: Path) -> None:
-    ended = shell(tmp_path, "causal run p.py 2>/dev/full; echo $?; causal status >/dev/full; echo $?")
+    ended = shell(tmp_path, "causal run p.py --standbys 0 2>/dev/full; echo $?; causal status >/dev/full; echo $?")
     *summary, run, status = ended.stdout.splitlines()
     assert summary and (run, status) == ("0", "1") and rows(tmp_path) == 100
     assert ended.stderr == "causal: the system: No space left on device\n"
@@ -50,22 +51,22 @@ def test_a_job_whose_messages_and_summary_cannot_be_written_ends_as_it_does_othe
 
 @full
 def test_a_summary_that_cannot_be_written_is_named_and_fails_no_job(tmp_path: Path) -> None:
-    ended = shell(tmp_path, "causal run p.py >/dev/full; echo $?")
+    ended = shell(tmp_path, "causal run p.py --standbys 0 >/dev/full; echo $?")
     assert ended.stdout == "0\n" and rows(tmp_path) == 100
     assert "causal: the summary of the job cannot be written: No space left" in ended.stderr.splitlines()[-1]
 
 
 def test_a_reader_that_has_gone_ends_no_job(tmp_path: Path) -> None:
-    ended = shell(tmp_path, "(sleep 0.2; causal run p.py; echo $? >status) 2>&1 | true; cat status")
+    ended = shell(tmp_path, "(sleep 0.2; causal run p.py --standbys 0; echo $? >status) 2>&1 | true; cat status")
     assert (ended.stdout, ended.stderr) == ("0\n", "") and rows(tmp_path) == 100
 
 
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
-    ended = shell(tmp_path, "causal run p.py <&- >&- 2>&-; echo $?; causal status --job nix 2>&-; echo $?")
+    ended = shell(tmp_path, "causal run p.py --standbys 0 <&- >&- 2>&-; echo $?; causal status --job nix 2>&-; echo $?")
     assert (ended.stdout, ended.stderr) == ("0\n2\n", "") and rows(tmp_path) == 100
 
 
-@pytest.mark.parametrize("command", ["run p.py", "plan {home}/p.py", "init x", "status"])
+@pytest.mark.parametrize("command", members(["run p.py", "plan {home}/p.py", "init x", "status"], "run p.py", "status"))
 def test_a_current_directory_that_is_gone_is_named(tmp_path: Path, command: str) -> None:
     gone = "mkdir gone && cd gone && rmdir ../gone"
     ended = shell(tmp_path, f"{gone} && causal {command.format(home=tmp_path)}; echo $?")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.faults.conftest import HeldChain
+from tests.faults.conftest import POOL, HeldChain
 from tests.faults.test_lines import free_port
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -46,7 +46,7 @@ def test_a_recovery_and_checkpoints_reach_the_collector(
 ) -> None:
     monkeypatch.setenv(ENDPOINT, collector[0])
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-    chain = start_chain("--checkpoint-interval", "0.3")
+    chain = start_chain("--checkpoint-interval", "0.3", *POOL)
     chain.job.until_warm()
     chain.job.replace("score/0")
     [recovery] = chain.finish_exactly()["recoveries"]
@@ -68,7 +68,7 @@ def test_a_collector_that_is_unavailable_costs_one_line(
     start_chain: Callable[..., HeldChain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{free_port()}")
-    chain = start_chain("--checkpoint-interval", "0.3")
+    chain = start_chain("--checkpoint-interval", "0.3", *POOL)
     chain.job.until_warm()
     chain.let_end()
     status, said = chain.job.finish()

@@ -101,5 +101,5 @@ def recording(
     database, gate = directory / "recorded.db", directory / "gate"
     settings = sets(out=database, gate=gate, rate=rate, count=count)
     with reading(database, directory / "seen.jsonl", whole=True) as reader:
-        job = start(PIPELINE, *settings, *arguments, config=config or None, own_standbys=True)
+        job = start(PIPELINE, *settings, *arguments, config=config or None)
         yield Recording(job, reader, database, gate, count)

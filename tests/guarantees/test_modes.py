@@ -38,7 +38,7 @@ def test_no_reader_tells_exactly_once_from_a_run_without_failures(
     with recording(start, tmp_path, "--guarantee", guarantee, "--checkpoint-interval", "0.5") as run:
         run.job.until_warm()
         for tasks in killed:
-            run.until_seen(200)
+            run.until_seen(120)
             run.kill(*tasks)
         recorded = run.finish()
     for name, verdict in judged(recorded).items():
@@ -53,7 +53,7 @@ def test_at_least_once_repeats_what_is_determined_and_contradicts_where_there_is
         run.job.until_warm(checkpoints=0)
         asked = ("savepoint", "--to", str(tmp_path / "copy"), "--state-dir", str(run.job.state))
         assert causal(tmp_path, *asked) == (0, "")  # one checkpoint, and no other
-        run.until_seen(300)  # rows that it does not cover
+        run.until_seen(200)  # rows that it does not cover
         run.kill("merge/1")  # and everybody goes back
         run.until_seen(100)
         recorded = run.finish()
@@ -77,7 +77,7 @@ def others_than_before(history: History) -> int:
 
 def test_none_loses_what_was_on_its_way_and_all_state(start: Start, tmp_path: Path) -> None:
     with recording(start, tmp_path, "--guarantee", "none") as run:
-        run.until_seen(300)
+        run.until_seen(200)
         pids = [run.job.pid_of(task) for task in ("out/0", "pass/0", "fold/0", "merge/0")]
         kill(pids[0], signal.SIGSTOP)  # what others have performed for it from now on only they hold, and they die too
         before = entered(run)
@@ -87,7 +87,7 @@ def test_none_loses_what_was_on_its_way_and_all_state(start: Start, tmp_path: Pa
         )
         run.fail("kill the sink and what is before it", lambda: [kill(pid) for pid in pids])
         run.job.until_replaced(*pids)
-        run.until_seen(200)
+        run.until_seen(120)
         recorded = run.finish()
     verdicts = judged(recorded)
     assert verdicts["passed"].lost and verdicts["folded"].lost, verdicts

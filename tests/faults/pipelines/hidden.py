@@ -1,7 +1,7 @@
 """Operators that take clock and chance wherever they find them, by themselves and in a library that knows no better.
 
-Settings: out, site (a directory of packages with `ticket` in it), count, rate, spell ("all", or what to ask in a key),
-gate (a file without which it does not end).
+Settings: out, site (a directory of packages with `ticket` in it), count, rate, parallelism, spell ("all", or what to
+ask in a key), gate (a file without which it does not end).
 """
 
 import os
@@ -67,7 +67,7 @@ source = GeneratedSource(
     .map("stamp", stamped)
     .filter("lucky", lucky)
     .key_by(key)
-    .process("own", Own(), parallelism=2)
+    .process("own", Own(), parallelism=int(settings.get("parallelism", 2)))
     .map("last", lambda record: {**record, "last": time.time(), "dice": random.randrange(6)})
     .sink("out", SqliteSink(settings["out"]))
 )

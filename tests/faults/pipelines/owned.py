@@ -27,5 +27,5 @@ def numbered(partition: int, i: int) -> dict[str, object]:
     return {"who": who, "i": 2 * i + partition}
 
 
-rows = held_generated(settings["gate"], numbered, count=600, partitions=2, rate=300)
+rows = held_generated(settings["gate"], numbered, count=300, partitions=2, rate=100)
 pipeline.source("rows", rows, parallelism=2).sink("out", sink(), parallelism=2)
