@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
 from benchmarks.harness.runs import sets
 from examples.fraud_chain import check
-from tests.faults.job import PIPELINES, Job
+from tests.faults.job import PIPELINES, Job, command
+from tests.faults.roots import ROOTS, Forked
+from tests.soak import tortured
 
 Start = Callable[..., Job]
+
+CAUSAL = command()
+"""The beginning of a command line."""
 
 POOL = ("--standbys", "2")
 """The standbys of a job whose test asks for none: one for each task would be half of its processes."""
@@ -38,6 +44,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for job in jobs:
         job.close()
     assert not leaks, leaks
+
+
+@pytest.fixture
+def forked_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The `causal run` of each `TortureRun` is forked, as those of `start` are, instead of a new interpreter."""
+
+    def opened(line: Sequence[str], cwd: Path, env: Mapping[str, str], stdout: IO[Any], **_: Any) -> Forked:
+        return ROOTS.start_on(None, line[len(CAUSAL) :], cwd, env, stdout, stdout)
+
+    monkeypatch.setattr(tortured, "children", SimpleNamespace(opened=opened))
 
 
 class HeldChain:

@@ -176,14 +176,14 @@ class Roots:
 
     def start_on(
         self,
-        place: Place,
+        place: Place | None,
         arguments: Sequence[str],
         directory: Path,
         environment: Mapping[str, str],
         stdout: IO[Any],
         stderr: IO[Any],
     ) -> Forked:
-        """Begins `causal` on a host, below a process that ends with it as `unshare --kill-child` does."""
+        """Begins `causal`, on a host below a process that ends with it as `unshare --kill-child` does."""
         streams = stdout.fileno(), stderr.fileno()
         return Forked(*self._fork((), arguments, directory, environment, streams, place))
 

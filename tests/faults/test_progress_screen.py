@@ -20,7 +20,7 @@ COLUMNS, LINES = 110, 40
 
 
 def test_the_screen_shows_tasks_input_and_a_recovery_and_leaves_the_table(tmp_path: Path) -> None:
-    settings = ["--set", f"out={tmp_path / 'rows.db'}", "--set", "count=400", "--set", "rate=100"]
+    settings = ["--set", f"out={tmp_path / 'rows.db'}", "--set", "count=200", "--set", "rate=50"]
     command = [sys.executable, "-m", "deploy", "run", str(FRAUD_CHAIN), "--state-dir", str(tmp_path / "job"), *settings]
     pid, terminal = pty.fork()
     if pid == 0:
@@ -53,4 +53,4 @@ def test_the_screen_shows_tasks_input_and_a_recovery_and_leaves_the_table(tmp_pa
     assert any(line.startswith("✓ recovered score/0 (standby): live after") for line in seen)
     assert not any("✓" in line or "% read" in line for line in left), "the screen is removed at the end"
     assert any(line.split()[:2] == ["score", "operator"] for line in left)
-    assert any(line.startswith("records in 800, out") for line in left)
+    assert any(line.startswith("records in 400, out") for line in left)

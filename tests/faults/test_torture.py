@@ -18,6 +18,7 @@ from tests.soak.witness import Witness
 Rows = list[dict[str, Any]]
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_a_short_run_throws_something_and_finds_nothing(tmp_path: Path) -> None:
     arguments = ("--minutes", "0.01", "--seconds", "3", "--seed", "5", "--gap", "0.3", "--pipeline", "fraud_chain")
     assert main(["torture", *arguments, "--json", str(tmp_path / "report.json"), "--keep", str(tmp_path / "kept")]) == 0

@@ -22,6 +22,7 @@ PROCESSES_MIN = 13
 """Root, supervisor, agent and the ten tasks at least: on a busy machine what else there will be is not there yet."""
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> None:
     report_path = tmp_path / "report.json"
     arguments = ("--times", "2", "--rounds", "0", "--seed", str(UP_AND_EARLY), "--load-bytes", "8")
@@ -34,8 +35,9 @@ def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> No
     assert report["figures"]["out.determinant_bytes_per_row"]["median"] > 0
 
 
+@pytest.mark.usefixtures("forked_runs")
 def test_without_determinants_in_the_bundles_it_is_noticed_at_once(tmp_path: Path) -> None:
-    with begun(tmp_path, 100.0, load_bytes=8, carried=False) as job:
+    with begun(tmp_path, 40.0, load_bytes=8, carried=False) as job:
         job.live(Random(1), up=True)
         with pytest.raises(RunFailed, match=r"are not the rows up to \d+ that its store has"):
             job.finish()
