@@ -13,17 +13,22 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.harness.runs import RunFailed
+from tests.soak import total_failure
 from tests.soak.total_failure_run import Lines, begun
 
 UP_AND_EARLY = 4
 """The seed with which the first strike hits a job that is up, and the second one that is not up again yet."""
+
+RATE = 40.0
+"""Elements per second of each source: enough for rows that a second execution could contradict."""
 
 PROCESSES_MIN = 13
 """Root, supervisor, agent and the ten tasks at least: on a busy machine what else there will be is not there yet."""
 
 
 @pytest.mark.usefixtures("forked_runs")
-def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> None:
+def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(total_failure, "RATE", RATE)
     report_path = tmp_path / "report.json"
     arguments = ("--times", "2", "--rounds", "0", "--seed", str(UP_AND_EARLY), "--load-bytes", "8")
     assert main(["total_failure", *arguments, "--json", str(report_path)]) == 0
@@ -37,7 +42,7 @@ def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("forked_runs")
 def test_without_determinants_in_the_bundles_it_is_noticed_at_once(tmp_path: Path) -> None:
-    with begun(tmp_path, 40.0, load_bytes=8, carried=False) as job:
+    with begun(tmp_path, RATE, load_bytes=8, carried=False) as job:
         job.live(Random(1), up=True)
         with pytest.raises(RunFailed, match=r"are not the rows up to \d+ that its store has"):
             job.finish()
