@@ -1,12 +1,14 @@
-"""`causal ui` as a process of its own, and requests to it as a browser or an attacker would send them."""
+"""`causal ui` as a process of its own, and requests to it as a browser or an attacker would send them.
+
+It is forked from one that has loaded `causal` (`tests.faults.roots`).
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
 import select
-import subprocess
-import sys
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.faults.job import WAIT_S, environment
+from tests.faults.roots import ROOTS
 
 pytest.importorskip("starlette", reason="the dashboard needs the extra `ui`")
 pytest.importorskip("uvicorn", reason="the dashboard needs the extra `ui`")
@@ -23,16 +26,8 @@ class Dashboard:
     """A running `causal ui`; use it as a context."""
 
     def __init__(self, job: Path, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "deploy", "ui", "--state-dir", job.name, *arguments],
-            cwd=job.parent,  # a process that names the directory counts as one of the job
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(),
-            text=True,
-        )
-        assert self._process.stdout is not None
+        command = ["ui", "--state-dir", job.name, *arguments]
+        self._process = ROOTS.start(command, job.parent, environment())  # one that names the directory is of the job
         assert select.select([self._process.stdout], [], [], WAIT_S)[0], "`causal ui` prints no address"
         line = self._process.stdout.readline()
         self.url = line.rpartition(" ")[2].strip()
@@ -47,7 +42,7 @@ class Dashboard:
 
     def __exit__(self, *ending: object) -> None:
         """Ends it as Ctrl-C would; what it printed on standard error is a mistake."""
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         try:
             _, said = self._process.communicate(timeout=WAIT_S)
         finally:

@@ -118,7 +118,7 @@ class Root(Forked):
 
     def __init__(self, pid: int, ended: int, stdout: int, stderr: int) -> None:
         super().__init__(pid, ended)
-        self._stdout = open(stdout, errors="replace")
+        self.stdout: IO[str] = open(stdout, errors="replace")
         self.stderr: IO[str] = open(stderr, errors="replace")
         self._output: tuple[str, str] | None = None
 
@@ -126,7 +126,7 @@ class Root(Forked):
         """Returns what it has printed on both streams, once it has ended."""
         if self._output is not None:
             return "", ""
-        deadline_s, parts = time.monotonic() + timeout, {self._stdout: "", self.stderr: ""}
+        deadline_s, parts = time.monotonic() + timeout, {self.stdout: "", self.stderr: ""}
         left = list(parts)
         while left:
             ready = select.select(left, [], [], max(0.0, deadline_s - time.monotonic()))[0]
@@ -139,8 +139,8 @@ class Root(Forked):
                     left.remove(stream)
         if self._status(max(0.0, deadline_s - time.monotonic())) is None:
             raise subprocess.TimeoutExpired("causal run", timeout)
-        self._output = parts[self._stdout], parts[self.stderr]
-        self._stdout.close()
+        self._output = parts[self.stdout], parts[self.stderr]
+        self.stdout.close()
         self.stderr.close()
         return self._output
 
