@@ -1,29 +1,33 @@
-"""Executors of a real Spark cluster as hosts: they are killed and decommissioned, and every row is there once."""
+"""Executors of a real Spark cluster as hosts: they are killed and decommissioned, and every row is there once.
+
+By default Spark's master and workers are threads of its driver, on one host; executors are processes all the same.
+Campaigns have a master and workers of their own, which are five JVMs more, on a host each.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: no cluster to test with")
 
+from benchmarks.harness.processes import children
 from benchmarks.hosts.counted import PIPELINE
-from examples.hosts.cluster import CORES, SparkCluster, commands
+from examples.hosts.cluster import CORES, EXECUTOR, SparkCluster, commands
 from examples.hosts.job import HOME, ClusterJob
 from examples.hosts.network import Network
 from tests.faults.job import wait_for
 from tests.hosts.counted import arguments_of, check_rows
+from tests.members import members
+from tests.spark.conftest import SHORT_LIVED
 
 UP_S, WAIT_S = 600.0, 120.0
 AGENTS = ("spark-1", "spark-2")
 DRIVER = "deploy.spark.driver"
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""The options of JVMs that compile for a moment, and not for hours, as those of the cluster have them."""
-
 COUNT = 10_000
 """The elements of each partition: they flow all the time, and the test ends when it wants to."""
 
@@ -39,10 +43,39 @@ def incarnations(job: ClusterJob) -> dict[str, int]:
     return {task["task"]: task["incarnation"] for task in job.view()["tasks"]}
 
 
+class LocalCluster(SparkCluster):
+    """A master and workers that Spark's driver has in itself, and which end with it."""
+
+    def __init__(self, network: Network, directory: Path, master: str, workers: Sequence[str]) -> None:
+        self.url = f"local-cluster[{len(workers)},{CORES},600]"
+        self._state = directory.parent / "job"
+
+    def executor_of(self, agent: str) -> tuple[int, str] | None:
+        """The process of the executor in which an agent runs, and the host that it is on; None while there is none."""
+        driver = next(pid for pid, command in commands() if DRIVER in command and str(self._state) in command)
+        words = dict(commands())
+        for executor in (pid for pid in below(driver) if EXECUTOR in words.get(pid, "")):
+            if any(f"/{agent}.key" in words.get(pid, "") for pid in below(executor)):
+                return executor, HOME
+        return None
+
+    def close(self) -> None:
+        """Nothing of it runs by itself."""
+
+
+def below(pid: int) -> list[int]:
+    """A process and all below it, parents first."""
+    pids = [pid]
+    for parent in pids:
+        pids += children(parent)
+    return pids
+
+
 @pytest.fixture
-def cluster(tmp_path: Path, network: Network) -> Iterator[SparkCluster]:
+def cluster(tmp_path: Path, network: Network, request: pytest.FixtureRequest) -> Iterator[SparkCluster]:
     (tmp_path / "spark").mkdir()
-    cluster = SparkCluster(network, tmp_path / "spark", HOME, ("a", "b"))
+    kind: type[SparkCluster] = getattr(request, "param", SparkCluster)
+    cluster = kind(network, tmp_path / "spark", HOME, ("a", "b"))
     yield cluster
     cluster.close()
     wait_for("nothing is left on any host", lambda: not any(map(network.processes, (HOME, "a", "b"))), WAIT_S)
@@ -65,6 +98,7 @@ def job(tmp_path: Path, network: Network, cluster: SparkCluster) -> Iterator[Clu
         job.close()
 
 
+@pytest.mark.parametrize("cluster", members([LocalCluster, SparkCluster], LocalCluster), indirect=True)
 @pytest.mark.timeout(1500)
 def test_the_tasks_of_an_executor_that_is_killed_are_taken_over(job: ClusterJob, cluster: SparkCluster) -> None:
     before, killed = incarnations(job), max(AGENTS, key=lambda name: len(job.host(name)["tasks"]))
