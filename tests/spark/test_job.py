@@ -1,4 +1,7 @@
-"""The inverted index from Spark to SQLite while its driver, a Spark Python worker and its tasks are killed."""
+"""The inverted index from Spark to SQLite while its driver, a Spark Python worker and its tasks are killed.
+
+A campaign; by default `test_cluster_source.py` kills the same of a smaller job, with executors beside the driver.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,7 @@ def eventually(ask: Callable[[], object], what: str, run: subprocess.Popen[str])
         time.sleep(0.05)
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
 def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_killed(tmp_path: Path) -> None:
     """The tasks of Spark write the first batch, its driver those behind it, of whose rows the size is known."""
