@@ -15,8 +15,11 @@ MakeSite = Callable[..., Site]
 """Makes a site: its hosts, and what else is in its network."""
 
 
-COUNT, RATE = 1250, 250
+COUNT, RATE = 500, 100
 """The elements of each partition, and all of them per second as long as the test holds the sources."""
+
+OUTLASTING = 3_000
+"""Elements of each partition: enough for a minute of rows."""
 
 SILENCE_MS = 3000
 """The time-out of hosts where one is cut off."""

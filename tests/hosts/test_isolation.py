@@ -10,15 +10,13 @@ from benchmarks.hosts.site import Site
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.s3 import BUCKET, s3_server
 from tests.faults.job import wait_for
-from tests.hosts.counted import SILENCE_MS, MakeSite, began, ended, incarnations, other_host, rows_out
+from tests.hosts.counted import OUTLASTING, SILENCE_MS, MakeSite, began, ended, incarnations, other_host, rows_out
 
 S3_PORT = 5000
-OUTLASTING = 7_500
-"""Elements of each partition: enough for a minute of rows."""
 CUT_S = 0.3
 """The time for which a flapping link fails: packets are lost, and no host is silent for its time-out."""
 
-FLAP_MS, FLAPPED = 2_000, 2_500
+FLAP_MS, FLAPPED = 2_000, 1_000
 """The time-out of hosts where a link fails for longer, and the elements of each partition meanwhile."""
 
 
@@ -64,7 +62,7 @@ def test_links_that_fail_for_less_than_the_time_out_lose_no_host(site: MakeSite)
         here.network.cut_one_way(source, target)
         time.sleep(CUT_S)
         here.network.heal_one_way(source, target)
-    more = rows_out(here) + 100
+    more = rows_out(here) + 50
     wait_for("rows come out again", lambda: rows_out(here) > more)
     ended(here)
     assert incarnations(here) == before
@@ -104,7 +102,7 @@ def test_a_store_that_cannot_be_reached_stops_nothing_but_checkpoints(site: Make
                 lambda: _waits_for_store(here),
             )
             complete, rows = _checkpoints(here), rows_out(here)
-            wait_for("rows come out meanwhile", lambda: rows_out(here) > rows + 250)
+            wait_for("rows come out meanwhile", lambda: rows_out(here) > rows + 100)
             assert _checkpoints(here) == complete
             here.network.heal("store")
             wait_for("checkpoints continue", lambda: _checkpoints(here) > complete)

@@ -28,7 +28,7 @@ from tests.spark.conftest import SHORT_LIVED
 UP_S, WAIT_S = 600.0, 120.0
 AGENTS = ("spark-1", "spark-2")
 DRIVER = "deploy.spark.driver"
-COUNT = 10_000
+COUNT = 4_000
 """The elements of each partition: they flow all the time, and the test ends when it wants to."""
 
 

@@ -13,6 +13,7 @@ from benchmarks.servers.process import NoServer
 from benchmarks.servers.s3 import BUCKET, s3_server
 from tests.faults.job import wait_for
 from tests.hosts.counted import (
+    OUTLASTING,
     SILENCE_MS,
     MakeSite,
     arguments_of,
@@ -28,7 +29,6 @@ from tests.unit.deploy.manifests import resumption
 SECOND, THIRD = "supervisor-b", "supervisor-c"
 JOB = "counts"
 S3_PORT = 5000
-OUTLASTING = 7_500
 
 
 def leads(site: Site, *names: str) -> bool:
@@ -61,7 +61,7 @@ def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a
     before = incarnations(here)
     here.kill_host(SUPERVISOR)
     rows = rows_out(here)
-    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 100)
+    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 50)
     wait_for("the candidate leads", lambda: leads(here, SECOND))
     wait_for("it has heard of every task", lambda: incarnations(here) == before)
     here.await_running()
@@ -163,7 +163,7 @@ def test_a_job_that_no_supervisor_leads_is_resumed_without_a_restart_of_what_wor
     before = incarnations(here)
     here.kill_host(SUPERVISOR)
     rows = rows_out(here)
-    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 100)
+    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 50)
     assert resumption(here.state(SUPERVISOR)) == "--resume", "the pod of a supervisor resumes it"
     here.run(PIPELINE, *arguments_of(here, OUTLASTING, host_timeout_ms=15_000))
     assert here.end_of(SUPERVISOR) == 2, here.log(SUPERVISOR)
@@ -208,7 +208,7 @@ def test_tasks_work_on_without_causal_run_and_begin_again_where_it_resumes_them_
     gone = "the tasks work on, until the job is resumed"
     wait_for("its supervisor leaves", lambda: gone in here.log_of(SUPERVISOR, "supervisor"))
     rows = rows_out(here)
-    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 100)
+    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 50)
     here.run_again("--checkpoint-interval", "1.5")
     again = "its settings have changed, so its tasks begin again"
     wait_for("it is resumed", lambda: again in here.log(SUPERVISOR))
