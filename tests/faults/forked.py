@@ -6,6 +6,7 @@ its user starts it (`tests.faults.job`).
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -69,6 +70,7 @@ def _status(pid: int, deadline_s: float) -> int | None:
 def _be(act: Callable[[], object], directory: Path, environment: Mapping[str, str], out: int, err: int) -> NoReturn:
     status: object = CRASHED
     try:
+        gc.freeze()  # what the test run has loaded is not searched here, where each look would copy its memory
         os.chdir(directory)
         os.environ.clear()
         os.environ.update(environment)
