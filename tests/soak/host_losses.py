@@ -151,14 +151,16 @@ def _result(options: argparse.Namespace, command: str, outcomes: list[Outcome]) 
     )  # fmt: skip
 
 
-def run_job(seed: int, faults: int, keep: Path | None = None, kinds: Sequence[str] = ()) -> Outcome:
+def run_job(
+    seed: int, faults: int, keep: Path | None = None, kinds: Sequence[str] = (), site_of: type[Site] = Site
+) -> Outcome:
     """Runs one job with so many faults, of these kinds if any are given, and checks its rows."""
     rng = Random(seed)
     outcome = Outcome(seed, "sqlite" if seed % 2 else "redis", "S3" if seed // 2 % 2 else "directory")
     count = RATE * SECONDS_PER_LOSS * faults // 2
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="causal-losses-") as name, ExitStack() as stack:
-        site = Site(Path(name), HOSTS, (CANDIDATE, STORE))
+        site = site_of(Path(name), HOSTS, (CANDIDATE, STORE))
         stack.callback(site.close)
         try:
             with _sink(outcome) as (sink, read), _store(outcome, site):
