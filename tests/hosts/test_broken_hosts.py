@@ -1,5 +1,7 @@
 """*Break it* on a job of several hosts: the agents of other hosts are killed from the page, and every row is exact.
 
+By default what the page asks for is asked for without a browser; `tests/faults/test_dashboard_browser.py` has one.
+
 With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written there.
 """
 
@@ -40,7 +42,6 @@ def until_replaced(site: Site, name: str, before: int | None) -> None:
     wait_for("it is heard", lambda: site.host(name)["last_heard_ms"] < HEARD_MS)
 
 
-@pytest.mark.campaign
 def test_the_agent_of_another_host_is_killed_and_its_tasks_work_on(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)
@@ -61,6 +62,7 @@ def test_the_agent_of_another_host_is_killed_and_its_tasks_work_on(site: MakeSit
     ended(here)
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not present(), reason=MISSING)
 def test_a_user_kills_the_agent_of_a_host_on_the_page(site: MakeSite, tmp_path: Path) -> None:
     from tests.faults.browser_page import Page
