@@ -50,17 +50,16 @@ def rejoined(site: Site, name: str) -> None:
 
 
 def test_hosts_are_upgraded_one_by_one_while_the_job_runs(site: MakeSite) -> None:
-    here = site(["a", "b", "c"])
+    here = site(["a", "b"])
     here.run(PIPELINE, *arguments_of(here, host_timeout_ms=15_000))
     for name in here.names:
         join_as(here, name, 1)
     here.await_running(100)
     with pytest.raises(PipelineError, match="of an older version"):
         broken(here.state(SUPERVISOR), "agent", "b")
-    for name in ("b", "c"):
-        here.ask_to_end(name)
-        assert here.status_of(name) == 0, here.log(name)
-        rejoined(here, name)
+    here.ask_to_end("b")
+    assert here.status_of("b") == 0, here.log("b")
+    rejoined(here, "b")
     here.ask_to_end("a")  # it has the sink, which waits for it
     assert here.status_of("a") == 143, here.log("a")
     rejoined(here, "a")

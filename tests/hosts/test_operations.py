@@ -8,7 +8,7 @@ from tests.hosts.counted import MakeSite, began, ended, incarnations, other_host
 
 
 def test_a_host_that_gets_sigterm_ends_when_its_tasks_have_moved_and_is_not_lost(site_of_users: MakeSite) -> None:
-    here = site_of_users(["a", "b", "c"])
+    here = site_of_users(["a", "b"])
     began(here)
     before = incarnations(here)
     leaving, moved = other_host(here)
