@@ -17,7 +17,7 @@ def test_the_hosts_of_a_sink_and_of_requests_are_killed_and_all_rows_are_exact(s
     here = site(["a", "b", "c"])
     (here.directory / "world").mkdir()
     values = {"out": f"{here.store}/out", "world": here.directory / "world", "gate": here.directory / "gate"}
-    values |= {"count": COUNT, "rate": 40, "sink": "lines"}
+    values |= {"count": COUNT, "rate": 16, "sink": "lines"}
     config = here.directory / "job.toml"
     config.write_text("host_timeout_ms = 15000\n")
     here.run(PIPELINE, *sets(**values), "--on-error", "dead-letter", "--config", str(config))
@@ -43,7 +43,7 @@ def test_the_hosts_of_rows_that_wait_for_their_checkpoint_are_killed(site: MakeS
     here = site(["a", "b", "c"])
     (here.directory / "world").mkdir()
     values = {"out": f"{here.store}/out", "world": here.directory / "world", "gate": here.directory / "gate"}
-    values |= {"count": COUNT, "rate": 40, "sink": sink}
+    values |= {"count": COUNT, "rate": 16, "sink": sink}
     config = here.directory / "job.toml"
     config.write_text("host_timeout_ms = 15000\n")
     waiting = ("--guarantee", "epoch", "--checkpoint-interval", "1.5")

@@ -12,7 +12,7 @@ from tests.hosts.counted import MakeSite
 from tests.members import campaign
 from tests.servers.test_stored_rows import all_rows
 
-COUNT, KEYS = 16_000, 20
+COUNT, KEYS = 4_000, 20
 PIPELINE = f"""
 from operators import Operator, Pipeline, ValueState
 from operators.sinks import JsonLinesSink
@@ -26,7 +26,7 @@ class Count(Operator):
 
 pipeline = Pipeline("versions")
 settings = pipeline.settings
-numbers = held_generated(settings["gate"], lambda p, i: {{"k": i % {KEYS}}}, count={COUNT}, rate=200.0)
+numbers = held_generated(settings["gate"], lambda p, i: {{"k": i % {KEYS}}}, count={COUNT}, rate=50.0)
 counted = pipeline.source("numbers", numbers).key_by(lambda r: r["k"]).process("count", Count(), parallelism=2)
 counted.sink("out", JsonLinesSink(settings["out"]))
 """
@@ -74,7 +74,7 @@ def check(site: Site, out: str = "out") -> None:
 def test_an_upgrade_that_fails_is_taken_back_and_another_one_goes_on(site: MakeSite) -> None:
     here = site(["a", "b"])
     start(here, PIPELINE)
-    here.await_running(100)
+    here.await_running(50)
     stopped(here)
     start(here, FAILING, "--resume", "--checkpoint-interval", "30")
     assert here.await_end() == 1 and "a mistake" in here.log(SUPERVISOR), here.log(SUPERVISOR)
@@ -86,7 +86,7 @@ def test_an_upgrade_that_fails_is_taken_back_and_another_one_goes_on(site: MakeS
     for name in here.names:
         here.status_of(name)
     start(here, FAILING, "--resume", "--rollback", "--code", "kept")
-    here.await_running(300)
+    here.await_running(150)
     assert set(versions(here)) == {1}
     stopped(here)
     start(here, WIDER, "--resume")
@@ -100,7 +100,7 @@ def test_an_upgrade_that_fails_is_taken_back_and_another_one_goes_on(site: MakeS
 def test_a_job_begins_with_the_copy_of_a_savepoint(site: MakeSite, kind: str) -> None:
     here = site(["a", "b"])
     start(here, PIPELINE)
-    here.await_running(100)
+    here.await_running(50)
     copy = here.directory / "copy" if kind == "directory" else f"{here.store}-savepoints/copy"
     assert "copy is in" in stopped(here, "--to", str(copy))
     before = len(all_rows(f"{here.store}/out"))

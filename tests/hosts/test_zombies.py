@@ -21,7 +21,7 @@ from tests.servers.chains import assert_exactly_once
 from tests.servers.jobs import PIPELINE
 from tests.servers.test_jobs import in_postgres, in_redis
 
-COUNT, RATE = 9000, 300
+COUNT, RATE = 3000, 100
 INNER = "a"
 """The host of all tasks but the sink's."""
 
@@ -84,7 +84,7 @@ def _began(here: Site, sink: dict[str, str], guarantee: str) -> None:
     here.run(PIPELINE, *sets(**values), "--config", str(config), "--guarantee", guarantee)
     for name in here.names:
         here.join(name, "--slots", "10")
-    here.await_running(300)
+    here.await_running(100)
 
 
 def _refused(here: Site, host: str) -> bool:

@@ -22,12 +22,12 @@ from tests.faults.job import Job
 from tests.members import members
 
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "stored.py"
-COUNT, EVERY = 500, 50
+COUNT, EVERY = 200, 50
 
 
 def begun(start: Start, directory: Path, url: str, **settings: object) -> Job:
     (directory / "world").mkdir()
-    values = {"out": f"{url}/out", "world": directory / "world", "count": COUNT, "rate": 100, **settings}
+    values = {"out": f"{url}/out", "world": directory / "world", "count": COUNT, "rate": 40, **settings}
     values = {"gate": directory / "gate", "sink": "lines", **values}
     stored = ("--store", url, "--on-error", "dead-letter", "--checkpoint-interval", "0.4")
     return start(PIPELINE, *sets(**values), *stored)
