@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from deploy.savepoints.stored_savepoints import as_directory, check_room, put
 from standby.storage.manifests import newest_manifest, write_manifest
 from tests.faults.conftest import POOL, Start
 from tests.faults.job import HOME, PIPELINES, WAIT_S
+from tests.faults.roots import ROOTS
 from tests.faults.test_savepoints import changing, further, rows
 from tests.members import members
 
@@ -39,9 +39,13 @@ def saved(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a process of its own: this one has a client of the store, which no fork survives."""
-    argv, environment = [sys.executable, "-m", "deploy", *arguments], {**os.environ, "PYTHONPATH": str(HOME)}
-    return subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=WAIT_S)
+    """Runs a command in a fork of the process that starts jobs: this one has a client of the store."""
+    process = ROOTS.start(arguments, HOME, {**os.environ, "PYTHONPATH": str(HOME)})
+    try:
+        stdout, stderr = process.communicate(WAIT_S)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(arguments, process.wait(), stdout, stderr)
 
 
 def content(where: Path) -> dict[str, bytes]:
