@@ -1,4 +1,4 @@
-"""Recipes of CONTRIBUTING.md, followed in a copy of the repository: the tests that they name fail until it is done.
+"""Recipes of CONTRIBUTING.md, followed in one copy of the repository: the tests that they name fail until it is done.
 
 A window kind is written through all steps in `tests/unit/operators/test_recipes.py`.
 """
@@ -53,19 +53,6 @@ def write_tables(directory: Path) -> None:
     subprocess.run([sys.executable, "docs/tables.py"], cwd=directory, check=True, timeout=WAIT_S)
 
 
-def test_a_new_setting(copied: Path) -> None:
-    config = copied / "causal" / "config.py"
-    field, limit = "    agents: int = 2\n", '    "agents": Limit('
-    change(config, field, f'    naps_max: int = 3\n    """The most naps of a task."""\n{field}')
-    documented, written = (
-        "test_every_setting_is_documented_with_its_default", "test_the_tables_of_a_page_are_those_of_the_code",
-    )  # fmt: skip
-    assert failing(copied, SETTINGS) == {documented, written, "test_every_number_has_a_limit"}
-    change(config, limit, f'    "naps_max": Limit(0, 10),\n{limit}')
-    write_tables(copied)
-    assert failing(copied, SETTINGS) == set()
-
-
 COIN = '''
 
 @dataclass(slots=True)
@@ -88,17 +75,32 @@ _DECODERS[11] = _decode_coin
 '''
 
 
-def test_a_new_determinant_kind(copied: Path) -> None:
-    module, tables, tests = (
-        copied / name for name in ("causal/determinants.py", "docs/tables.py", "tests/unit/causal/test_documented.py")
+def test_a_new_setting_and_a_new_determinant_kind(copied: Path) -> None:
+    """Both at once: nothing of one recipe is in a file of the other, or in a test of the other."""
+    config, module, tables, tests = (
+        copied / name
+        for name in (
+            "causal/config.py",
+            "causal/determinants.py",
+            "docs/tables.py",
+            "tests/unit/causal/test_documented.py",
+        )
     )
+    field, limit = "    agents: int = 2\n", '    "agents": Limit('
+    change(config, field, f'    naps_max: int = 3\n    """The most naps of a task."""\n{field}')
     change(module, 'KINDS = ("order", ', 'KINDS = ("coin", "order", ')
     module.write_text(module.read_text() + COIN)
-    examples, kinds = "test_examples_are_what_the_codec_writes_and_reads", "test_kinds_and_tags_are_those_of_the_page"
-    assert failing(copied, DETERMINANTS) == {examples, kinds}
+    assert failing(copied, SETTINGS + DETERMINANTS) == {
+        "test_every_setting_is_documented_with_its_default",
+        "test_the_tables_of_a_page_are_those_of_the_code",
+        "test_every_number_has_a_limit",
+        "test_examples_are_what_the_codec_writes_and_reads",
+        "test_kinds_and_tags_are_those_of_the_page",
+    }
+    change(config, limit, f'    "naps_max": Limit(0, 10),\n{limit}')
     module.write_text(module.read_text() + "Determinant |= Coin\n")
     barrier = '    ("7", determinants.Barrier(7)),'
     change(tables, barrier, f'    ("heads", determinants.Coin(True)),\n{barrier}')
     write_tables(copied)
     change(tests, '    "clock": determinants.CLOCK,', '    "coin": 11,\n    "clock": determinants.CLOCK,')
-    assert failing(copied, DETERMINANTS) == set()
+    assert failing(copied, SETTINGS + DETERMINANTS) == set()
