@@ -34,14 +34,18 @@ class ClusterJob:
     Args:
         directory: everything goes in there.
         agents: the number of executors.
+        slots: the processes that have room at home.
     """
 
-    def __init__(self, directory: Path, network: Network, cluster: SparkCluster, agents: int) -> None:
+    def __init__(
+        self, directory: Path, network: Network, cluster: SparkCluster, agents: int, slots: int = SLOTS
+    ) -> None:
         self.directory = directory
         self.state = directory / "job"
         self._network = network
         self._cluster = cluster
         self._agents = agents
+        self._slots = slots
         self._listen = f"tcp://{network.address(HOME)}:{PORT}"
         self._keys = directory / "keys"
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -53,7 +57,7 @@ class ClusterJob:
         own = self._keys / f"{HOME}.key"
         self._begin(
             "agent", "--join", self._listen, "--key", str(own), "--state-dir", str(self.directory / HOME),
-            "--slots", str(SLOTS),
+            "--slots", str(self._slots),
         )  # fmt: skip
         return self._begin(
             "run", str(pipeline), "--on", self._cluster.url, "--agents", str(self._agents), "--listen", self._listen,

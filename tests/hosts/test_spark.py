@@ -1,7 +1,7 @@
 """Executors of a real Spark cluster as hosts: they are killed and decommissioned, and every row is there once.
 
-By default Spark's master and workers are threads of its driver, on one host; executors are processes all the same.
-Campaigns have a master and workers of their own, which are five JVMs more, on a host each.
+By default there is one executor, and Spark's master and worker are threads of its driver, on one host.  Campaigns have
+two, and a master and workers of their own on a host each, which are four JVMs more.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tests.spark.conftest import SHORT_LIVED
 
 UP_S, WAIT_S = 600.0, 120.0
 AGENTS = ("spark-1", "spark-2")
+SLOTS = 10
+"""Room at home for each task and a standby of it, where there is one executor."""
 DRIVER = "deploy.spark.driver"
 COUNT = 4_000
 """The elements of each partition: they flow all the time, and the test ends when it wants to."""
@@ -44,10 +46,10 @@ def incarnations(job: ClusterJob) -> dict[str, int]:
 
 
 class LocalCluster(SparkCluster):
-    """A master and workers that Spark's driver has in itself, and which end with it."""
+    """A master and one worker that Spark's driver has in itself, and which end with it."""
 
     def __init__(self, network: Network, directory: Path, master: str, workers: Sequence[str]) -> None:
-        self.url = f"local-cluster[{len(workers)},{CORES},600]"
+        self.url = f"local-cluster[1,{CORES},600]"
         self._state = directory.parent / "job"
 
     def executor_of(self, agent: str) -> tuple[int, str] | None:
@@ -84,7 +86,12 @@ def cluster(tmp_path: Path, network: Network, request: pytest.FixtureRequest) ->
 @pytest.fixture
 def job(tmp_path: Path, network: Network, cluster: SparkCluster) -> Iterator[ClusterJob]:
     """A job that runs, with all agents and standbys, and whose rows are complete when the test has ended."""
-    job = ClusterJob(tmp_path, network, cluster, len(AGENTS))
+    local = isinstance(cluster, LocalCluster)
+    job = (
+        ClusterJob(tmp_path, network, cluster, 1, SLOTS)
+        if local
+        else ClusterJob(tmp_path, network, cluster, len(AGENTS))
+    )
     try:
         options = [*arguments_of(job, COUNT, host_timeout_ms=15_000), "--set", f"pin={HOME}"]
         confs = (f"spark.executor.cores={CORES}", f"spark.executor.extraJavaOptions={SHORT_LIVED}")
@@ -101,8 +108,9 @@ def job(tmp_path: Path, network: Network, cluster: SparkCluster) -> Iterator[Clu
 @pytest.mark.parametrize("cluster", members([LocalCluster, SparkCluster], LocalCluster), indirect=True)
 @pytest.mark.timeout(1500)
 def test_the_tasks_of_an_executor_that_is_killed_are_taken_over(job: ClusterJob, cluster: SparkCluster) -> None:
-    before, killed = incarnations(job), max(AGENTS, key=lambda name: len(job.host(name)["tasks"]))
+    before, killed = incarnations(job), max(AGENTS, key=lambda name: len(job.host(name).get("tasks", ())))
     moved = job.host(killed)["tasks"]
+    assert moved
     executor = cluster.executor_of(killed)
     assert executor is not None
     os.kill(executor[0], signal.SIGKILL)
