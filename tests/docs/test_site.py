@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.harness.written import records_in
 from docs import commands
+from tests.faults.forked import forked
 from tests.faults.job import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,19 +86,25 @@ def shell(directory: Path, *argv: str) -> str:
     return done.stdout + done.stderr
 
 
+def looked(directory: Path, *arguments: str) -> str:
+    """What a command prints that looks at a job."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{directory}"}
+    done = forked(directory, arguments, environment, WAIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 def test_the_tutorial_does_what_it_says(tutorial: Path) -> None:
     causal = [sys.executable, "-m", "deploy"]
     shown = dict(re.findall(r"^\$ causal (.+)\n((?:[^`$].*\n)*)", TUTORIAL, re.MULTILINE))
-    assert shell(tutorial, *causal, "plan", "orders.py") == shown["plan orders.py"]
+    assert looked(tutorial, "plan", "orders.py") == shown["plan orders.py"]
     assert "run orders.py --kill loyalty/0@2" in shown
     output = shell(tutorial, *causal, "run", "orders.py", "--kill", "loyalty/0@2")
     assert "records in 20,000, out 20,000" in output
     rows = list(records_in(tutorial / "orders.db"))
     assert sorted(row["order"] for row in rows) == list(range(20_000))
     assert "state orders loyalty '\"Ada\"'" in shown
-    state = re.search(
-        r'^  state  ({"total": \d+})$', shell(tutorial, *causal, "state", "orders", "loyalty", '"Ada"'), re.M
-    )
+    state = re.search(r'^  state  ({"total": \d+})$', looked(tutorial, "state", "orders", "loyalty", '"Ada"'), re.M)
     assert state is not None
     assert json.loads(state[1])["total"] in {row["total"] for row in rows if row["customer"] == "Ada"}
 
