@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.conftest import start as start
@@ -14,6 +16,7 @@ from tests.faults.job import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+KILL = "count/0@1.5"
 
 
 def first_pipeline() -> str:
@@ -22,10 +25,10 @@ def first_pipeline() -> str:
     return match[1]
 
 
+@pytest.mark.campaign
 def test_the_first_pipeline_runs_as_it_is_shown(tmp_path: Path) -> None:
     (tmp_path / "counts.py").write_text(first_pipeline())
-    argv = [sys.executable, "-m", "deploy", "run", "counts.py", "--kill", "count/0@1.5"]
-    assert f"causal run counts.py --kill {argv[-1]} " in README
+    argv = [sys.executable, "-m", "deploy", "run", "counts.py", "--kill", KILL]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
@@ -34,12 +37,13 @@ def test_the_first_pipeline_runs_as_it_is_shown(tmp_path: Path) -> None:
 
 def test_the_first_pipeline_survives_a_kill(start: Start, tmp_path: Path) -> None:
     """Its end is held back until the kill has happened: on a busy machine it would be over before."""
+    assert f"causal run counts.py --kill {KILL} " in README
     shown, source = first_pipeline(), "GeneratedSource("
     assert shown.count(source) == 1
     gate = tmp_path / "gate"
     import_line = "from tests.faults.pipelines.held_source import held_generated\n"
     (tmp_path / "counts.py").write_text(import_line + shown.replace(source, f"held_generated({str(gate)!r}, "))
-    job = start(tmp_path / "counts.py", "--kill", "count/0@1.5")
+    job = start(tmp_path / "counts.py", "--kill", KILL)
     report = job.finish_killed(gate)
     assert [recovery["task"] for recovery in report["recoveries"]] == ["count/0"]
     assert_counted(tmp_path)
