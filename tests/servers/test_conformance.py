@@ -12,7 +12,7 @@ import pytest
 from benchmarks.servers.postgres import Postgres
 from benchmarks.servers.redis import Redis
 from operators.sinks import conformance
-from operators.sinks.conformance import Subject, bundles, crashes, outages, successions, withdrawal, zombies
+from operators.sinks.conformance import Subject, bundles, crashes, outages, steps, successions, withdrawal, zombies
 from operators.sinks.postgres.postgres_sink import PostgresSink
 from operators.sinks.redis.redis_streams import RedisSink
 from tests.members import except_for
@@ -30,6 +30,9 @@ STEP_BY_STEP = (
     zombies.fences_zombies_at_every_step_of_a_write,
 )
 """The long ones: each runs against one server in every run, and against the others in campaigns."""
+
+PLACES, SPREAD = 12, 4
+"""The steps of a replacement at which a run dies in every run; in a campaign it dies at as many as a check has."""
 
 QUICK = tuple(check for check in bundles.CHECKS + outages.CHECKS if check not in NOT_SHARED)
 
@@ -90,9 +93,17 @@ def named(check: Callable[[Subject], None]) -> str:
     return check.__name__
 
 
-@pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP[1:]), ids=named)
+@pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP), ids=named)
 def test_a_table_of_the_sink_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
     check(generic(shared_postgres))
+
+
+def test_a_newer_run_dies_at_some_steps_of_its_replacement(
+    shared_postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "PLACES_MAX", PLACES)
+    monkeypatch.setattr(steps, "SPREAD_MAX", SPREAD)
+    successions.dies_at_every_step_of_a_replacement(generic(shared_postgres))
 
 
 @pytest.mark.parametrize("check", except_for(QUICK + successions.CHECKS + withdrawal.CHECKS, *STEP_BY_STEP), ids=named)
