@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.runs import sets
-from benchmarks.servers.s3 import BUCKET, S3
+from benchmarks.servers.s3 import BUCKET
 from tests.faults.conftest import Start
 from tests.faults.job import Job
 from tests.members import members
@@ -26,11 +26,11 @@ from tests.servers.readers import Look, Rows
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
 
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "watched.py"
-COUNT, EACH, RATE = 600, 5, 5.0
+COUNT, EACH, RATE = 240, 5, 2.0
 """Elements, rows of each, and elements a second: there is something to write for minutes."""
-MORE = 30
-KILLED = (("sqlite/0", "lines/1"), ("parquet/0", "padded/0"), ("postgres/1", "redis/0", "lines/0"))
-PAUSE_S = 0.2
+MORE = 20
+KILLED = (("sqlite/0", "parquet/0", "postgres/1", "padded/0"), ("lines/1", "redis/0"))
+PAUSE_S = 0.3
 
 
 class Reader:
@@ -103,7 +103,7 @@ def test_what_a_reader_has_seen_stays_whatever_dies(
     start: Start,
     tmp_path: Path,
     shared_servers: dict[str, Any],
-    s3_here: S3,
+    request: pytest.FixtureRequest,
 ) -> None:
     looks = {
         "sqlite": readers.of_sqlite(tmp_path / "rows.db"),
@@ -121,6 +121,7 @@ def test_what_a_reader_has_seen_stays_whatever_dies(
         looks["redis"] = readers.of_redis(shared_servers["redis"], named, ["redis/0"])
     arguments = sets(**settings)
     if stored:
+        request.getfixturevalue("s3_here")
         arguments += ["--store", f"s3://{BUCKET}/{tmp_path.name}"]
     with reading(looks) as watching:
         job = start(
