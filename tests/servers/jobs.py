@@ -10,8 +10,8 @@ from tests.faults.conftest import Start
 from tests.faults.job import Job, wait_for
 
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "chained.py"
-COUNT = 8000
-RATE = 40.0
+COUNT = 3000
+RATE = 20.0
 """Elements a second: slow enough to have rows for minutes, which show that an outage begins and ends."""
 
 
