@@ -22,7 +22,8 @@ from operators.testing import run
 from tests.docs.recipes import CHECKS, PAGES, PROGRAMS, Page, generated, pipeline_of, small_inputs, with_held_end
 from tests.faults.conftest import Start
 from tests.faults.conftest import start as start
-from tests.faults.job import Job, command, environment
+from tests.faults.forked import forked
+from tests.faults.job import WAIT_S, Job, environment
 from tests.members import sample
 
 SMALL = small_inputs()
@@ -95,7 +96,7 @@ def test_vectors_are_summed_once(start: Start, tmp_path: Path) -> None:
 
     columns = sales(0, 0, 500_000)
     rows = zip(*(column.tolist() for column in columns.values()))
-    inputs = {"sales": [dict(zip(columns, row)) for row in rows]}
+    inputs: dict[str, Any] = {"sales": (dict(zip(columns, row)) for row in rows)}  # which are never all in memory
     page = Page("vectors")
     killed_and_finished(start, page, tmp_path)
     CHECKS["vectors"](inputs, rows_in(tmp_path, out="vectors.db"))
@@ -147,10 +148,8 @@ def test_a_backfill_is_upgraded_while_it_runs(start: Start, tmp_path: Path) -> N
     program.write_text(added + text.replace(live, f"with_end_at({str(gate)!r}, {live.replace('(', ', ')}"))
     job = start(program)
     job.until_written(20_100)
-    stopping = subprocess.run(
-        command("savepoint", "--stop", "--state-dir", str(job.state)), env=environment(), check=False
-    )
-    assert stopping.returncode == 0
+    stopping = forked(tmp_path, ("savepoint", "--stop", "--state-dir", str(job.state)), environment(), WAIT_S)
+    assert stopping.returncode == 0, stopping.stderr
     job.finish_well()
     [edit] = re.findall(r"^\$ (sed -i .*)$", page.text, re.MULTILINE)
     before = program.read_text()
