@@ -62,9 +62,9 @@ pipeline = Pipeline("lines")
 lines = pipeline.source("lines", LinesSource("a.txt", "b.txt"), parallelism=2)
 lines.key_by(len).count("lengths").sink("out", JsonLinesSink("out"))
 ''')
-Path("a.txt").write_text("one\ntwo\n" * 50_000)
-Path("b.txt").write_text("three\n" * 50_000)
+Path("a.txt").write_text("one\ntwo\n" * 100_000)
+Path("b.txt").write_text("three\n" * 100_000)
 argv = [sys.executable, "-m", "deploy", "run", "lines.py", "--kill", "lines/0@0.1"]
 subprocess.run(argv, check=True)
 rows = [json.loads(line) for path in Path("out").glob("*.jsonl") for line in path.read_text().splitlines()]
-assert sorted(rows) == [[3, n] for n in range(1, 100_001)] + [[5, n] for n in range(1, 50_001)]
+assert sorted(rows) == [[3, n] for n in range(1, 200_001)] + [[5, n] for n in range(1, 100_001)]
