@@ -156,13 +156,13 @@ class World(Cluster[Process]):
     @property
     def finished(self) -> bool:
         """Whether all input has been processed, and all rows are there."""
-        return len(self.processes) == len(self.incarnations) and all(
-            [process.protocol.finished for process in self.processes.values()]
-            + [
-                p.protocol.reported_finished
-                for p in self.processes.values()
-                if self.topology.is_sink(TaskIndex(p.index))
-            ]
+        if len(self.processes) != len(self.incarnations):
+            return False
+        for process in self.processes.values():  # asked at every step: the first one that works answers it
+            if not process.protocol.finished:
+                return False
+        return all(
+            [p.protocol.reported_finished for p in self.processes.values() if self.topology.is_sink(TaskIndex(p.index))]
         )
 
     def step(self) -> bool:
@@ -186,7 +186,7 @@ class World(Cluster[Process]):
             if not process.protocol.idle or self._due(process):
                 steps.append(lambda process=process: self._turn(process))  # type: ignore[misc]
         for process, moments in self._moments_of_reads():
-            if any(due_ns <= self.now_ns for due_ns in moments):
+            if moments and min(moments) <= self.now_ns:
                 steps.append(lambda process=process: self.read_again(process))  # type: ignore[misc]
         if self.later:
             steps.append(lambda: self.later.pop(0)())
@@ -200,13 +200,17 @@ class World(Cluster[Process]):
         waiting = []
         for process in self.processes.values():
             reads = process.performer.pending.items()
+            if not reads:
+                continue
             due = [self.partitions[channel].due_ns(read.position) for channel, read in reads]
             waiting.append((process, [at for at in due if at is not None]))
         return waiting
 
     def _due(self, process: Process) -> bool:
+        if process.looked_ns >= self.now_ns:
+            return False
         due_ns = process.protocol.next_deadline_ns(self.now_ns)
-        return due_ns is not None and due_ns <= self.now_ns and process.looked_ns < self.now_ns
+        return due_ns is not None and due_ns <= self.now_ns
 
     def _turn(self, process: Process) -> None:
         self.feed(process, Turn())
