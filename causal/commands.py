@@ -7,6 +7,7 @@ it means then.  Fields with their default value are not sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct, ValidationError, convert, structs
@@ -42,11 +43,17 @@ class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
     def message(self) -> dict[str, Any]:
         """Returns the map that `read_command` reads; only in fields of `users` may it hold a tuple."""
         facts = {"kind": self.__struct_config__.tag}
-        for each in structs.fields(self):
+        for each in _fields(type(self)):
             value = getattr(self, each.name)
             if value is not each.default:
                 facts[each.name] = value if each.name in self.users else _listed(value)
         return facts
+
+
+@cache
+def _fields(kind: type[Command]) -> tuple[structs.FieldInfo, ...]:
+    """Returns the fields of a kind of command; msgspec evaluates all annotations each time."""
+    return structs.fields(kind)
 
 
 def _listed(value: Any) -> Any:
