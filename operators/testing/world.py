@@ -162,7 +162,7 @@ class World(Cluster[Process]):
             if not process.protocol.finished:
                 return False
         return all(
-            [p.protocol.reported_finished for p in self.processes.values() if self.topology.is_sink(TaskIndex(p.index))]
+            p.protocol.reported_finished for p in self.processes.values() if self.topology.is_sink(TaskIndex(p.index))
         )
 
     def step(self) -> bool:
