@@ -18,6 +18,7 @@ from operators.sinks import JsonLinesSink, SqliteSink, conformance
 from operators.sinks.conformance import Subject, withdrawal
 from operators.sinks.storage.lock import FileLock
 from tests.members import campaign
+from tests.unit.sinks.bounded import in_bounds
 
 
 def rows_in_sqlite(path: Path, task: str) -> list[Any]:
@@ -123,7 +124,7 @@ def lines_on_disk(directory: Path) -> Subject:
 
 
 @pytest.mark.parametrize("make", [sqlite, lines, *map(campaign, (tally, sqlite_on_disk, lines_on_disk))])
-@pytest.mark.parametrize("check", conformance.CHECKS + withdrawal.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", in_bounds(conformance.CHECKS + withdrawal.CHECKS), ids=lambda check: check.__name__)
 def test_the_sinks_that_ship_conform(
     check: Callable[[Subject], None], make: Callable[[Path], Subject], tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ from operators.sinks.contract import (
     packed,
     unpacked,
 )
+from tests.unit.sinks.bounded import bounded
 
 CHANGES: dict[str, Callable[[str], str]] = {
     "single precision": lambda line: re.sub(r"\b16777217\b", "16777216", line),
@@ -204,7 +205,7 @@ def subject(directory: Path, fault: str) -> conformance.Subject:
 @pytest.mark.parametrize("fault", FOUND_BY)
 def test_the_kit_finds_a_store_that_breaks_a_promise(fault: str, tmp_path: Path) -> None:
     with pytest.raises((conformance.NotConforming, CausalError)):
-        FOUND_BY[fault](subject(tmp_path, fault))
+        bounded(FOUND_BY[fault])(subject(tmp_path, fault))
 
 
 @pytest.mark.campaign

@@ -33,7 +33,7 @@ from operators.sinks.parquet import parquet_rolling
 from operators.sinks.parquet.manifest import load_manifest
 from operators.sinks.parquet.parquet_reading import ParquetOutput
 from operators.sinks.parquet.parquet_sink import ParquetSink, publish, read
-from tests.members import except_for
+from tests.unit.sinks.bounded import in_bounds
 from tests.unit.sinks.parquet_scene import (
     parquet,
     parquet_abandoned_on_disk,
@@ -49,7 +49,7 @@ CHECKS = tuple(check for check in ALL if check is not stops_zombies_that_wake_up
 
 
 @pytest.mark.parametrize(
-    "check", except_for(CHECKS, *STEP_BY_STEP, dies_at_every_step_of_a_replacement), ids=lambda check: check.__name__
+    "check", in_bounds(CHECKS, *STEP_BY_STEP, dies_at_every_step_of_a_replacement), ids=lambda check: check.__name__
 )
 def test_it_conforms_when_nobody_closes_it(check: Callable[[Subject], None], tmp_path: Path) -> None:
     check(parquet_abandoned_on_disk(tmp_path))
@@ -59,7 +59,7 @@ def test_zombies_that_wake_up_are_fenced(tmp_path: Path) -> None:
     stops_zombies_that_wake_up(parquet(tmp_path, publish_s=0.01), stops=3)
 
 
-@pytest.mark.parametrize("check", except_for(CHECKS, STEP_BY_STEP[1]), ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", in_bounds(CHECKS, STEP_BY_STEP[1]), ids=lambda check: check.__name__)
 def test_it_conforms_when_each_bundle_makes_a_file(check: Callable[[Subject], None], tmp_path: Path) -> None:
     subject = parquet_in_small_files(tmp_path)
     if check.__name__ != "takes_a_half_written_bundle_for_nothing":  # a closed store has nothing in its journal
