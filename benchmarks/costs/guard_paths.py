@@ -201,11 +201,12 @@ def _batch(maker: user_code.Maker, first: int, count: int) -> list[Chunk]:
 
 
 def main() -> int:
-    """Print the counts of all paths."""
+    """Print the counts of all paths, with batches of the sizes that are given, or of all."""
+    sizes = [int(size) for size in sys.argv[1:]] or SIZES
     gc.disable()
     counts_of: dict[str, dict[str, int]] = {}
     for memory in (False, True):
-        for path, counts in counted(Counter(memory)).items():
+        for path, counts in counted(Counter(memory), sizes).items():
             counts_of.setdefault(path, {}).update(counts)
     print(json.dumps(counts_of))
     return 0
