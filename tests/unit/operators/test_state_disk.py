@@ -231,15 +231,15 @@ def test_snapshots_and_outputs_are_those_of_state_in_memory(tmp_path: Path) -> N
     disk, memory = chain(tmp_path, "disk"), chain(tmp_path, "memory")
     services = [Services(), Services()]
     snapshots: list[Sequence[bytes]] = []
-    for turn in range(30):
+    for turn in range(20):
         batch = records(turn * 60, 60)
         assert give(disk, batch, services[0]) == give(memory, batch, services[1])
         if turn % 4 == 3:
-            full = turn in (3, 19)
+            full = turn in (3, 11)
             jobs = [each.snapshot(full) for each in (disk, memory)]
             done, later = [False, False], 0
             while not all(done):
-                done = [ended or job.step(7) for ended, job in zip(done, jobs)]
+                done = [ended or job.step(20) for ended, job in zip(done, jobs)]
                 later += 3  # keys of earlier turns, keys that are removed meanwhile, and new ones
                 batch = [*records(turn * 60 + later, 3), (f"new{turn}.{later}", "put", later)]
                 assert give(disk, batch, services[0]) == give(memory, batch, services[1])
