@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from operators.runtime.hot_standby import HotStandby
-from tests.members import sample
+from tests.members import members
 from tests.simulation.scenario import draw_hot
 from tests.simulation.test_simulation import failing
 from tests.simulation.trial import run
 
-GROUP = 20
-GROUPS = sample(range(0, 400, GROUP), 1)
+GROUP = 10
+GROUPS = members(range(0, 400, GROUP), 10)
 
 
 @pytest.mark.parametrize("first", GROUPS)

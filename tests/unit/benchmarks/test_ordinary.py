@@ -209,7 +209,7 @@ def test_one_tiny_run_of_everything_where_bytewax_is_installed(tmp_path: Path) -
     if not venvs.present(venvs.PEERS["bytewax"], venvs.default_place()):
         pytest.skip("bytewax is not installed; `python -m benchmarks ordinary` installs it")
     path = tmp_path / "outcome.json"
-    words = ["--workload", "join", "--configuration", "2_processes", "--rounds", "1", "--records", "6000"]
+    words = ["--workload", "join", "--configuration", "1_worker", "--rounds", "1", "--records", "6000"]
     assert main(["ordinary", *words, "--json", str(path)]) == 0
     result = json.loads(path.read_text())
     assert not result["problems"] and all(result["workloads"]["join"][name] > 0 for name in ordinary.CONTRACT)
