@@ -43,7 +43,7 @@ def forked_call(
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         pid = os.fork()
         if pid == 0:
-            _be(act, directory, environment, out.fileno(), err.fileno())
+            be(act, directory, environment, out.fileno(), err.fileno())
         status = _status(pid, time.monotonic() + within_s)
         if status is None:
             raise subprocess.TimeoutExpired(list(arguments), within_s)
@@ -67,7 +67,8 @@ def _status(pid: int, deadline_s: float) -> int | None:
     return None
 
 
-def _be(act: Callable[[], object], directory: Path, environment: Mapping[str, str], out: int, err: int) -> NoReturn:
+def be(act: Callable[[], object], directory: Path, environment: Mapping[str, str], out: int, err: int) -> NoReturn:
+    """Becomes that call in a child that was forked for it; its result is the exit status."""
     status: object = CRASHED
     try:
         gc.freeze()  # what the test run has loaded is not searched here, where each look would copy its memory

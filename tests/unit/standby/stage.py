@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from benchmarks.harness.graphs import chain_of
@@ -18,6 +20,7 @@ from deploy.jobs.jobdirectory import JobDirectory
 from deploy.launching import local
 from standby.blueprint import Blueprint, CompanionCall
 from standby.host.processes import marked
+from tests.faults.forked import be
 
 WAIT_S = 120.0
 """The bound for a hang: a busy machine may take long for anything."""
@@ -39,6 +42,57 @@ def wait_for(what: str, look: Callable[[], T | None], instead: Callable[[], obje
     raise AssertionError(f"waited {WAIT_S:.0f} s in vain: {what} {instead()}".rstrip())
 
 
+def as_program(act: Callable[[], int]) -> int:
+    """Calls it as an interpreter would: its status is 1 after an error, which is shown."""
+    try:
+        return act()
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+class Forked:
+    """A call in a process forked from this one, with as much of `subprocess.Popen` as is needed here.
+
+    A new interpreter would spend on its imports more than on most of these jobs.
+    """
+
+    def __init__(self, act: Callable[[], int]) -> None:
+        self.returncode: int | None = None
+        self._streams = TemporaryFile("w+"), TemporaryFile("w+")
+        self.pid = os.fork()
+        if self.pid == 0:
+            be(act, ROOT, dict(os.environ), *(stream.fileno() for stream in self._streams))
+
+    def poll(self) -> int | None:
+        """Returns the exit status; None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Returns what it has printed on both streams, once it has ended."""
+        deadline = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("causal run", timeout)
+            time.sleep(0.01)
+        for stream in self._streams:
+            stream.seek(0)
+        out, err = (stream.read() for stream in self._streams)
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        """Sends the signal, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, if it has not ended."""
+        self.send_signal(signal.SIGKILL)
+
+
 class Stage:
     """One `causal run` on a directory."""
 
@@ -47,10 +101,7 @@ class Stage:
     ) -> None:
         self.job = job.resolve()
         options = {"resume": resume, "companion": companion, "silent_s": silent_s, "config": config}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.standby.stage", str(job), json.dumps(options)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self.process = Forked(lambda: as_program(lambda: main(str(job), options)))
 
     def view(self) -> dict[str, Any] | None:
         try:
@@ -148,7 +199,3 @@ def main(job: str, options: dict[str, Any]) -> int:
         directory.close()
     print(outcome.reason, file=sys.stderr)
     return outcome.status
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))
