@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,8 @@ class Agent:
         beat_due = 0.0
         while not self._stopping:
             beat_due = self._turn(beat_due)
+            with suppress(BlockingIOError):
+                wake.recv(64)  # or the wait of each turn would end at once, from the first signal on
         self._end_all()
         signal.set_wakeup_fd(-1)  # a signal may still come after the descriptor is closed
         return self._status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from causal.shell.clock import OFFSET
 from causal.shell.host_file import HostFile
 from standby.agent import STATUS_LEFT
 from standby.blueprint import Blueprint
+from standby.host.leaving import UNHEARD_S
 from standby.host.processes import kill_marked
 from standby.network.control import unpack
 from standby.supervision import orders
@@ -147,5 +149,13 @@ def test_an_agent_that_is_asked_twice_ends_at_once(upstream: Upstream) -> None:
 
 def test_an_agent_does_not_wait_for_a_supervisor_that_is_silent(upstream: Upstream) -> None:
     with_a_process(upstream)
+    before_s = cpu_of_children_s()
     upstream.agent.terminate()
     assert upstream.agent.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert cpu_of_children_s() - before_s < UNHEARD_S / 2, "until then it rests"
+
+
+def cpu_of_children_s() -> float:
+    """The processor time of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
