@@ -36,8 +36,19 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+_PLAIN = {type(None), bool, int, float, str, bytes}
+"""The types whose values Python itself spells as no value of another type."""
+
+
+def _all_plain(values: Any) -> bool:
+    inner = values.values() if type(values) is dict else ()
+    return _PLAIN.issuperset(map(type, values)) and _PLAIN.issuperset(map(type, inner))
+
+
 def spelled(value: Any) -> str:
     """Differs when types, order of keys, sign of zero, zone or fold differ; equal for equal NaNs."""
+    if type(value) in (list, tuple, dict) and _all_plain(value):
+        return f"{type(value).__name__} {value!r}"
     if type(value) in (list, tuple):
         return f"{type(value).__name__}({', '.join(map(spelled, value))})"
     if type(value) is dict:
