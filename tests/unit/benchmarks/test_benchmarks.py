@@ -47,7 +47,7 @@ def test_throughput_compares_every_guarantee_with_the_bare_job(tmp_path: Path) -
 
 
 def test_recovery_has_all_phases_and_an_exact_output(tmp_path: Path) -> None:
-    arguments = ("recovery", "--kills", "1", "--rate", "1000", "--every", "1.2", "--checkpoint-interval", "0.5")
+    arguments = ("recovery", "--kills", "1", "--rate", "200", "--every", "0.7", "--checkpoint-interval", "0.5")
     result = measured(tmp_path / "outcome.json", *arguments)
     output = result["output"]
     assert output["rows"] > 0 and output["lost"] == output["doubled"] == output["contradicted"] == 0
