@@ -7,6 +7,7 @@ import pytest
 from tests.exhaustive.explore import Exploration
 from tests.exhaustive.sabotages import SABOTAGES, in_force
 from tests.exhaustive.story import breach_lines
+from tests.members import campaign
 
 STATES_MAX = 100_000
 
@@ -49,7 +50,8 @@ def test_a_breach_is_found_by_the_shortest_path() -> None:
     assert text.splitlines()[-2].endswith("DATA of channel 1, elements 0 to 0, log 0/0 from 0 to 32 arrives"), text
 
 
-def test_without_sabotage_the_same_jobs_hold() -> None:
+@pytest.mark.parametrize("states", [400, campaign(1_000)])
+def test_without_sabotage_the_same_jobs_hold(states: int) -> None:
     for job in {sabotage.job.name: sabotage.job for sabotage in SABOTAGES.values()}.values():
-        outcome = Exploration(job, 1_000).run()
+        outcome = Exploration(job, states).run()
         assert outcome.breach is None, f"{job.name}: {outcome.breach}"
