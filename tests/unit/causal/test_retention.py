@@ -15,8 +15,8 @@ from tests.unit.causal.test_rough_world import RoughWorld
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
 from tests.unit.causal.world import World
 
-INFLIGHT_MAX, LOG_MAX = 4000, 2000
-RECORDS = 1500
+INFLIGHT_MAX, LOG_MAX = 2000, 1000
+RECORDS = 750
 
 
 def kept(world: World) -> tuple[int, int]:
@@ -121,7 +121,7 @@ def hanging(**bounds: Any) -> tuple[Hanging, int]:
     """The job after a while in which one task hangs with a checkpoint under way, and the most that was kept."""
     world = Hanging(TWO_CHAINS, seed=2, records=RECORDS, **bounds)
     most = 0
-    for _ in range(12_000):
+    for _ in range(6_000):
         world.step()
         world.checkpoint()
         most = max(most, kept(world)[1])
