@@ -22,7 +22,7 @@ SCALE = ["scale-control.png", "scale-data.png"]
 STORED = {kind(result): result for result in stored().values()}
 
 
-@pytest.mark.parametrize("name", sample(sorted(catalogue.WITH_CHART & STORED.keys()), 5))
+@pytest.mark.parametrize("name", sample(sorted(catalogue.WITH_CHART & STORED.keys()), 3))
 def test_a_chart_is_drawn_or_says_what_is_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
