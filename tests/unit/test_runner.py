@@ -40,6 +40,8 @@ def checkout(home: Path, monkeypatch: pytest.MonkeyPatch, rest: str, jobs: str) 
     }
     for name, value in one_at_a_time.items():
         monkeypatch.setattr(runner, name, value)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take most of the start of each pytest
+    monkeypatch.setenv("PYTEST_PLUGINS", "_hypothesis_pytestplugin")
 
 
 @pytest.mark.parametrize(
