@@ -18,6 +18,7 @@ from operators.engine.plan import plan
 from operators.sinks import JsonLinesSink
 from operators.stage.watermark_merge import IDLE_NS
 from operators.testing import run
+from tests.members import examples
 from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, planned_join, time_of, timed_source
 from tests.unit.operators.scene import NoSink, config, source
 
@@ -290,6 +291,7 @@ JOINS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", JOINS)
+@examples(divided_by=2)
 @given(times=st.lists(st.integers(0, 20), min_size=1, max_size=12), batch=st.sampled_from([1, 2, 50]))
 def test_what_a_function_changes_is_changed_nowhere_else(kind: str, times: list[int], batch: int) -> None:
     inputs = {name: [{"k": at % 2, "at": at, "n": n, "in": []} for n, at in enumerate(times)] for name in "ab"}

@@ -46,7 +46,7 @@ class Keeper(Operator):
         yield [ctx.key, self.total.value.seen]
 
 
-RECORDS = [At(100 + n * 0.7, {"k": n % 3, "n": n, "at": n * 0.7}) for n in range(24)]
+RECORDS = [At(100 + n * 0.7, {"k": n % 3, "n": n, "at": n * 0.7}) for n in range(16)]
 
 
 def kept(state: Literal["memory", "disk"]) -> Pipeline:

@@ -278,7 +278,7 @@ def by_clock() -> Pipeline:
 
 @pytest.mark.parametrize("settings", [{}, DISK], ids=["memory", "disk"])
 def test_several_states_by_the_wall_clock_live_as_long_as_each_says(settings: dict[str, Any]) -> None:
-    for seed in range(12):
+    for seed in range(6):
         result = run(
             by_clock(), {"in": clock_records(seed)}, seed=seed, crash={"op/0": 17} if seed % 2 else {}, **settings
         )
