@@ -65,7 +65,7 @@ def test_a_killed_worker_is_replaced_by_its_standby(start: Start) -> None:
     assert stage.finish()[0] == 0
 
 
-def test_a_killed_agent_comes_back_and_adopts_what_lives(start: Start) -> None:
+def test_a_killed_agent_comes_back_and_adopts_what_lives_or_has_died_meanwhile(start: Start) -> None:
     stage = start()
     stage.up()
     old, agent = pids(stage), stage.agent_pid()
@@ -76,17 +76,13 @@ def test_a_killed_agent_comes_back_and_adopts_what_lives(start: Start) -> None:
     stage.recovered("out/0", 2)
     assert pids(stage)["read/0"] == old["read/0"] and pids(stage)["count/0"] == old["count/0"]
     stage.up()
-    assert stage.finish()[0] == 0
-
-
-def test_a_worker_that_dies_while_no_agent_lives_is_replaced(start: Start) -> None:
-    stage = start()
-    stage.up()
     agent = stage.agent_pid()
     assert agent is not None
     stage.kill(agent)
-    stage.kill(pids(stage)["count/0"])
+    stage.kill(old["count/0"])  # while no agent lives
     stage.recovered("count/0", 2)
+    stage.up()
+    assert stage.finish()[0] == 0
 
 
 def test_a_killed_supervisor_comes_back_and_disturbs_nobody(start: Start) -> None:
@@ -211,22 +207,16 @@ def test_a_killed_causal_run_takes_everything_with_it_and_can_be_resumed(start: 
     assert again.finish()[0] == 0
 
 
-def test_an_interrupted_job_leaves_nothing_running_and_says_how_to_go_on(start: Start) -> None:
-    stage = start()
-    stage.up()
-    stage.process.send_signal(signal.SIGINT)
-    status, output = stage.end()
-    assert status == 130 and "--resume" in output
-    assert stage.nothing_left()
-
-
-def test_a_second_job_on_the_same_directory_is_refused(start: Start) -> None:
+def test_a_second_job_is_refused_and_an_interrupted_one_leaves_nothing_and_says_how_to_go_on(start: Start) -> None:
     stage = start()
     stage.up()
     second = start()
     status, output = second.end()
     assert status == 1 and "a job runs in" in output.splitlines()[-1]
-    assert stage.finish()[0] == 0
+    stage.process.send_signal(signal.SIGINT)
+    status, output = stage.end()
+    assert status == 130 and "--resume" in output
+    assert stage.nothing_left()
 
 
 def test_a_companion_is_restarted_when_it_crashes_and_a_wrong_one_ends_the_job(start: Start, tmp_path: Path) -> None:
