@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # `derandomize` makes a run repeatable; `--hypothesis-profile=campaign` looks for new cases.
-settings.register_profile("repeatable", derandomize=True, max_examples=25, deadline=None)
+settings.register_profile("repeatable", derandomize=True, max_examples=16, deadline=None)
 settings.register_profile(
     "campaign", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
