@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any
 from unittest import mock
@@ -24,13 +24,15 @@ STEP_BY_STEP: tuple[Check, ...] = (
     dies_at_every_step_of_a_replacement,
     fences_zombies_at_every_step_of_a_write,
 )
-AT_RANDOM: tuple[Check, ...] = (survives_kills, withdraws_all_or_nothing)
+AT_RANDOM: Mapping[Check, Check] = {
+    check: partial(check, kills=KILLS) for check in (survives_kills, withdraws_all_or_nothing)
+}
 
 
 def bounded(check: Check) -> Check:
     """Returns the check at fewer steps, or with fewer kills; any other check as it is."""
     if check in AT_RANDOM:
-        return wraps(check)(partial(check, kills=KILLS))
+        return wraps(check)(AT_RANDOM[check])
     if check not in STEP_BY_STEP:
         return check
 

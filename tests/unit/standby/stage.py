@@ -164,7 +164,9 @@ class Stage:
 
     def end(self) -> tuple[int, str]:
         _, output = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode, output.strip()
+        status = self.process.poll()
+        assert status is not None
+        return status, output.strip()
 
     def nothing_left(self) -> bool:
         return not marked(self.job) and self.agent_pid() is None and self.supervisor_pid() is None
