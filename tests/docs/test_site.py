@@ -87,7 +87,7 @@ def shell(directory: Path, *argv: str) -> str:
 
 
 def looked(directory: Path, *arguments: str) -> str:
-    """What a command prints that looks at a job."""
+    """Returns what a command that looks at a job prints."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{directory}"}
     done = forked(directory, arguments, environment, WAIT_S)
     assert done.returncode == 0, done.stdout + done.stderr

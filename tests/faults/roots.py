@@ -36,7 +36,7 @@ from standby.host.room import make_room
 from standby.host.template import AGENT, SUPERVISOR, WORKER
 
 ARROW = ("pyarrow.parquet", "pyarrow.compute", "pandas")
-"""What Arrow loads: the first table or array of a process imports pandas where it is installed, in a quarter second."""
+"""The modules of Arrow, and pandas, which the first table of a process imports in a quarter of a second."""
 
 LIBRARIES = {
     "Parquet": ARROW,

@@ -17,7 +17,7 @@ from tests.members import campaign
 Check = Callable[[Subject], None]
 
 PLACES_MAX, SPREAD_MAX, KILLS = 12, 4, 8
-"""What replaces the kit's own bounds; `test_kit_teeth.py` finds its broken stores in them."""
+"""The bounds instead of the kit's own; `test_kit_teeth.py` finds its broken stores in them."""
 
 STEP_BY_STEP: tuple[Check, ...] = (
     dies_at_every_step_of_a_write,
