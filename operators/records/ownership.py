@@ -105,17 +105,19 @@ def kept(value: Any) -> Any:
 
 
 class FirstRecord:
-    """The first record that a function gave for a batch, as it was then.
-
-    Args:
-        records: what it has given so far.
-    """
+    """The first record that a function gave for a batch, as it was then."""
 
     __slots__ = ("_copy", "_record")
 
-    def __init__(self, records: Sequence[Any]) -> None:
-        self._record = record = records[0] if records else None
-        self._copy = record.copy() if type(record) is dict or type(record) is list else None
+    def __init__(self) -> None:
+        self._record: Any = None
+        self._copy: Any = None
+
+    def keep(self, records: Sequence[Any]) -> None:
+        """Keep the first of what the function has given so far, if there is one and none is kept."""
+        if records and self._record is None:
+            self._record = record = records[0]
+            self._copy = record.copy() if type(record) is dict or type(record) is list else None
 
     def refuse_reuse(self, records: Sequence[Any], operator: str) -> None:
         """Refuse a batch whose last record is the first one, filled again.

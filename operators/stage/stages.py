@@ -45,25 +45,36 @@ def last_index(records: Sequence[Any], rows: Iterator[Any]) -> int:
 
 
 def apply(
-    fn: Callable[[Any], Any], records: Sequence[Any], failed: Callable[[int, Exception], None]
+    fn: Callable[[Any], Any],
+    records: Sequence[Any],
+    failed: Callable[[int, Exception], None],
+    first: FirstRecord | None = None,
 ) -> tuple[list[Any], list[int]]:
-    """Returns `fn` of each record, and the indices on which it raised; `failed` is called for these, and may raise."""
+    """Returns `fn` of each record, and the indices on which it raised; `failed` is called for these, and may raise.
+
+    Args:
+        first: it is shown the first result before `fn` is called again.
+    """
     results: list[Any] = []
     lost: list[int] = []
     rows = iter(records)
-    while len(results) + len(lost) < len(records):
-        try:
-            results.extend(map(fn, rows))
-            if len(results) + len(lost) == len(records):
-                break
-            fn(records[last_index(records, rows)])  # map() took a StopIteration for the end; here it comes out
-            raise Ended("StopIteration was raised")
-        except CausalError:
-            raise
-        except Exception as problem:
-            index = last_index(records, rows)
-            lost.append(index)
-            failed(index, problem)
+    parts = ((1, islice(rows, 1)), (len(records), rows)) if first is not None and records else ((len(records), rows),)
+    for end, part in parts:
+        while len(results) + len(lost) < end:
+            try:
+                results.extend(map(fn, part))
+                if len(results) + len(lost) == end:
+                    break
+                fn(records[last_index(records, rows)])  # map() took a StopIteration for the end; here it comes out
+                raise Ended("StopIteration was raised")
+            except CausalError:
+                raise
+            except Exception as problem:
+                index = last_index(records, rows)
+                lost.append(index)
+                failed(index, problem)
+        if first is not None:
+            first.keep(results)
     if results and type(results[0]) is CoroutineType:
         for each in results:
             if type(each) is CoroutineType:
@@ -362,16 +373,10 @@ class MapStage(OneToOneStage):
         self._fn: Callable[[Any], Any] = node.subject
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        def failed(index: int, problem: Exception) -> None:
-            self.failed(index, records[index], problem)
-
-        results, self._lost = apply(self._fn, records[:1], failed)
-        first = FirstRecord(results)
-        if len(records) > 1:
-            more, lost = apply(self._fn, records[1:], lambda index, problem: failed(index + 1, problem))
-            results += more
-            if lost:
-                self._lost = [*self._lost, *(index + 1 for index in lost)]
+        first = FirstRecord()
+        results, self._lost = apply(
+            self._fn, records, lambda index, problem: self.failed(index, records[index], problem), first
+        )
         if len(results) > 1 and type(results[0]) not in SCALARS:
             self._check_reuse(first, results, records)
         return results
@@ -409,7 +414,7 @@ class FlatMapStage(Stage):
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         fn, out, marks = self._fn, list[Any](), list[int]()
-        first, rows = FirstRecord(out), iter(records)
+        first, rows = FirstRecord(), iter(records)
         for some in (islice(rows, 1), rows):
             for record in some:
                 try:
@@ -428,8 +433,7 @@ class FlatMapStage(Stage):
                     del out[marks[-1] if marks else 0 :]  # what it had given before it raised
                     self.failed(last_index(records, rows), record, problem)
                 marks.append(len(out))
-            if len(marks) == 1:
-                first = FirstRecord(out)
+            first.keep(out)
         self._marks = marks
         if len(out) > 1 and type(out[0]) not in SCALARS:
             self._check_reuse(first, out, records)
