@@ -35,8 +35,8 @@ PACKAGES = ("causal", "operators", "standby", "deploy", "examples", "benchmarks"
 SOME_FAILED, NOTHING_COLLECTED = 1, 5
 SLOWEST = ("--durations=10", "--durations-min=1")
 FILES = ("--dist", "loadfile", "--no-loadscope-reorder")
-BESIDE = {"jobs": ("-n", "2", *FILES), "rest": ("-n", "2", *FILES)}
-"""The number of files of each group that run at the same time; whole jobs wait for processes now and then."""
+BESIDE = {"jobs": ("-n", "2", *FILES), "rest": ("-n", "3", *FILES)}
+"""The number of files of each group that run at the same time: two cores have hardly a moment without work."""
 FOLLOW_S = 0.5
 IN_MEMORY, ROOM_MIN = Path("/dev/shm"), 1 << 30
 """The place of the temporary files of the second group, whose tests ask what is written and not how fast a disk is."""
