@@ -1,7 +1,7 @@
 """Commands that look at a job, and programs: each in a process forked from the test, which has loaded `causal` already.
 
-A new interpreter would spend half a second of a processor on that for each.  What is run with `causal run` starts as
-its user starts it (`tests.faults.job`).
+A new interpreter would spend half a second of a processor on that for each.  Whole jobs are forked from a process of
+their own (`tests.faults.roots`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import NoReturn
 from deploy import cli
 
 LOOKING = ("logs", "plan", "savepoint", "state", "status")
+LOOK_S = 0.005
 CRASHED = 70
 """The exit status of a fork that did not even come to its command."""
 
@@ -40,31 +41,67 @@ def forked_call(
     within_s: float,
 ) -> Ended:
     """Calls it in that directory, in a process of its own, whose status is the result; `arguments` name it."""
-    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        pid = os.fork()
-        if pid == 0:
-            be(act, directory, environment, out.fileno(), err.fileno())
-        status = _status(pid, time.monotonic() + within_s)
-        if status is None:
-            raise subprocess.TimeoutExpired(list(arguments), within_s)
-        for file in (out, err):
-            file.seek(0)
-        return subprocess.CompletedProcess(arguments, status, out.read(), err.read())
+    process = Call(act, directory, environment)
+    try:
+        out, err = process.communicate(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate(within_s)
+        raise subprocess.TimeoutExpired(list(arguments), within_s) from None
+    return subprocess.CompletedProcess(arguments, process.status, out, err)
 
 
 Ended = subprocess.CompletedProcess[str]
 
 
-def _status(pid: int, deadline_s: float) -> int | None:
-    """The exit status of a child that has ended before the deadline; another is killed."""
-    while time.monotonic() < deadline_s:
-        ended, how = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(how)
-        time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
+class Call:
+    """A call in a process forked from this one, with as much of `subprocess.Popen` as is needed here."""
+
+    def __init__(self, act: Callable[[], object], directory: Path, environment: Mapping[str, str]) -> None:
+        self._output: tuple[str, str] | None = None
+        self._status: int | None = None
+        self._streams = TemporaryFile("w+"), TemporaryFile("w+")
+        self.pid = os.fork()
+        if self.pid == 0:
+            be(act, directory, environment, *(stream.fileno() for stream in self._streams))
+
+    @property
+    def status(self) -> int:
+        """The exit status of a call that has ended."""
+        assert self._status is not None, "it has not ended"
+        return self._status
+
+    def poll(self) -> int | None:
+        """Returns the exit status; None while it runs."""
+        if self._status is None:
+            ended, how = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(how) if ended else None
+        return self._status
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Returns what it has printed on both streams, once it has ended."""
+        deadline_s = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline_s:
+                raise subprocess.TimeoutExpired("a forked call", timeout)
+            time.sleep(LOOK_S)
+        if self._output is None:
+            out, err = self._streams
+            for stream in self._streams:
+                stream.seek(0)
+            self._output = out.read(), err.read()
+            for stream in self._streams:
+                stream.close()
+        return self._output
+
+    def send_signal(self, number: int) -> None:
+        """Sends the signal, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, if it has not ended."""
+        self.send_signal(signal.SIGKILL)
 
 
 def be(act: Callable[[], object], directory: Path, environment: Mapping[str, str], out: int, err: int) -> NoReturn:
@@ -83,8 +120,9 @@ def be(act: Callable[[], object], directory: Path, environment: Mapping[str, str
             status = act()
         except SystemExit as end:
             status = 0 if end.code is None else end.code
-        except Exception:
+        except Exception:  # as an interpreter ends with it
             traceback.print_exc()
+            status = 1
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from benchmarks.harness.graphs import chain_of
@@ -20,7 +17,7 @@ from deploy.jobs.jobdirectory import JobDirectory
 from deploy.launching import local
 from standby.blueprint import Blueprint, CompanionCall
 from standby.host.processes import marked
-from tests.faults.forked import be
+from tests.faults.forked import Call
 
 WAIT_S = 120.0
 """The bound for a hang: a busy machine may take long for anything."""
@@ -42,57 +39,6 @@ def wait_for(what: str, look: Callable[[], T | None], instead: Callable[[], obje
     raise AssertionError(f"waited {WAIT_S:.0f} s in vain: {what} {instead()}".rstrip())
 
 
-def as_program(act: Callable[[], int]) -> int:
-    """Calls it as an interpreter would: its status is 1 after an error, which is shown."""
-    try:
-        return act()
-    except Exception:
-        traceback.print_exc()
-        return 1
-
-
-class Forked:
-    """A call in a process forked from this one, with as much of `subprocess.Popen` as is needed here.
-
-    A new interpreter would spend on its imports more than on most of these jobs.
-    """
-
-    def __init__(self, act: Callable[[], int]) -> None:
-        self.returncode: int | None = None
-        self._streams = TemporaryFile("w+"), TemporaryFile("w+")
-        self.pid = os.fork()
-        if self.pid == 0:
-            be(act, ROOT, dict(os.environ), *(stream.fileno() for stream in self._streams))
-
-    def poll(self) -> int | None:
-        """Returns the exit status; None while it runs."""
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
-        return self.returncode
-
-    def communicate(self, timeout: float) -> tuple[str, str]:
-        """Returns what it has printed on both streams, once it has ended."""
-        deadline = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("causal run", timeout)
-            time.sleep(0.01)
-        for stream in self._streams:
-            stream.seek(0)
-        out, err = (stream.read() for stream in self._streams)
-        return out, err
-
-    def send_signal(self, number: int) -> None:
-        """Sends the signal, if it has not ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Sends SIGKILL, if it has not ended."""
-        self.send_signal(signal.SIGKILL)
-
-
 class Stage:
     """One `causal run` on a directory."""
 
@@ -101,7 +47,7 @@ class Stage:
     ) -> None:
         self.job = job.resolve()
         options = {"resume": resume, "companion": companion, "silent_s": silent_s, "config": config}
-        self.process = Forked(lambda: as_program(lambda: main(str(job), options)))
+        self.process = Call(lambda: main(str(job), options), ROOT, dict(os.environ))
 
     def view(self) -> dict[str, Any] | None:
         try:
@@ -164,9 +110,7 @@ class Stage:
 
     def end(self) -> tuple[int, str]:
         _, output = self.process.communicate(timeout=WAIT_S)
-        status = self.process.poll()
-        assert status is not None
-        return status, output.strip()
+        return self.process.status, output.strip()
 
     def nothing_left(self) -> bool:
         return not marked(self.job) and self.agent_pid() is None and self.supervisor_pid() is None
