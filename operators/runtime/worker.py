@@ -45,6 +45,7 @@ from causal.shell.clock import SystemEnvironment, monotonic_ns, of_host, take_of
 from causal.shell.depot import Depot
 from causal.shell.disk import Disk
 from causal.shell.driver import TaskDriver, ms_until
+from causal.shell.ending import end
 from causal.shell.forks import let_children_end
 from causal.shell.lifeline import hold
 from causal.shell.memory import give_large_blocks_back
@@ -175,9 +176,6 @@ class Worker:
         self.root = RootWatch(job_directory)
         self.wanted_epoch = 0
         """The checkpoint that the last look at the bounds wanted."""
-
-    def _image(self, task: int) -> Image:
-        return Image(self.plan, task, self.directory, self.fetch)
 
     @property
     def label(self) -> str:
@@ -324,7 +322,7 @@ class Worker:
                 return
             self.following = self.hot.take_image()
         if self.following is None or self.following.task != act.task:
-            self.following = self._image(act.task)
+            self.following = Image(self.plan, act.task, self.directory, self.fetch)
         if self.config.verify_replay:
             self.rehearsals.follow(self.following, act.files)
         self._load(act, self.following, act.files)
@@ -346,7 +344,7 @@ class Worker:
             self.retained = self.driver.task.retained(act.rollback)
             before, self.driver = self.driver, None
             before.close()
-        self._load(act, image or self._image(act.task), act.files)
+        self._load(act, image or Image(self.plan, act.task, self.directory, self.fetch), act.files)
 
     def _load(self, act: Load | Begin, image: Image, files: Sequence[SnapshotFile]) -> None:
         known = {path for path, _, _ in image.files}
@@ -597,4 +595,4 @@ def _serve() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

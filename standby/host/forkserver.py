@@ -29,6 +29,7 @@ from types import ModuleType
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.shell.ending import end
 from causal.shell.interpreter import module_command
 from standby.host.parentage import PARENT, die_with_parent
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
@@ -192,12 +193,12 @@ def unbuffered() -> None:
 
 
 def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
-    """Runs the server of an agent, or in a forked process the worker; returns 0 when the agent has ended."""
+    """Runs the server of an agent, or in a forked process the worker; returns only if there can be no server."""
     try:
         begin = _loaded(module)
     except PipelineError as problem:
         return _refused(problem)
-    return 0 if ordered(control, strings) is None else begin()
+    end(0 if ordered(control, strings) is None else begin())
 
 
 def serve_forker(control: socket.socket, strings: Strings) -> int:
@@ -226,7 +227,7 @@ def _refused(problem: PipelineError) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the server, or in a forked process the worker; returns 0 when the agent has ended."""
+    """Runs the server, or in a forked process the worker; returns only if there can be no server."""
     die_with_parent()
     try:
         strings = Strings()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.shell.ending import end
 from causal.shell.interpreter import module_command
 from standby.host import forks
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, Strings, ordered, serve_forker, unbuffered
@@ -82,7 +83,7 @@ class Template:
 def divide() -> Template | int | None:
     """Forks the template from this process, which has room (`standby.host.room`) and has loaded nothing of the user's.
 
-    Returns: the template; in each forked process, once it has done its work, its exit status; None if there can be no
+    Returns: the template; its exit status, in a forked process that has nothing to do any more; None if there can be no
     template.
     """
     try:
@@ -139,5 +140,4 @@ def _serve(control: socket.socket, strings: Strings) -> int:
             return serve_forker(theirs, strings)
         theirs.close()
         forks.inherited.append((forks.Forked(pid), ours))
-    status: int = importlib.import_module(module).main(order["argv"][len(module_command("")) :])
-    return status
+    end(importlib.import_module(module).main(order["argv"][len(module_command("")) :]))

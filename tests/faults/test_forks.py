@@ -1,7 +1,11 @@
-"""Operators that fork: their children outlive a task that is killed, and keep nothing that its successor needs."""
+"""Operators that fork, and what they leave behind: children of a task that is killed, and files at the end of a job.
+
+Children outlive the task, and keep nothing that its successor needs.  What waits to be written to a file is written.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -45,6 +49,38 @@ pipeline = Pipeline("forks")
 rows = held_generated(pipeline.settings["gate"], lambda p, i: {"i": i}, count=1500, rate=300)
 pipeline.source("rows", rows).process("forks", Forks()).sink("out", JsonLinesSink("out"))
 """
+
+
+NOTES = """
+import gzip
+
+from operators import Operator, Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+
+class Notes(Operator):
+    def open(self, ctx):
+        self.file, self.packed = open("notes", "w"), gzip.open("notes.gz", "wt")
+
+    def process(self, record, ctx):
+        for file in (self.file, self.packed):
+            file.write(f"{record}\\n")
+        yield record
+
+
+pipeline = Pipeline("notes")
+rows = pipeline.source("rows", GeneratedSource(lambda p, i: i, count=100))
+rows.process("notes", Notes()).sink("out", JsonLinesSink("out"))
+"""
+
+
+def test_files_that_an_operator_leaves_open_are_whole_at_the_end(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(NOTES)
+    start(tmp_path / "notes.py").finish_well()
+    rows = "".join(f"{i}\n" for i in range(100))
+    assert (tmp_path / "notes").read_text() == rows
+    assert gzip.decompress((tmp_path / "notes.gz").read_bytes()).decode() == rows
 
 
 @pytest.fixture

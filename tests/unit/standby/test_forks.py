@@ -31,6 +31,7 @@ from tests.unit.standby.stage import WAIT_S, wait_for
 PROBE = "tests.unit.standby.probe"
 PR_SET_CHILD_SUBREAPER = 36
 SLEEPER = "tests.unit.standby.sleeper"
+LEAVER = "tests.unit.standby.leaver"
 ORPHAN = """
 import os, sys
 between = os.fork()
@@ -87,6 +88,16 @@ def test_a_forked_worker_is_like_one_in_an_interpreter_of_its_own(job: Path, chi
     varying = [one.pop("varying") for one in reports]
     assert reports[1] == reports[0] and reports[2] == reports[0]
     assert len({str(value) for drawn in varying for value in drawn}) == 9, "no two draw the same"
+
+
+def test_a_forked_worker_leaves_nothing_undone_and_takes_nothing_apart(job: Path, children: Children) -> None:
+    children.serve_forks(LEAVER)
+    child = started(children, "w1", str(job), module=LEAVER)
+    assert child.process is None and ended(children, child).status == 7
+    assert (job / "at_exit").exists() and (job / "thread").exists()
+    assert (job / "file").read_text() == "whole"
+    assert (job / "logs" / "w1.log").read_text() == "no end of a line"
+    assert not (job / "taken_apart").exists()
 
 
 def test_a_forked_worker_is_known_by_its_marks_and_its_parent(job: Path, children: Children) -> None:
