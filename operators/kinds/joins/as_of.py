@@ -120,13 +120,14 @@ class AsOfStage(TimedJoinStage):
     def _released(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> list[Any]:
         """Joins and removes the records that are older than the watermark, by time and key order."""
         out: list[Any] = []
-        cursors: dict[Any, _Cursor] = {}
         rows, alone, pair = self._rows.values, self._alone, self._pairing.add
+        cursors = {key: _Cursor(rows.get(key), of_key) for key, of_key in revisions.items()}
         for time_ns, _, key, _, record in in_key_order(self._waiting.take(last_over(mark_ns))):
-            cursor = cursors.get(key)
-            if cursor is None:
-                cursor = cursors[key] = _Cursor(rows.get(key), revisions.get(key, ()))
-            row = cursor.row_at(time_ns) if cursor.next_ns <= time_ns else cursor.row
+            if key in cursors:
+                cursor = cursors[key]
+                row = cursor.row_at(time_ns) if cursor.next_ns <= time_ns else cursor.row
+            else:
+                row = rows[key][3] if key in rows else None
             if row is not None or alone:
                 pair(out, key, record, row)
         return out
