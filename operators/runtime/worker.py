@@ -567,7 +567,9 @@ def _serve() -> int:
     workers.append(worker)
 
     def terminate(*_: object) -> None:
-        worker.stopping, worker.control.linger = True, 0  # the agent reports the end: no message has to leave any more
+        worker.stopping = True
+        if not worker.control.closed:
+            worker.control.linger = 0  # the agent reports the end: no message has to leave any more
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
