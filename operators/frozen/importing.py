@@ -198,16 +198,18 @@ def spec_of_namespace(name: str, places: list[str]) -> ModuleSpec:
 def install(finder: LiveFinder | ArchiveFinder) -> None:
     """Have this process import modules of the user by `finder`.
 
-    An archive takes the place of whatever was there: no module that was loaded before is used again.
+    An archive takes the place of whatever was there: no module that was loaded before is used again.  Where nothing was
+    there, modules are not even looked at: that copies the memory that they share with other processes.
     """
     if isinstance(finder, ArchiveFinder) or finder.recording:
-        for each in [each for each in sys.meta_path if isinstance(each, (LiveFinder, ArchiveFinder))]:
+        before = [each for each in sys.meta_path if isinstance(each, (LiveFinder, ArchiveFinder))]
+        for each in before:
             sys.meta_path.remove(each)
-        for name in [name for name, module in list(sys.modules.items()) if _is_read_here(module)]:
-            del sys.modules[name]
+        for name in list(sys.modules) if before else ():
+            if _is_read_here(sys.modules[name]):
+                del sys.modules[name]
     else:
-        before = [each for each in sys.meta_path if isinstance(each, LiveFinder) and each.root == finder.root]
-        for live in before:
+        for live in [each for each in sys.meta_path if isinstance(each, LiveFinder) and each.root == finder.root]:
             sys.meta_path.remove(live)
     sys.meta_path.insert(0, finder)
 
@@ -236,11 +238,8 @@ def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[N
         or archive is None
         and ((root / f"{name}.py").exists() or (root / name / "__init__.py").exists())
     }
-    ours = {
-        name: module
-        for name, module in list(sys.modules.items())
-        if name.partition(".")[0] in wanted and root != HOME and _is_from_home(module)
-    }
+    named = [name for name in sys.modules if name.partition(".")[0] in wanted and root != HOME]
+    ours = {name: sys.modules[name] for name in named if _is_from_home(sys.modules[name])}
     for name in ours:
         del sys.modules[name]
     try:
