@@ -20,13 +20,17 @@ import uuid
 from threading import get_ident
 from typing import Any
 
+from causal.errors import PipelineError
+from operators.capture import replacing
 from operators.capture.active import NO_OPERATOR, RUNNING, Active
 from operators.capture.chance import of_entropy, of_random
 from operators.capture.clock import of_datetime, of_time
-from operators.capture.replacing import look, replace, spare_imports
 
 DEFINERS = (time, random, os, secrets, uuid, datetime)
 """The modules whose functions are replaced."""
+
+_installed: list[str] = []
+"""The first way in which this process was patched, if it was."""
 
 _suspended: list[tuple[Active, str]] = []
 """The chain and its operator in which a collection was triggered; at most one."""
@@ -61,9 +65,9 @@ def _keep_places() -> None:
         callbacks[:] = [_begin, *(each for each in callbacks if each not in (_begin, _end)), _end]
 
 
-def prepare() -> None:
+def look() -> None:
     """Make `install` quick in the processes that are forked from this one."""
-    look(DEFINERS)
+    replacing.look(DEFINERS)
 
 
 def install(how: str) -> None:
@@ -71,10 +75,21 @@ def install(how: str) -> None:
 
     Args:
         how: "capture", "refuse", or "allow", which leaves the process as it is.
+
+    Raises:
+        PipelineError: "allow", in a process that was patched before: that cannot be undone.
     """
     if how == "allow":
+        if _installed:
+            raise PipelineError(
+                'hidden_nondeterminism="allow" comes too late: a run before in this process has captured; '
+                "give it to all runs, or run this test in a process of its own"
+            )
         return
     RUNNING.refuses = how == "refuse"
-    replace([*of_time(), *of_random(), *of_entropy(), *of_datetime()])
-    spare_imports()
+    if _installed:
+        return
+    _installed.append(how)
+    replacing.replace([*of_time(), *of_random(), *of_entropy(), *of_datetime()])
+    replacing.spare_imports()
     spare_collections()

@@ -82,9 +82,10 @@ def replace(replacements: list[Replacement]) -> None:
         setattr(each.module, each.name, each.function)
     functions = {id(each.original): each.function for each in replacements}  # `replacements` keeps the originals alive
     for name, attribute, original in _seen.places:
-        names = vars(sys.modules[name]) if name in sys.modules else {}
-        if id(names.get(attribute)) == original and original in functions:
-            names[attribute] = functions[original]
+        if original in functions and name in sys.modules:
+            names = vars(sys.modules[name])
+            if id(names.get(attribute)) == original:
+                names[attribute] = functions[original]
     for name in _unseen(functions):
         module = sys.modules[name]
         if _is_swept(name, module):

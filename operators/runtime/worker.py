@@ -58,7 +58,6 @@ from causal.task.performer import Reader
 from causal.task.task import TaskProtocol
 from operators.builder.loading import load_of_job
 from operators.capture.install import install
-from operators.capture.install import prepare as prepare  # for the fork server
 from operators.engine.chain import FusedChain
 from operators.engine.plan import plan
 from operators.kinds.process.outside_calls import askers_of
@@ -85,6 +84,7 @@ from operators.runtime.membership import (
     Vitals,
     rest_ms,
 )
+from operators.runtime.preparing import prepare as prepare  # for the fork server
 from operators.runtime.rehearsals import Rehearsals
 from operators.runtime.uncaught import reported
 from operators.runtime.undeclared import Witness, explained

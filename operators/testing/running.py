@@ -14,7 +14,6 @@ from causal.errors import PipelineError
 from operators.builder.drawing import rows_html
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
-from operators.capture.active import RUNNING
 from operators.capture.install import install
 from operators.engine.plan import Plan, plan
 from operators.graph import DEAD_LETTERS, Edge
@@ -154,7 +153,7 @@ def world_of(
         },
         "run()",
     )
-    capture(job_config.hidden_nondeterminism)
+    install(job_config.hidden_nondeterminism)
     planned = plan(_with_kept_rows(built), job_config)
     return World(
         planned, job_config, partitions_of(planned, built.sources, inputs), _crashes(planned, crash), seed, clock_s,
@@ -228,25 +227,3 @@ def result_of(world: World) -> TrialResult:
         {process.protocol.name: process.chain.received for _, process in sorted(world.processes.items())},
         seconds_of(world.now_ns),
     )
-
-
-_INSTALLED: list[str] = []
-
-
-def capture(how: str) -> None:
-    """Route or refuse the clock and chance of operators, as `hidden_nondeterminism` says.
-
-    Raises:
-        PipelineError: "allow", in a process in which a run before has captured: that cannot be undone.
-    """
-    if how == "allow":
-        if _INSTALLED:
-            raise PipelineError(
-                'hidden_nondeterminism="allow" comes too late: a run before in this process has captured; '
-                "give it to all runs, or run this test in a process of its own"
-            )
-        return
-    if not _INSTALLED:
-        install(how)
-        _INSTALLED.append(how)
-    RUNNING.refuses = how == "refuse"

@@ -142,11 +142,11 @@ def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
 
 
 def load(name: str) -> ModuleType:
-    """Imports the module of processes that are to be forked, and calls its `prepare`, if it has one."""
+    """Imports the module of processes that are to be forked, and calls its `prepare` with the job, if it has one."""
     module = importlib.import_module(name)
-    prepare: Callable[[], None] | None = getattr(module, "prepare", None)
+    prepare: Callable[[Path], None] | None = getattr(module, "prepare", None)
     if prepare is not None:
-        prepare()
+        prepare(Path(os.environ[JOB_MARK]))
     return module
 
 

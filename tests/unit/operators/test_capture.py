@@ -173,7 +173,7 @@ kept = types.SimpleNamespace(real=time.time, drawn=random.random)  # what is in 
 own.now = kept.real
 before = module("before", now=kept.real, drawn=kept.drawn, other=len)
 if sys.argv[1] == "prepared":
-    install.prepare()
+    install.look()
 behind = module("behind", now=kept.real)
 before.drawn = kept.drawn if sys.argv[2] == "same" else len
 swept = []
@@ -194,3 +194,39 @@ assert ("json" in swept) == (sys.argv[1] != "prepared" or sys.argv[2] == "gone")
 @pytest.mark.parametrize("meanwhile", ["same", "changed", "gone"])
 def test_what_was_seen_before_a_fork_is_replaced_without_another_look(first: str, meanwhile: str) -> None:
     subprocess.run([sys.executable, "-c", "import json\n" + FORKED, first, meanwhile], check=True, cwd=HOME)
+
+
+PREPARED = """
+import os, sys, time
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from operators.capture.active import RUNNING
+from operators.capture.install import install
+from operators.runtime.preparing import prepare
+
+place, how = Path(sys.argv[1]), sys.argv[2]
+if how != "unknown":
+    JobConfig(run="r", name="n", pipeline="/p.py", hidden_nondeterminism=how).save(place)
+seen = [time.time]  # what is in no module is not replaced
+prepare(place)
+seen.append(time.time)
+assert (seen[1] is not seen[0]) == (how in ("capture", "refuse"))
+for again in ("refuse", "capture"):
+    install(again)
+    assert RUNNING.refuses is (again == "refuse")
+    assert seen[1] in (seen[0], time.time) and time.time is not seen[0], "patched once"
+try:
+    install("allow")
+except PipelineError as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.parametrize("how", ["capture", "refuse", "allow", "unknown"])
+def test_all_workers_of_a_job_are_prepared_once_as_its_setting_says(tmp_path: Path, how: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PREPARED, str(tmp_path), how], check=True, cwd=HOME, capture_output=True, text=True
+    )
+    assert 'hidden_nondeterminism="allow" comes too late' in ended.stdout
