@@ -2,7 +2,8 @@
 
 An interpreter takes its objects apart, which copies the memory that forked processes share: 20 ms and 11 MB for each,
 in the moment when all of a job end.  And what waits to be written to a file that is part of a cycle can be lost in it
-(https://github.com/python/cpython/issues/62052), as always where the collector was told to leave it alone.
+(https://github.com/python/cpython/issues/62052), as always where the collector leaves it alone
+(`gc.freeze`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def end(status: int) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as problem:
+        traceback.print_exception(problem)
         status = status or 1
     finally:
         os._exit(status)
@@ -64,8 +65,8 @@ def _write_files() -> None:
                 file.close()
             else:
                 file.flush()
-        except Exception:
-            traceback.print_exc()  # of this one: the others are written all the same
+        except Exception as problem:  # of this one: the others are written all the same
+            traceback.print_exception(problem)
 
 
 def _is_built_in(file: object) -> bool:
