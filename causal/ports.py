@@ -142,8 +142,13 @@ class Chain(Protocol):
         """Returns what the operator of that name keeps for a key, by table; empty if it is not in this chain."""
         ...
 
-    def snapshot(self, full: bool) -> SnapshotJob:
-        """Freezes the current state, for the job to encode.  With `full` the parts are complete."""
+    def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
+        """Freezes the current state, for the job to encode.  With `full` the parts are complete.
+
+        Args:
+            behind: the digest of the file that holds the snapshot before this one, where the parts, which are complete,
+                are also to hold what has changed since: who has loaded that file then needs nothing else.
+        """
         ...
 
     def restore(self, parts: Iterable[bytes]) -> None:

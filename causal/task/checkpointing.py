@@ -25,10 +25,14 @@ STEP_NS_MIN, STEP_NS_MAX = 1_000_000, 100_000_000
 """A step takes as long as the event before it, within these bounds: encoding gets its share of the time."""
 FREE_NS = 500_000
 """The duration of a step while no event waits: an event that arrives waits for it."""
-FILES_MIN, FILES_MAX = 24, 240
+FILES_MIN, FILES_MAX = 24, 1000
 BYTES_PER_FILE = 4 << 20
 """The bytes of state for which one more file may be kept: a large state is not rewritten for small changes."""
 FULL_FROM_BYTES = 1 << 20
+LINKED_FROM_BYTES = 16 << 20
+"""The bytes of files from which a complete snapshot also holds what has changed: a standby has no need of the rest."""
+LINKED_MAX_BYTES = 32 << 20
+"""The bytes of the last file above which it does not: what has changed is encoded at once, so the task would pause."""
 
 
 def files_max(base_bytes: int) -> int:
@@ -58,6 +62,8 @@ class Checkpointing:
         """Whether what is encoded is not written: a hot standby keeps it until the checkpoint is complete."""
         self._cut = cut
         self._writing = 0
+        self._linked = bool(files)
+        """Whether the last of the files holds the state as it was frozen last, or loaded."""
         self._full = False
         self._stepped = 0
         """Keys that the turn before encoded; 0 if it did something else."""
@@ -103,7 +109,13 @@ class Checkpointing:
         self._full = not sizes or len(sizes) >= files_max(sizes[0]) or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
         self._cut = cut
         self.cuts[cut.epoch] = cut
-        self._job = self._chain.snapshot(self._full)
+        self._job = self._chain.snapshot(self._full, self._behind(sizes) if self._full and sizes else "")
+        self._linked = False
+
+    def _behind(self, sizes: Sequence[int]) -> str:
+        """Returns the digest of the file that holds the snapshot before, if this one is to hold what has changed."""
+        wanted = sum(sizes) >= LINKED_FROM_BYTES and sizes[-1] <= LINKED_MAX_BYTES
+        return self.files[-1][2] if wanted and self._linked and not self.withholding else ""
 
     @property
     def encoding(self) -> bool:
@@ -136,6 +148,7 @@ class Checkpointing:
         if epoch != self._writing:
             return []
         self._writing = 0
+        self._linked = True
         self.files = [file] if self._full else [*self.files, file]
         return [SnapshotReady(epoch, list(self.files))]
 
@@ -146,7 +159,7 @@ class Checkpointing:
             withheld: the snapshot behind it that is to be written now.
         """
         self.files = list(files)
-        self.withholding = False
+        self.withholding = self._linked = False
         self._writing = 0 if withheld is None else withheld.epoch
         if self._job is not None and self._cut.epoch <= epoch:
             self._job = None  # its task has written it

@@ -426,8 +426,8 @@ class FusedChain(PlainChain):
         for stage in self._stages:
             stage.changed(epoch)
 
-    def snapshot(self, full: bool) -> ChainSnapshot:
-        return self._state.snapshot(full)
+    def snapshot(self, full: bool, behind: str = "") -> ChainSnapshot:
+        return self._state.snapshot(full, behind)
 
     def restore(self, parts: Iterable[bytes]) -> None:
         for _ in self.restoring(parts):

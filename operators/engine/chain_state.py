@@ -10,8 +10,8 @@ from operators.stage.branch import Branch, Numbers
 from operators.stage.routing import TurnRoute
 from operators.stage.scope import Arrival
 from operators.stage.watermark_merge import Merge
-from operators.state.keyed_tables import FragmentJob
-from operators.state.snapshot_parts import ChainSnapshot, read_part
+from operators.state.keyed_tables import KEYS_AT_ONCE, FragmentJob
+from operators.state.snapshot_parts import ChainSnapshot, increment_part, read_part
 
 
 class ChainState:
@@ -28,8 +28,17 @@ class ChainState:
         self._inputs = inputs
         self._numbers = numbers
 
-    def snapshot(self, full: bool) -> ChainSnapshot:
-        """Freezes the state now."""
+    def snapshot(self, full: bool, behind: str) -> ChainSnapshot:
+        """Freezes the state now, and encodes what has changed `behind` a file (see `causal.ports.Chain.snapshot`)."""
+        increment = b""
+        if behind:
+            changed = self._frozen(False)
+            while not changed.step(KEYS_AT_ONCE):
+                continue
+            increment = increment_part(behind, changed.parts())
+        return self._frozen(full, increment)
+
+    def _frozen(self, full: bool, increment: bytes = b"") -> ChainSnapshot:
         stages: dict[str, Any] = {}
         jobs: list[FragmentJob] = []
         for stage in self._stages:
@@ -46,7 +55,7 @@ class ChainState:
             "marks": [[branch.received, branch.passed] for branch in self._branches],
             "counts": {stage.name: dict(stage.counts) for stage in self._stages if stage.counts},
         }
-        return ChainSnapshot(full, header, jobs)
+        return ChainSnapshot(full, header, jobs, increment)
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         """Loads the parts of one snapshot, one fragment per item of the iterator.

@@ -109,7 +109,7 @@ class SinkChain(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return []
 
-    def snapshot(self, full: bool) -> ChainSnapshot:
+    def snapshot(self, full: bool, behind: str = "") -> ChainSnapshot:
         return ChainSnapshot(full, {}, [])
 
     def restore(self, parts: Iterable[bytes]) -> None:

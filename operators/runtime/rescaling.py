@@ -340,7 +340,7 @@ def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
         part_header, tables = read_part(part)
         if part_header is not None:
             header = part_header
-        else:
+        elif tables:
             fragments[decode(part)[1]] = tables
     return header, fragments
 

@@ -1,7 +1,8 @@
 """The parts of a chain's snapshot: a header, a part of what is undivided, and one for each key group.
 
 A complete snapshot is divided by key group, so that another task can take over some of them, and a query loads one.
-What an increment holds is not: a query loads all of them.
+What an increment holds is not: a query loads all of them.  In front of a complete snapshot there may be a part with the
+parts of the increment to the same barrier, for a standby that has loaded all before; everybody else passes over it.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from operators.state.spool import Fragment, content_of
 _FORMAT = 2
 REPORTED = "told"
 """The key, in the header of a stage, of what it last passed on; stored snapshots have it."""
-_HEADER = -1
-"""The value in the place of a part's key group."""
+_HEADER, _INCREMENT = -1, -3
+"""The values in the place of a part's key group."""
 
 
 class ChainSnapshot:
     """The snapshot of all tables of a chain at one barrier (causal.ports.SnapshotJob)."""
 
-    __slots__ = ("full", "_header", "_jobs", "_left")
+    __slots__ = ("full", "_increment", "_header", "_jobs", "_left")
 
-    def __init__(self, full: bool, header: dict[str, Any], jobs: Sequence[FragmentJob]) -> None:
+    def __init__(self, full: bool, header: dict[str, Any], jobs: Sequence[FragmentJob], increment: bytes = b"") -> None:
         self.full = full
+        self._increment = increment
         self._header = header_part({**header, "full": full})
         self._jobs = list(jobs)
         self._left = list(jobs)
@@ -43,13 +45,13 @@ class ChainSnapshot:
         return True
 
     def parts(self, *before: bytes) -> Parts:
-        """Returns `before`, a header, what is undivided, and a part per key group, of those that are not empty."""
+        """Returns `before`, an increment, a header, what is undivided, and a part per key group, if not empty."""
         invariant(not self._left, "parts are there when every step is done")
         groups: dict[int, dict[str, Sequence[Fragment]]] = {}
         for job in self._jobs:
             for group, fragments in job.fragments.items():
                 groups.setdefault(group, {})[job.name] = fragments
-        return Parts([*before, self._header], sorted(groups.items()))
+        return Parts([*before, *filter(None, (self._increment,)), self._header], sorted(groups.items()))
 
 
 class Parts(Sequence[bytes]):
@@ -91,13 +93,30 @@ def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes
     return encode_loosely([_FORMAT, group, tables])  # fragments are bytes
 
 
+def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
+    """The part that holds those of an increment, behind the snapshot in the file with that digest."""
+    return encode_loosely([_FORMAT, _INCREMENT, {"behind": behind, "parts": list(parts)}])
+
+
+def increment_of(part: bytes, behind: str) -> list[bytes] | None:
+    """Returns the parts of the increment behind that file; None where this part holds no such increment.
+
+    Raises:
+        CorruptData: it is not a part of a snapshot.
+    """
+    group, content = _opened(part)
+    return content["parts"] if group == _INCREMENT and content["behind"] == behind else None
+
+
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:
-    """Returns (header, {}) or (None, fragments by table) of one part of `ChainSnapshot`.
+    """Returns (header, {}) or (None, fragments by table) of one part of `ChainSnapshot`; (None, {}) of an increment.
 
     Raises:
         CorruptData: it is not such a part.
     """
     group, content = _opened(part)
+    if group == _INCREMENT:
+        return None, {}
     return (content, {}) if group == _HEADER else (None, content)
 
 

@@ -41,10 +41,10 @@ class CountedChain:
         self.received += sum([chunk.count for chunk in chunks if chunk.kind in _OF_RECORDS])
         return self._chain.deliver(input, chunks, first, services)
 
-    def snapshot(self, full: bool) -> SnapshotJob:
+    def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
         """Take a snapshot of the chain, and note the count."""
         self.frozen = self.received
-        return self._chain.snapshot(full)
+        return self._chain.snapshot(full, behind)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._chain, name)
@@ -80,8 +80,9 @@ class MemoryDisk(Segments):
         if not isinstance(effect, WriteSnapshot):
             super().ask(effect)
             return
-        self._world.snapshots[self._process.index, effect.epoch] = (effect.parts, self._process.chain.frozen)
-        self.answer(SnapshotWritten(effect.epoch, (str(effect.epoch), sum(map(len, effect.parts)), "")))
+        digest = f"{effect.epoch} of {self._process.incarnation}"
+        self._world.snapshots[self._process.index, effect.epoch] = (effect.parts, digest, self._process.chain.frozen)
+        self.answer(SnapshotWritten(effect.epoch, (str(effect.epoch), sum(map(len, effect.parts)), digest)))
 
 
 class MemoryReader:

@@ -74,7 +74,7 @@ class World(Cluster[Process]):
         self.partitions: dict[int, Partition] = {}
         self.acked: dict[int, tuple[SnapshotFile, ...]] = {}
         """The tasks that have acknowledged the checkpoint under way, with the files that restore it."""
-        self.snapshots: dict[tuple[int, int], tuple[Sequence[bytes], int]] = {}
+        self.snapshots: dict[tuple[int, int], tuple[Sequence[bytes], str, int]] = {}
         """The parts of each snapshot and the count of records received until then, by (task, epoch)."""
         self.stable = StableFiles()
         self.later: list[Callable[[], None]] = []
@@ -233,13 +233,8 @@ class World(Cluster[Process]):
     def _create(self, index: int) -> Process:
         """Create the next incarnation of a task, from the last complete checkpoint."""
         incarnation = self.incarnations[index] + 1
-        cut, received = Cut(), 0
-        chain = self.plan.chain(index)
         files = list(self._files.get(index, ()))
-        for name, _, _ in files:
-            parts, received = self.snapshots[index, int(name)]
-            cut = Cut.unpack(parts[0])
-            chain.restore(parts[1:])
+        chain, cut, received = self._restored(index, files)
         counted = CountedChain(chain, received)
         protocol = TaskProtocol(
             self.topology, TaskIndex(index), incarnation, self.config, cast(Chain, counted), self, cut, files, _unheard
@@ -247,6 +242,16 @@ class World(Cluster[Process]):
         process = Process(index=index, incarnation=incarnation, protocol=protocol, chain=counted)
         self.add(process)
         return process
+
+    def _restored(self, index: int, files: Sequence[SnapshotFile]) -> tuple[Chain, Cut, int]:
+        """Returns the chain of a task as these files restore it, with its cut and the records that it has received."""
+        cut, received = Cut(), 0
+        chain = self.plan.chain(index)
+        for name, _, _ in files:
+            parts, _, received = self.snapshots[index, int(name)]
+            cut = Cut.unpack(parts[0])
+            chain.restore(parts[1:])
+        return chain, cut, received
 
     def _promote(self, index: int) -> None:
         process = self._create(index)

@@ -107,7 +107,7 @@ class Witness(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return []
 
-    def snapshot(self, full: bool) -> Whole:
+    def snapshot(self, full: bool, behind: str = "") -> Whole:
         return Whole(encode([self.number, self.armed, [list(fact) for fact in self.facts]]))
 
     def restore(self, parts: Iterable[bytes]) -> None:

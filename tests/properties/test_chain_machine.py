@@ -1,7 +1,8 @@
 """A chain that dies at any moment, again and again, emits what one that never died emits, byte for byte.
 
 Each life begins with what the last complete snapshots restore, full ones and increments in any order, encoded while the
-chain continued; what came after the barrier is replayed from the log.  Keys, timers and windows keep their order.
+chain continued; what came after the barrier is replayed from the log.  Keys, timers and windows keep their order.  Of a
+full one behind others a standby loads all, or the increment that it holds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from causal.ports import Chain, Output, SnapshotJob
 from operators import ListState, MapState, Operator, ReducingState, ValueState
 from operators.state import keyed_tables
+from operators.state.snapshot_parts import increment_of
 from tests.members import examples
 from tests.unit.operators.scene import Services, keyed, listed
 
@@ -148,6 +150,8 @@ class Chains(RuleBasedStateMachine):
         self.stored: list[list[Sequence[bytes]]] = [[] for _ in MAKERS]
         """Parts of the snapshots that restore each chain, oldest first."""
         self.jobs: list[tuple[SnapshotJob, int] | None] = [None] * len(MAKERS)
+        self.linked = False
+        """Whether a full snapshot under way is loaded by its increment."""
 
     def _perform(self, chain: Chain, event: Event, services: Services) -> Bytes:
         services.epoch_now = event.epoch
@@ -192,15 +196,17 @@ class Chains(RuleBasedStateMachine):
             if due is not None and due <= self.now_ns:
                 self._live(place, "fire", self.now_ns)
 
-    @rule(full=st.booleans())
-    def a_barrier(self, full: bool) -> None:
+    @rule(full=st.booleans(), linked=st.booleans())
+    def a_barrier(self, full: bool, linked: bool) -> None:
         """Both chains stand still for it; a snapshot that is not encoded yet is completed first."""
         for place, (mortal, twin) in enumerate(self.chains):
             self._finish(place)
             unused = twin.snapshot(False)  # times to live take a barrier for a moment at which nothing is under way
             while not unused.step(100):
                 pass
-            self.jobs[place] = (mortal.snapshot(full or not self.stored[place]), len(self.events[place]))
+            behind = "digest" if full and self.stored[place] else ""
+            self.jobs[place] = (mortal.snapshot(full or not self.stored[place], behind), len(self.events[place]))
+        self.linked = full and linked
         self.epoch += 1
 
     @rule(keys_max=st.integers(1, 3))
@@ -212,7 +218,7 @@ class Chains(RuleBasedStateMachine):
     def a_snapshot_of_a_cleared_key(self, full: bool, key: Any, records: bool) -> None:
         """A cleared key is in no restored state."""
         self.deliver([(key, "put", 1), (key, "clear", 1)] if records else [(key, "put", 2)])
-        self.a_barrier(full)
+        self.a_barrier(full, records)
         for place in range(len(self.chains)):
             self._finish(place)
 
@@ -220,7 +226,13 @@ class Chains(RuleBasedStateMachine):
         under_way = self.jobs[place]
         if under_way is not None and under_way[0].step(keys_max):
             job, covers = under_way
-            self.stored[place] = [job.parts()] if job.full else [*self.stored[place], job.parts()]
+            parts = job.parts()
+            increment = increment_of(parts[0], "digest") if self.linked and self.stored[place] else None
+            if increment is not None:
+                assert increment_of(parts[0], "another") is None
+                self.stored[place].append(increment)
+            else:
+                self.stored[place] = [parts] if job.full else [*self.stored[place], parts]
             self.complete[place] = covers
             self.jobs[place] = None
 

@@ -80,7 +80,7 @@ class Noting(PlainChain):
     def next_timer_ns(self) -> int | None:
         return None
 
-    def snapshot(self, full: bool) -> Whole:
+    def snapshot(self, full: bool, behind: str = "") -> Whole:
         return Whole(encode(self.history))
 
     def restore(self, parts: Iterable[bytes]) -> None:

@@ -173,7 +173,7 @@ class HashingChain(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return self._out([(self._link("end"), ("e", self.state["n"]))], 0)
 
-    def snapshot(self, full: bool) -> Whole:
+    def snapshot(self, full: bool, behind: str = "") -> Whole:
         return Whole(encode(self.state))
 
     def restore(self, parts: Iterable[bytes]) -> None:

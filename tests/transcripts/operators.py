@@ -96,7 +96,7 @@ class Numbering(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return []
 
-    def snapshot(self, full: bool) -> Whole:
+    def snapshot(self, full: bool, behind: str = "") -> Whole:
         return Whole(encode(self._state))
 
     def restore(self, parts: Iterable[bytes]) -> None:

@@ -44,7 +44,7 @@ class Frozen:
 class Chain:
     frozen: Frozen
 
-    def snapshot(self, full: bool) -> Frozen:
+    def snapshot(self, full: bool, behind: str = "") -> Frozen:
         return self.frozen
 
 

@@ -1,4 +1,4 @@
-"""A standby's image: what it held is freed when a full snapshot replaces it, in memory and on disk."""
+"""A standby's image: what it held is freed when a full snapshot replaces it, or stays where that says what changed."""
 
 from __future__ import annotations
 
@@ -81,3 +81,70 @@ def test_what_a_full_snapshot_replaces_is_freed(tmp_path: Path, state: Literal["
     replaced.clear()
     gc.collect()
     assert [reference() is None for reference in references] == [True, True, False]
+
+
+def linked(directory: Path, chain: Any, epoch: int, behind: str, full: bool) -> SnapshotFile:
+    name, job = f"{epoch}.snap", chain.snapshot(full, behind if full else "")
+    while not job.step(100):
+        pass
+    return (name, *write_parts(directory / name, job.parts(Cut(epoch).pack()), durable=False))
+
+
+@pytest.mark.parametrize("state", ["memory", "disk"])
+def test_of_a_full_snapshot_only_what_has_changed_is_loaded(
+    tmp_path: Path, state: Literal["memory", "disk"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = planned(tmp_path, state)
+    chain = filled(graph, 1_000)
+    (table,) = (table for stage in chain.stages for table in stage.tables() if table.name == "keep")
+    files = [linked(tmp_path, chain, 1, "", True)]
+    image = Image(graph, task_of(graph), tmp_path)
+    image.load(files)
+    for epoch in (2, 3, 4, 5):
+        table.touch((epoch, 500 + epoch))
+        table.values[epoch] = {"seen": [epoch]}
+        table.values.pop(500 + epoch)
+        full = epoch in (3, 4)
+        file = linked(tmp_path, chain, epoch, files[-1][2], full)
+        files = [file] if full else [*files, file]
+        kept, before = image.chain, loaded_bytes(image, monkeypatch)
+        image.load(files)
+        assert image.chain is kept and image.files == files and image.cut.epoch == epoch
+        assert sum(before) < 200, "nothing of the keys that have not changed"
+    late = Image(graph, task_of(graph), tmp_path)
+    for every in (files, files[:1]):
+        late.load(every)  # these have no link from what it has, so it loads all
+    late.load(files)
+    states = [sorted(values_of(each.chain).items()) for each in (image, late)]
+    assert states[0] == states[1] == sorted(values_of(chain).items()) and len(states[0]) == 996
+
+
+def test_what_links_to_other_files_is_loaded_whole(tmp_path: Path) -> None:
+    graph = planned(tmp_path, "memory")
+    chain = filled(graph, 10)
+    first, other = linked(tmp_path, chain, 1, "", True), stored(tmp_path, graph, 9, 20)
+    second = linked(tmp_path, chain, 2, first[2], True)
+    image = Image(graph, task_of(graph), tmp_path)
+    image.load([other])
+    image.load([second])
+    assert len(values_of(image.chain)) == 10
+
+
+def values_of(chain: Any) -> dict[Any, Any]:
+    (table,) = (table for stage in chain.stages for table in stage.tables() if table.name == "keep")
+    return dict(table.values.items())
+
+
+def loaded_bytes(image: Image, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the fragments that the table of an image loads from now on."""
+    sizes: list[int] = []
+    chain: Any = image.chain
+    (stage,) = (stage for stage in chain.stages if any(table.name == "keep" for table in stage.tables()))
+    loaders = stage.loaders()
+
+    def load(fragment: bytes) -> None:
+        sizes.append(len(fragment))
+        loaders["keep"](fragment)
+
+    monkeypatch.setattr(stage, "loaders", lambda: {**loaders, "keep": load})
+    return sizes

@@ -13,7 +13,7 @@ class OneTable:
     def __init__(self, values: dict[str, int]) -> None:
         self._table = KeyedTable("t", "t", 128, values)
 
-    def snapshot(self, full: bool) -> ChainSnapshot:
+    def snapshot(self, full: bool, behind: str = "") -> ChainSnapshot:
         return ChainSnapshot(full, {}, [self._table.snapshot(full)])
 
 
