@@ -225,7 +225,7 @@ GOALS: Sequence[Goal] = (
         "state", ("latency_p9999_ms",), at_most=20,
     ),
     Goal(
-        "checkpoint", "1 MB to 1 GB of state: kill -9 → first new output, the slowest size ÷ the fastest", "≤ 2",
+        "checkpoint", "1 MB to 10 GB of state: kill -9 → first new output, the slowest size ÷ the fastest", "≤ 2",
         "state_sizes", ("failover_spread",), at_most=2,
     ),
     Goal("memory", "memory of a task beyond state and budget, MiB", "≤ 60", "memory", ("task_mib",), at_most=60),
