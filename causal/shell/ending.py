@@ -2,43 +2,134 @@
 
 An interpreter takes its objects apart, which copies the memory that forked processes share: 20 ms and 11 MB for each,
 in the moment when all of a job end.  And what waits to be written to a file that is part of a cycle can be lost in it
-(https://github.com/python/cpython/issues/62052), as always where the collector leaves it alone
-(`gc.freeze`).
+(https://github.com/python/cpython/issues/62052), as always where the collector leaves it alone (`gc.freeze`).
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
+import stat
 import sys
 import threading
 import traceback
 from _io import _BufferedIOBase, _IOBase, _TextIOBase  # those of `io` ask each class that they do not know
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 STANDARD_ERROR = 2
+OUTPUT_LOST = 120
+"""The status with which an interpreter ends that cannot write its standard output."""
+FILES_WITHIN_S, PIPES_WITHIN_S = 5.0, 0.5
+"""The times that writing may take: a pipe or a socket may have no reader."""
+NESTED_MAX = 8
+
+
+def run(main: Callable[[], int]) -> NoReturn:
+    """Runs a process to its end, with what `main` returns as its status; raises what that raises.
+
+    A child that user code has forked, and that comes back from `main`, ends as `os._exit` ends it.
+    """
+    own = os.getpid()
+    status = main()
+    if os.getpid() != own:
+        os._exit(status)
+    end(status)
 
 
 def end(status: int) -> NoReturn:
     """Ends this process: waits for its threads, calls what `atexit` has, writes its files; leaves its objects alone.
 
-    No finaliser (`__del__`) runs, as where a process is killed.
+    No finaliser (`__del__`) runs, as where a process is killed.  What the C library has at its exit is done: it writes
+    the files of C code.
     """
     of_threads: Any = threading
     try:
-        of_threads._shutdown()
-        atexit._run_exitfuncs()
-        if _has_open_files():
-            _write_files()
+        for step in (of_threads._shutdown, atexit._run_exitfuncs, _write_files):
+            _attempt(step)
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-    except BaseException as problem:
-        traceback.print_exception(problem)
-        status = status or 1
+            if stream is not None and not _is_closed(stream) and not _attempt(stream.flush):
+                status = status or OUTPUT_LOST
+        ctypes.PyDLL(None).exit(status)
     finally:
         os._exit(status)
+
+
+def _attempt(step: Callable[[], object]) -> bool:
+    """Performs a step; returns whether it did not raise.  The next one is performed all the same."""
+    try:
+        step()
+    except BaseException as problem:
+        traceback.print_exception(problem)
+        return False
+    return True
+
+
+def _write_files() -> None:
+    """Writes what is in memory, on threads: to files on the disk first, and to the others as far as they are read."""
+    if not _has_open_files():
+        return
+    gc.unfreeze()
+    standard = {id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)}
+    files: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), _IOBase)]
+    places = {id(each): _is_on_disk(each) for each in files if id(each) not in standard and not _is_closed(each)}
+    for on_disk, within_s in ((True, FILES_WITHIN_S), (False, PIPES_WITHIN_S)):
+        group = sorted((each for each in files if places.get(id(each)) is on_disk), key=_order)
+        writing = threading.Thread(target=_write, args=(group,), daemon=True)
+        writing.start()
+        writing.join(within_s)
+        if writing.is_alive():
+            what = "files" if on_disk else "pipes and sockets"
+            print(f"the process ends although {what} that are open could not be written in time", file=sys.stderr)
+
+
+def _write(files: Sequence[Any]) -> None:
+    for file in files:
+        if not _is_closed(file):
+            _attempt(file.close if _encodes(file) else file.flush)
+
+
+def _order(file: Any) -> tuple[bool, bool, int]:
+    """The place of a file in the order of writing: text, then what encodes it (`gzip`) and may add an end, then bytes.
+
+    Of those that encode, first those that write into another one.
+    """
+    return not issubclass(type(file), _TextIOBase), not _encodes(file) and _is_built_in(file), -_depth(file, NESTED_MAX)
+
+
+def _depth(file: Any, most: int) -> int:
+    """The number of files that encode one within the other, from this one on."""
+    if not most or not _encodes(file):
+        return 0
+    kept = gc.get_referents(file)
+    kept += [value for each in kept if type(each) is dict for value in each.values()]
+    return 1 + max((_depth(each, most - 1) for each in kept if issubclass(type(each), _IOBase)), default=0)
+
+
+def _encodes(file: Any) -> bool:
+    """Whether it is to be closed.  What is only read has nothing to write, and may be in use by another thread."""
+    return issubclass(type(file), _BufferedIOBase) and not _is_built_in(file) and bool(file.writable())
+
+
+def _is_built_in(file: object) -> bool:
+    return type(file).__module__ == "_io"
+
+
+def _is_closed(file: Any) -> bool:
+    """Whether nothing can be written: it is closed, or detached from what it wrote to, or says neither."""
+    try:
+        return bool(file.closed)
+    except Exception as problem:
+        return problem is not None
+
+
+def _is_on_disk(file: Any) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (OSError, ValueError):  # it is in memory, or none of the system's
+        return True
 
 
 def _has_open_files() -> bool:
@@ -50,24 +141,3 @@ def _has_open_files() -> bool:
                 continue  # it was that of the list
             return True
     return False
-
-
-def _write_files() -> None:
-    """Writes what is in memory: of text, then of what encodes it (`gzip`), which may have to add an end, then bytes."""
-    gc.unfreeze()
-    standard = {id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)}
-    files = [each for each in gc.get_objects() if issubclass(type(each), _IOBase) and id(each) not in standard]
-    for file in sorted(files, key=lambda each: (not issubclass(type(each), _TextIOBase), _is_built_in(each))):
-        try:
-            if file.closed:
-                continue
-            if issubclass(type(file), _BufferedIOBase) and not _is_built_in(file):
-                file.close()
-            else:
-                file.flush()
-        except Exception as problem:  # of this one: the others are written all the same
-            traceback.print_exception(problem)
-
-
-def _is_built_in(file: object) -> bool:
-    return type(file).__module__ == "_io"

@@ -206,7 +206,7 @@ def install(finder: LiveFinder | ArchiveFinder) -> None:
         for each in before:
             sys.meta_path.remove(each)
         for name in list(sys.modules) if before else ():
-            if _is_read_here(sys.modules[name]):
+            if _is_read_here(sys.modules.get(name)):
                 del sys.modules[name]
     else:
         for live in [each for each in sys.meta_path if isinstance(each, LiveFinder) and each.root == finder.root]:
@@ -238,8 +238,8 @@ def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[N
         or archive is None
         and ((root / f"{name}.py").exists() or (root / name / "__init__.py").exists())
     }
-    named = [name for name in sys.modules if name.partition(".")[0] in wanted and root != HOME]
-    ours = {name: sys.modules[name] for name in named if _is_from_home(sys.modules[name])}
+    named = [name for name in list(sys.modules) if name.partition(".")[0] in wanted and root != HOME]
+    ours = {name: sys.modules[name] for name in named if _is_from_home(sys.modules.get(name))}
     for name in ours:
         del sys.modules[name]
     try:

@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -45,8 +44,7 @@ from causal.shell.clock import SystemEnvironment, monotonic_ns, of_host, take_of
 from causal.shell.depot import Depot
 from causal.shell.disk import Disk
 from causal.shell.driver import TaskDriver, ms_until
-from causal.shell.ending import end
-from causal.shell.forks import let_children_end
+from causal.shell.ending import run
 from causal.shell.lifeline import hold
 from causal.shell.memory import give_large_blocks_back
 from causal.shell.pulse import Message, Pulse, look_ns
@@ -86,6 +84,7 @@ from operators.runtime.membership import (
 )
 from operators.runtime.preparing import prepare as prepare  # for the fork server
 from operators.runtime.rehearsals import Rehearsals
+from operators.runtime.termination import Termination
 from operators.runtime.uncaught import reported
 from operators.runtime.undeclared import Witness, explained
 from operators.stage.disk_state import located
@@ -566,17 +565,16 @@ def _serve() -> int:
     worker = Worker(directory, slot)
     workers.append(worker)
 
-    def terminate(*_: object) -> None:
-        worker.stopping = True
-        if not worker.control.closed:
-            worker.control.linger = 0  # the agent reports the end: no message has to leave any more
+    def stop() -> None:
+        worker.stopping, worker.control.linger = True, 0  # the agent reports the end: no message has to leave any more
 
-    signal.signal(signal.SIGTERM, terminate)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    let_children_end()
+    termination = Termination(stop)
+    worker.poller.register(termination.wake, zmq.POLLIN)
     try:
         worker.run()
     except CausalError as problem:
+        if os.getpid() != own:  # of a child that user code forked
+            raise
         if isinstance(problem, Fenced) and not isinstance(problem, Superseded):
             say(f"fenced: {problem}")
             return 0
@@ -592,9 +590,10 @@ def _serve() -> int:
         worker.fail(*report)
         return 1
     finally:
+        termination.close()
         worker.close()
     return 0
 
 
 if __name__ == "__main__":
-    end(main())
+    run(main)

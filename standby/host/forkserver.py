@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.ending import end
+from causal.shell.ending import end, run
 from causal.shell.interpreter import module_command
 from standby.host.parentage import PARENT, die_with_parent
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
@@ -198,7 +198,9 @@ def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
         begin = _loaded(module)
     except PipelineError as problem:
         return _refused(problem)
-    end(0 if ordered(control, strings) is None else begin())
+    if ordered(control, strings) is None:
+        end(0)
+    run(begin)
 
 
 def serve_forker(control: socket.socket, strings: Strings) -> int:

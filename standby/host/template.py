@@ -17,11 +17,12 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.ending import end
+from causal.shell.ending import run
 from causal.shell.interpreter import module_command
 from standby.host import forks
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, Strings, ordered, serve_forker, unbuffered
@@ -140,4 +141,4 @@ def _serve(control: socket.socket, strings: Strings) -> int:
             return serve_forker(theirs, strings)
         theirs.close()
         forks.inherited.append((forks.Forked(pid), ours))
-    end(importlib.import_module(module).main(order["argv"][len(module_command("")) :]))
+    run(partial(importlib.import_module(module).main, order["argv"][len(module_command("")) :]))

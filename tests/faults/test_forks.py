@@ -53,6 +53,7 @@ pipeline.source("rows", rows).process("forks", Forks()).sink("out", JsonLinesSin
 
 NOTES = """
 import gzip
+import os
 
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink
@@ -64,6 +65,10 @@ class Notes(Operator):
         self.file, self.packed = open("notes", "w"), gzip.open("notes.gz", "wt")
 
     def process(self, record, ctx):
+        if record == 50:
+            if os.fork() == 0:
+                raise ValueError("it is a child")
+            os.wait()
         for file in (self.file, self.packed):
             file.write(f"{record}\\n")
         yield record
@@ -75,7 +80,7 @@ rows.process("notes", Notes()).sink("out", JsonLinesSink("out"))
 """
 
 
-def test_files_that_an_operator_leaves_open_are_whole_at_the_end(start: Start, tmp_path: Path) -> None:
+def test_files_that_an_operator_leaves_open_are_written_once(start: Start, tmp_path: Path) -> None:
     (tmp_path / "notes.py").write_text(NOTES)
     start(tmp_path / "notes.py").finish_well()
     rows = "".join(f"{i}\n" for i in range(100))

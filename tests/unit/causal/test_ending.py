@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import subprocess
 import sys
 from pathlib import Path
 
 PROGRAM = """
-import gc, gzip, io, os, socket, zipfile
+import bz2, ctypes, gc, gzip, io, os, socket, zipfile
 from causal.shell.ending import end
 
 ours, theirs = socket.socketpair()
@@ -27,8 +28,15 @@ class Twice(io.TextIOBase):
 
 
 class Broken(io.BufferedIOBase):
+    def writable(self):
+        return True
+
     def close(self):
-        raise LookupError("no end of it")
+        raise SystemExit("no end of it")
+
+
+class Undecided(io.RawIOBase):
+    closed = property(lambda self: {}["it"])
 
 
 class Odd:
@@ -37,11 +45,17 @@ class Odd:
 
 kept = [Twice(open("twice", "w")), open("text", "w"), gzip.open("packed.gz", "wt"), open("bytes", "wb"), Broken()]
 kept += [open("closed", "w"), ours.makefile("w"), zipfile.ZipFile("zip.zip", "w").open("one", "w"), Odd(), kept]
+inner = bz2.BZ2File("nested", "wb")
+kept += [io.TextIOWrapper(gzip.GzipFile("x", "wb", fileobj=inner)), Undecided(), gzip.open("packed.gz")]
 kept[5].close()
-for file in (*kept[:3], kept[6]):
+io.TextIOWrapper(open("detached", "wb")).detach()
+for file in (*kept[:3], kept[6], kept[10]):
     file.write("rows")
 for file in (kept[3], kept[7]):
     file.write(b"rows")
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+libc.fputs(b"rows", ctypes.c_void_p(libc.fopen(b"of_c", b"w")))
 gc.freeze()
 if os.fork() == 0:
     end(7)
@@ -53,8 +67,62 @@ os._exit(0)
 def test_what_waits_in_files_is_written_and_one_that_fails_is_reported(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ended.stdout == "7 b'rows'\n"
-    assert ended.stderr.count("Traceback") == 1 and ended.stderr.endswith("LookupError: no end of it\n")
+    assert ended.stderr.count("Traceback") == 1 and ended.stderr.endswith("SystemExit: no end of it\n")
     assert (tmp_path / "twice").read_text() == "rowsrows"
     assert (tmp_path / "text").read_text() == (tmp_path / "bytes").read_text() == "rows"
     assert gzip.decompress((tmp_path / "packed.gz").read_bytes()) == b"rows"
-    assert b"rows" in (tmp_path / "zip.zip").read_bytes()
+    assert b"rows" in (tmp_path / "zip.zip").read_bytes() and (tmp_path / "of_c").read_text() == "rows"
+    assert gzip.decompress(bz2.decompress((tmp_path / "nested").read_bytes())) == b"rows"
+
+
+UNREAD = """
+import os, time
+from causal.shell import ending
+
+ending.PIPES_WITHIN_S = 0.1
+read, write = os.pipe()
+pipe, file = open(write, "wb", 1 << 20), open("file", "w")
+pipe.write(bytes(1 << 19))
+file.write("rows")
+ending.end(0)
+"""
+
+
+def test_a_pipe_that_nobody_reads_holds_up_neither_files_nor_the_end(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", UNREAD], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (tmp_path / "file").read_text() == "rows"
+    assert ended.stderr.endswith("pipes and sockets that are open could not be written in time\n")
+
+
+STEPS = """
+import atexit, os, sys, threading
+from causal.shell.ending import end, run
+
+file = open("file", "w")
+file.write("rows")
+
+
+def broken():
+    raise LookupError
+
+
+def forks():
+    if os.fork() == 0:
+        return 1
+    os.wait()
+    return 7
+
+
+threading._register_atexit(broken)
+atexit.register(lambda: file.write(" and more"))
+sys.stdout.close()
+run(forks)
+"""
+
+
+def test_each_step_of_the_end_is_taken_whatever_the_others_do_and_by_no_child(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", STEPS], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 7 and ended.stderr.count("Traceback") == 1
+    assert (tmp_path / "file").read_text() == "rows and more"
