@@ -35,7 +35,7 @@ class ChainState:
             changed = self._frozen(False)
             while not changed.step(KEYS_AT_ONCE):
                 continue
-            increment = increment_part(behind, changed.parts())
+            increment = increment_part(behind, list(changed.parts()))
         return self._frozen(full, increment)
 
     def _frozen(self, full: bool, increment: bytes = b"") -> ChainSnapshot:

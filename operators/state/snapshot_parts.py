@@ -18,6 +18,8 @@ from operators.state.spool import Fragment, content_of
 _FORMAT = 2
 REPORTED = "told"
 """The key, in the header of a stage, of what it last passed on; stored snapshots have it."""
+INCREMENT_BYTES_MAX = 1 << 28
+"""The bytes of an increment above which a complete snapshot does not hold it."""
 _HEADER, _INCREMENT = -1, -3
 """The values in the place of a part's key group."""
 
@@ -94,7 +96,12 @@ def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes
 
 
 def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
-    """The part that holds those of an increment, behind the snapshot in the file with that digest."""
+    """The part that holds those of an increment, behind the snapshot in the file with that digest; empty for too much.
+
+    A standby takes it into memory as a whole.
+    """
+    if sum(map(len, parts)) > INCREMENT_BYTES_MAX:
+        return b""
     return encode_loosely([_FORMAT, _INCREMENT, {"behind": behind, "parts": list(parts)}])
 
 

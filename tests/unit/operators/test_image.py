@@ -18,6 +18,7 @@ from operators import Operator, Pipeline
 from operators.engine.plan import plan
 from operators.runtime.image import Image
 from operators.runtime.rescaling import whole
+from operators.state import snapshot_parts
 from tests.unit.operators.scene import NoSink, config, source
 
 
@@ -128,6 +129,19 @@ def test_what_links_to_other_files_is_loaded_whole(tmp_path: Path) -> None:
     image.load([other])
     image.load([second])
     assert len(values_of(image.chain)) == 10
+
+
+def test_an_increment_of_too_much_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = planned(tmp_path, "memory")
+    chain = filled(graph, 10)
+    first = linked(tmp_path, chain, 1, "", True)
+    monkeypatch.setattr(snapshot_parts, "INCREMENT_BYTES_MAX", 10)
+    second = linked(tmp_path, chain, 2, first[2], True)
+    image = Image(graph, task_of(graph), tmp_path)
+    image.load([first])
+    before = image.chain
+    image.load([second])
+    assert image.chain is not before and len(values_of(image.chain)) == 10
 
 
 def values_of(chain: Any) -> dict[Any, Any]:
