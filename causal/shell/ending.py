@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import gc
 import os
+import signal
 import stat
 import sys
 import threading
@@ -24,6 +25,8 @@ OUTPUT_LOST = 120
 """The status with which an interpreter ends that cannot write its standard output."""
 FILES_WITHIN_S, PIPES_WITHIN_S = 5.0, 0.5
 """The times that writing may take: a pipe or a socket may have no reader."""
+EXIT_WITHIN_S = 1.0
+"""The time that what libraries do at their exit may take."""
 NESTED_MAX = 8
 
 
@@ -52,9 +55,24 @@ def end(status: int) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not _is_closed(stream) and not _attempt(stream.flush):
                 status = status or OUTPUT_LOST
-        ctypes.PyDLL(None).exit(status)
+        _exit(status)
     finally:
         os._exit(status)
+
+
+def _exit(status: int) -> NoReturn:
+    """Exits as the C library does, which keeps the lock of the interpreter.
+
+    A library may wait there for a thread of its own that waits for that lock, or computes: SIGALRM ends the process
+    then, with its number as the status, by a handler that needs no lock.
+    """
+    library = ctypes.PyDLL(None)
+    library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    library.signal(signal.SIGALRM, ctypes.cast(library._exit, ctypes.c_void_p))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM,))
+    signal.setitimer(signal.ITIMER_REAL, EXIT_WITHIN_S)
+    library.exit(status)
+    os._exit(status)
 
 
 def _attempt(step: Callable[[], object]) -> bool:

@@ -32,6 +32,7 @@ from operators.engine.plan import Plan
 from operators.runtime.forked import in_fork
 from operators.runtime.image import Image
 from operators.runtime.undeclared import Witness, explained, words
+from operators.state.fragments import unpacked
 from operators.state.snapshot_parts import read_part
 
 KEYS_PER_STEP = 10_000
@@ -194,12 +195,13 @@ def _ordered(part: bytes) -> Any:
 
 
 def _entries(fragments: Iterable[bytes]) -> Iterator[bytes]:
-    """The entries of a table's fragments [keys, values, gone]; a fragment of any other form is kept as it is."""
+    """The entries of a table's fragments; a fragment of any other form is kept as it is."""
     for fragment in fragments:
         decoded = decode(fragment)
-        if type(decoded) is list and len(decoded) == 3 and all(type(each) is list for each in decoded):
-            yield from (encode([key, value]) for key, value in zip(decoded[0], decoded[1], strict=True))
-            yield from (encode([key]) for key in decoded[2])
+        if type(decoded) is list and len(decoded) >= 3 and all(type(each) is list for each in decoded[:3]):
+            keys, values, gone = unpacked(fragment)
+            yield from (encode([key, value]) for key, value in zip(keys, values, strict=True))
+            yield from (encode([key]) for key in gone)
         else:
             yield fragment
 

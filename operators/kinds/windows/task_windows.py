@@ -167,8 +167,8 @@ class WindowStage(ServedStage):
         frozen = dict(self._generations) if full else {}
         if self._current:
             frozen[self._generation] = self._generations[self._generation] = self._current
-        self._generation += 1
-        self._current = Contents(list)
+            self._generation += 1
+            self._current = Contents(list)
         self._job = WindowJob(self._table, self.name, frozen, self._key_groups)
         return self.header(), [self._job]
 

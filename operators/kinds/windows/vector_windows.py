@@ -85,7 +85,7 @@ class VectorWindowStage(WindowStage):
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         frozen = [piece for piece in self._pieces if full or piece.generation == self._generation]
-        self._generation += 1
+        self._generation += any(piece.generation == self._generation for piece in self._pieces)
         return self.header(), [PiecesJob(self._table, frozen, self._key, self._key_groups)]
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,22 @@ def test_a_pipe_that_nobody_reads_holds_up_neither_files_nor_the_end(tmp_path: P
     )
     assert (tmp_path / "file").read_text() == "rows"
     assert ended.stderr.endswith("pipes and sockets that are open could not be written in time\n")
+
+
+STUCK = """
+import ctypes
+from causal.shell import ending
+
+ending.EXIT_WITHIN_S = 0.1
+libc = ctypes.CDLL(None)
+assert libc.__cxa_atexit(ctypes.cast(libc.pause, ctypes.c_void_p), None, None) == 0
+ending.end(0)
+"""
+
+
+def test_a_library_that_waits_at_its_exit_does_not_hold_it_up(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", STUCK], cwd=tmp_path, check=False, timeout=60)
+    assert ended.returncode == signal.SIGALRM
 
 
 STEPS = """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from operators.runtime.rehearsals import _ordered, _whole
+from causal.records.values import decode
+from operators.runtime.rehearsals import _entries, _ordered, _whole
+from operators.state.fragments import packed
 from operators.state.keyed_tables import KeyedTable
 from operators.state.snapshot_parts import ChainSnapshot
 
@@ -32,3 +34,11 @@ def test_another_value_shows() -> None:
     keys = [f"key{i}" for i in range(3000)]
     assert ordered_snapshot(dict.fromkeys(keys, 1)) != ordered_snapshot({**dict.fromkeys(keys, 1), "key7": 2})
     assert ordered_snapshot({"a": 1}) != ordered_snapshot({"a": 1, "b": 1})
+
+
+def test_the_order_in_which_tuples_were_encoded_makes_no_difference() -> None:
+    keys, values = [("a", (1, 2)), ("b", (3, 4)), ("c", (5, 6))], [(1,), (2,), (3,)]
+    one = packed((keys, values, [("d", (7, 8))]))
+    several = [packed((keys[2:], values[2:], [])), packed((keys[1::-1], values[1::-1], [("d", (7, 8))]))]
+    assert len(decode(one)) == 4, "in columns"
+    assert sorted(_entries([one])) == sorted(_entries(several))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from causal.ports import Chain
 from operators import Count, CountWindow, Global, Session, Sliding, Tumbling, after_each, every, every_s
-from operators.state.snapshot_parts import increment_of
+from operators.state.snapshot_parts import increment_of, read_part
 from tests.members import examples
 from tests.unit.operators.test_window_panes import BOUND_MS, collected, merged, runs, values_of_window
 from tests.unit.operators.window_scene import MS, Driven, Row, window_chain
@@ -39,6 +39,7 @@ KINDS: dict[str, Callable[[], Chain]] = {
     "periodic": lambda: window_chain(Global(), collected(), trigger=every_s(0.7)),
     "each": lambda: window_chain(Global(), values_of_window, trigger=after_each()),
     "clock": lambda: window_chain(Sliding(0.004, 0.002, clock="processing"), Count()),
+    "clock function": lambda: window_chain(Tumbling(0.004, clock="processing"), values_of_window),
     "clock session": lambda: window_chain(Session(0.003, clock="processing"), merged()),
 }
 
@@ -77,6 +78,10 @@ def test_what_comes_behind_the_barrier_is_not_in_the_snapshot(
     driven.finish()
 
     again, parts = Driven(make), job.parts()
+    changed = increment_of(parts[0], "digest") if full else None
+    if changed is not None:
+        headers = [read_part(part)[0] or {} for part in (parts[1], changed[0])]
+        assert headers[0] == {**headers[1], "full": True}, "frozen once or twice, it is the same"
     if not full or linked:
         again.chain = driven.standby
     again.chain.restore(increment_of(parts[0], "digest") or [] if full and linked else parts)
