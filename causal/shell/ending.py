@@ -128,7 +128,9 @@ def _depth(file: Any, most: int) -> int:
 
 def _encodes(file: Any) -> bool:
     """Whether it is to be closed.  What is only read has nothing to write, and may be in use by another thread."""
-    return issubclass(type(file), _BufferedIOBase) and not _is_built_in(file) and bool(file.writable())
+    return (
+        issubclass(type(file), _BufferedIOBase) and not _is_built_in(file) and _answer(lambda: file.writable()) is True
+    )
 
 
 def _is_built_in(file: object) -> bool:
@@ -137,17 +139,21 @@ def _is_built_in(file: object) -> bool:
 
 def _is_closed(file: Any) -> bool:
     """Whether nothing can be written: it is closed, or detached from what it wrote to, or says neither."""
-    try:
-        return bool(file.closed)
-    except Exception as problem:
-        return problem is not None
+    return _answer(lambda: bool(file.closed)) is not False
 
 
 def _is_on_disk(file: Any) -> bool:
+    """Whether writing cannot wait for a reader; also of what is in memory, or no file of the system's."""
+    mode = _answer(lambda: os.fstat(file.fileno()).st_mode)
+    return not isinstance(mode, int) or stat.S_ISREG(mode)
+
+
+def _answer(ask: Callable[[], Any]) -> Any:
+    """Returns what a file says, or the exception that its class, which may be the user's, raises instead."""
     try:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except (OSError, ValueError):  # it is in memory, or none of the system's
-        return True
+        return ask()
+    except Exception as problem:
+        return problem
 
 
 def _has_open_files() -> bool:

@@ -40,6 +40,10 @@ class Undecided(io.RawIOBase):
     closed = property(lambda self: {}["it"])
 
 
+class Unwilling(io.BufferedIOBase):
+    writable = fileno = lambda self: {}["it"]
+
+
 class Odd:
     __class__ = property(lambda self: print("asked"))
 
@@ -47,7 +51,7 @@ class Odd:
 kept = [Twice(open("twice", "w")), open("text", "w"), gzip.open("packed.gz", "wt"), open("bytes", "wb"), Broken()]
 kept += [open("closed", "w"), ours.makefile("w"), zipfile.ZipFile("zip.zip", "w").open("one", "w"), Odd(), kept]
 inner = bz2.BZ2File("nested", "wb")
-kept += [io.TextIOWrapper(gzip.GzipFile("x", "wb", fileobj=inner)), Undecided(), gzip.open("packed.gz")]
+kept += [io.TextIOWrapper(gzip.GzipFile("x", "wb", fileobj=inner)), Undecided(), gzip.open("packed.gz"), Unwilling()]
 kept[5].close()
 io.TextIOWrapper(open("detached", "wb")).detach()
 for file in (*kept[:3], kept[6], kept[10]):
