@@ -84,7 +84,7 @@ def java_home(java: Java, directory: Path) -> Path:
             (linked / "bin" / entry.name).symlink_to(entry)
     wrapper = linked / "bin" / "java"
     wrapper.write_text(_WRAPPER.format(module=_VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))))
-    wrapper.chmod(0o755)
+    wrapper.chmod(0o700)  # in the directory of a job, which is private to its user
     return linked
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from causal.errors import PipelineError
 from causal.shell.ending import run
 from causal.shell.interpreter import module_command
+from causal.shell.modes import PRIVATE
 from standby.host import forks
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, Strings, ordered, serve_forker, unbuffered
 from standby.host.parentage import PARENT, die_with_parent
@@ -49,7 +50,7 @@ class Template:
         """Returns a new process, a child of this one; None if an interpreter must be started instead."""
         if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
             return None  # what it has not loaded it would load for this one process
-        umask = os.umask(0o077)
+        umask = os.umask(PRIVATE)
         os.umask(umask)
         order: dict[str, Any] = {"argv": argv, "slot": "", "log": str(log)}
         order |= {"environment": environment, "directory": os.getcwd(), "umask": umask}

@@ -226,6 +226,21 @@ def one_conversion_of_time(module: Module) -> Iterator[Break]:
                     yield node.lineno, "a time is converted in place; use seconds_of or ns_of_seconds"
 
 
+def nothing_is_opened_to_others(module: Module) -> Iterator[Break]:
+    """What a job writes is private to its user: a mode that others may use comes from `causal.shell.modes` alone."""
+    if module.name == "causal.shell.modes":
+        return
+    lines = module.text.splitlines()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            for value in (*node.args, *(keyword.value for keyword in node.keywords)):
+                if not isinstance(value, ast.Constant) or type(value.value) is not int:
+                    continue
+                written = lines[value.lineno - 1][value.col_offset : value.end_col_offset]
+                if written.startswith("0o") and value.value & 0o077:
+                    yield value.lineno, f"mode {written} is open to other users"
+
+
 RULES: tuple[Rule, ...] = (
     pure_imports,
     pure_calls,
@@ -238,4 +253,5 @@ RULES: tuple[Rule, ...] = (
     docstrings,
     nothing_is_left_to_do,
     one_conversion_of_time,
+    nothing_is_opened_to_others,
 )

@@ -42,6 +42,8 @@ BREAKS = [
     (rules.docstrings, "x = 1"),
     (rules.docstrings, '"""M."""\nclass A: ...'),
     (rules.nothing_is_left_to_do, "x = 1  # TO" + "DO later"),
+    (rules.nothing_is_opened_to_others, "path.chmod(0o755)"),
+    (rules.nothing_is_opened_to_others, "path.mkdir(mode=0o750)"),
 ]  # fmt: skip
 
 
@@ -62,6 +64,7 @@ KEEPS = [
     (rules.errors_are_not_swallowed, "try: f()\nexcept KeyError: pass"),
     (rules.docstrings, '"""M."""\nclass _A: ...'),
     (rules.sizes, "def f():\n" + "    x = 1\n" * 69),
+    (rules.nothing_is_opened_to_others, "path.chmod(0o700)\nos.read(file, 65)"),
 ]
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from causal.errors import PipelineError
+from causal.shell.modes import private
 from operators.sources import java
 from operators.sources.java import find_java, java_home
+from tests.faults.test_modes import readable_by_others
 
 VECTOR = "jdk.incubator.vector"
 
@@ -82,7 +84,9 @@ def test_a_trimmed_java_gets_a_wrapper_that_drops_one_flag(tmp_path: Path) -> No
     home = installation(tmp_path / "trimmed java's", "21.0.8", "java.base")
     (tmp_path / "work").mkdir()
     for _ in range(2):  # Making it again replaces it.
-        wrapper = java_home(find_java({"JAVA_HOME": str(home), "PATH": ""}), tmp_path / "work")
+        with private():  # as in each process of a job
+            wrapper = java_home(find_java({"JAVA_HOME": str(home), "PATH": ""}), tmp_path / "work")
+    assert readable_by_others(wrapper) == {}
     completed = subprocess.run(
         [wrapper / "bin" / "java", "-Xmx1g", f"--add-modules={VECTOR}", "-cp", "a b", "*"],
         capture_output=True,
