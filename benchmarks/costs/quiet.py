@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.costs.rested_turns import turns_us
 from benchmarks.costs.ui import cpu_s
-from benchmarks.harness import children
+from benchmarks.harness import children, zero_point
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option, some_of
 from benchmarks.harness.measured import percentile
 from benchmarks.harness.processes import of_job, wait_for
@@ -74,21 +74,21 @@ def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
     """The figures of one run of ours."""
     began_ns = time.monotonic_ns()
     with watched(PIPELINE, {"count": COUNT, "rate": rate or NEVER}, ENTRANTS[name]) as job:
-        state = job.out.parent / "job"
         holds = ready if name == "causal" else _running
-        view = job.until("all tasks run", holds, READY_WITHIN_S)
-        figures = {"cores": _cores(lambda: list(of_job(state)), seconds)}
+        job.until("all tasks run", holds, READY_WITHIN_S)
+        figures = {"cores": _cores(lambda: list(of_job(job.directory)), seconds)}
         if rate < LATENCY_FROM:
             return figures
         first_ns = time.monotonic_ns() - int(seconds * 1e9)
         stamps = read_stamps(job.out)
         rows = stamped_ledger.read_rows(job.out)
+        zero_ns = zero_point.began_ns(job.directory)
     figures["first_row_s"] = (stamps[0].at_ns - began_ns) / 1e9
     interval_ns = stamped_ledger.PARTITIONS / rate * 1e9
     took_ms: list[float] = []
     for task in range(stamped_ledger.COUNTERS):
         # Rows that were written after the stamps were read have none yet.
-        each = latencies(rows, stamps, task, view["first_record_ns"], interval_ns)
+        each = latencies(rows, stamps, task, zero_ns, interval_ns)
         took_ms += [took / 1e6 for at, took in zip(each.origins_ns, each.took_ns, strict=True) if at >= first_ns]
     return figures | {"p50_ms": percentile(took_ms, 0.5), "p99_ms": percentile(took_ms, 0.99)}
 

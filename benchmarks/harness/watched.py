@@ -29,12 +29,13 @@ class Watched:
     def __init__(self, place: Path, run: subprocess.Popen[str]) -> None:
         self._place = place
         self._run = run
+        self.directory = place / "job"
         self.out = place / "out.db"
 
     def view(self) -> dict[str, Any]:
         """The supervisor's last view; empty before there is one."""
         try:
-            view: dict[str, Any] = json.loads((self._place / "job" / "status.json").read_text())
+            view: dict[str, Any] = json.loads((self.directory / "status.json").read_text())
         except (FileNotFoundError, ValueError):
             return {}
         return view
@@ -61,7 +62,7 @@ class Watched:
         Raises:
             RunFailed: the job refused.
         """
-        command = [sys.executable, "-m", "deploy", "kill", "--state-dir", str(self._place / "job"), task]
+        command = [sys.executable, "-m", "deploy", "kill", "--state-dir", str(self.directory), task]
         done = children.run(command)
         if done.returncode:
             raise RunFailed(f"{task} could not be killed: {last_line(done.stderr)}")

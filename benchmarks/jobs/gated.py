@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +54,14 @@ class _Gated:
         """Nothing is open."""
 
 
-def shut(gate: Path, view: Mapping[str, Any], rate: float) -> int:
-    """Let the source end soon: how many elements each partition then has.
+def shut(gate: Path, began_ns: int, rate: float) -> int:
+    """End the source soon; returns the number of elements that each partition then has.
 
     Args:
-        view: of the running job.
+        began_ns: the time at which the first element of each partition was due.
         rate: elements per second and partition.
     """
-    elements = int(((time.monotonic_ns() - view["first_record_ns"]) / 1e9 + MARGIN_S) * rate)
+    elements = int(((time.monotonic_ns() - began_ns) / 1e9 + MARGIN_S) * rate)
     fresh = gate.with_name(gate.name + ".new")
     fresh.write_text(str(elements))
     os.replace(fresh, gate)

@@ -1,13 +1,17 @@
 """The pipeline of `latency`: the inverted index of `examples/inverted_index.py` at a steady rate, without Spark.
 
 Documents are `*.py` files of the Python standard library, whole, in an order of chance that is always the same.
-Document d is due d intervals after the job began, whatever is late; the two partitions take turns.
+Document d is due d intervals after the source was ready to read, whatever is late; the two partitions take turns.
+That moment is in a file, so that who measures and every later process of the source count from the same one.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,8 @@ from operators.sources.source import PartitionReader, SourceContext
 
 PARTITIONS = 2
 CORPUS = Path(STANDARD_LIBRARY)
+DUE_FROM = "due_from"
+"""The file in the job's directory with the time, in monotonic ns, at which the first document was due."""
 EMPTY_MAX = 100
 """More than there are empty files."""
 
@@ -45,6 +51,25 @@ def texts(count: int) -> list[str]:
     return whole
 
 
+def due_from_ns(directory: Path) -> int:
+    """Returns the time at which the first document of the job in that directory was due.
+
+    Raises:
+        FileNotFoundError: its source is not ready.
+    """
+    return int((directory / DUE_FROM).read_text())
+
+
+def _set_due_from(directory: Path, moment_ns: int) -> int:
+    """Returns the time that the first caller has set."""
+    written = directory / f"{DUE_FROM}.{os.getpid()}"
+    written.write_text(str(moment_ns))
+    with suppress(FileExistsError):
+        os.link(written, directory / DUE_FROM)
+    written.unlink()
+    return due_from_ns(directory)
+
+
 class Documents(SequenceSource[dict[str, str]]):
     """Every second document from the partition's own on, read from disk before the first one enters."""
 
@@ -57,8 +82,10 @@ class Documents(SequenceSource[dict[str, str]]):
         """Partition p begins p intervals later than the first."""
         if not self._texts:
             self._texts = texts(self._documents)
+        # Not from when the job began: reading the texts takes seconds, in which documents would be due and wait.
+        began_ns = _set_due_from(context.job_directory, time.monotonic_ns())
         later_ns = int(partition / (self.rate or 1.0) * 1e9)
-        return super().open(partition, replace(context, began_ns=context.began_ns + later_ns))
+        return super().open(partition, replace(context, began_ns=began_ns + later_ns))
 
     def texts(self, partition: int, start: int, stop: int) -> list[dict[str, str]]:
         """Documents `start` to `stop` of a partition."""

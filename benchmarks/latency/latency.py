@@ -21,6 +21,7 @@ from benchmarks.harness.measured import figure, percentile
 from benchmarks.harness.sink_reader import Seen
 from benchmarks.harness.watched import watched
 from benchmarks.harness.written import records_in
+from benchmarks.harness.zero_point import check_not_early
 from benchmarks.jobs import latency_index
 
 PIPELINE = Path(latency_index.__file__)
@@ -98,7 +99,7 @@ def _run(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[flo
         sink_reader.reading(job.out, job.out.with_name("seen")) as reader,
     ):
         job.report(END_WITHIN_S)
-        began_ns = job.view()["first_record_ns"]
+        began_ns = latency_index.due_from_ns(job.directory)
         seen = reader.end()
         rows = list(records_in(job.out))
     words = [len(index) for index in documents]
@@ -113,6 +114,10 @@ def latencies(
     Args:
         rows: of the sink's one task, by position.
         words: how many different ones each document has.
+        began_ns: the time at which the first document was due.
+
+    Raises:
+        RunFailed: a document was complete before it was due, so `began_ns` is not that time.
     """
     numbers = {latency_index.name_of(number): number for number in range(len(words))}
     missing = list(words)
@@ -127,6 +132,7 @@ def latencies(
             missing[number] -= 1
             if not missing[number]:
                 complete[number] = (each.at_ns - began_ns - number / RATE * 1e9) / 1e6
+    check_not_early(each * 1e6 for each in complete if each is not None)
     return complete
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.harness import runs
+from benchmarks.harness import runs, zero_point
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import percentile
 from benchmarks.harness.watched import Watched, ready, watched
@@ -87,7 +87,7 @@ def _paced(options: argparse.Namespace, guarantee: str) -> tuple[dict[str, float
     count = int(length_s * options.rate / stamped_ledger.PARTITIONS)
     with watched(PIPELINE, {"count": count, "rate": options.rate}, _arguments(options, guarantee)) as job:
         moment_ns = _killed(job, options.calm)
-        began_ns = job.view()["first_record_ns"]
+        began_ns = zero_point.began_ns(job.directory)
         report = job.report(END_WITHIN_S)
         rows, stamps = stamped_ledger.read_rows(job.out), read_stamps(job.out)
     wrong = stamped_ledger.wrong(rows, count)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import runs
+from benchmarks.harness import runs, zero_point
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import distribution, figure
 from benchmarks.harness.watched import watched
@@ -46,7 +46,7 @@ def _measure(run: Measurement) -> None:
     settings = {"count": count, "rate": options.rate}
     with watched(PIPELINE, settings, (f"--checkpoint-interval={interval_s}",)) as job:
         moments = paced_kills.kill_again(job, TASK, options.kills, options.every, interval_s, run.report)
-        began_ns = job.view()["first_record_ns"]
+        began_ns = zero_point.began_ns(job.directory)
         report = job.report(END_WITHIN_S)
         rows, stamps = stamped_ledger.read_rows(job.out), read_stamps(job.out)
     wrong = stamped_ledger.wrong(rows, count)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from benchmarks.harness.zero_point import check_not_early
 from benchmarks.jobs import stamped_ledger
 from benchmarks.jobs.stamped_sink import Stamp
 
@@ -43,7 +44,11 @@ def latencies(
 
     Args:
         task: index of the counting task.
+        began_ns: the time at which the first element of each partition was due.
         interval_ns: between two elements of a partition.
+
+    Raises:
+        RunFailed: a row was seen before its element was due, so `began_ns` is not that time.
     """
     seen = [
         (int(i * interval_ns), stamp.at_ns)
@@ -51,7 +56,6 @@ def latencies(
         for counter, _, _, _, i in rows[stamp.first : stamp.first + stamp.count]
         if counter == task
     ]
-    # No row is seen before its element is due: on a busy machine the first one entered after its time.
-    began_ns = min((at_ns - offset_ns for offset_ns, at_ns in seen if at_ns - offset_ns < began_ns), default=began_ns)
+    check_not_early(at_ns - offset_ns - began_ns for offset_ns, at_ns in seen)
     entered = sorted((began_ns + offset_ns, at_ns - began_ns - offset_ns) for offset_ns, at_ns in seen)
     return Latencies([origin for origin, _ in entered], [took for _, took in entered])

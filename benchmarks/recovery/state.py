@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import runs
+from benchmarks.harness import runs, zero_point
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option
 from benchmarks.harness.measured import PHASES, distribution
 from benchmarks.harness.watched import Watched, follows, processes, pss_mib, ready, watched
@@ -104,7 +104,7 @@ def _undisturbed(options: argparse.Namespace) -> tuple[list[float], dict[str, fl
 
 def ended(job: Watched, rate: float, fills: int = 1) -> Mapping[str, Any]:
     """Let the steady source end: the report, once all rows have been found."""
-    records = shut(large_ledger.gate_of(job.out), job.view(), rate)
+    records = shut(large_ledger.gate_of(job.out), zero_point.began_ns(job.directory), rate)
     report = job.report(END_WITHIN_S)
     wrong = large_ledger.check(job.out, records, fills)
     if wrong["lost"] or wrong["doubled"] or wrong["contradicted"]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.harness import sink_reader
+from benchmarks.harness import sink_reader, zero_point
 from benchmarks.harness.processes import of_job
 from benchmarks.harness.runs import RunFailed
 from benchmarks.jobs.gated import shut
@@ -115,8 +115,7 @@ class Struck:
         resumed_ns = time.monotonic_ns()
         self.run.start("--resume")
         self._until("the job is up", lambda: self._up(resumed_ns), UP_S)
-        view = self.run.view()
-        elements = shut(self.gate, view or {"first_record_ns": resumed_ns}, self.rate)
+        elements = shut(self.gate, zero_point.began_ns(self.run.state), self.rate)
         self._until("the job ends", lambda: self.run.status() is not None, END_S, ends=True)
         if self.run.status() != 0:
             raise RunFailed(f"the job failed: {self.run.said()}")

@@ -31,5 +31,5 @@ def test_it_ends_before_the_element_that_the_file_names(tmp_path: Path) -> None:
 
 def test_it_is_told_to_end_ahead_of_what_is_due(tmp_path: Path) -> None:
     began_ns = time.monotonic_ns() - 3_000_000_000
-    elements = shut(tmp_path / "gate", {"first_record_ns": began_ns}, 100.0)
+    elements = shut(tmp_path / "gate", began_ns, 100.0)
     assert elements >= 500 and (tmp_path / "gate").read_text() == str(elements)
