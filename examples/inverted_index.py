@@ -1,9 +1,9 @@
 """An incremental inverted index over the Python standard library, on real input, while its processes are killed.
 
 The documents are the `*.py` files of the standard library of the Python that runs this, read by Spark as a
-file stream.  Each is split into (word, positions); the index counts the documents of each word, and emits a
-change record for each (word, document) into SQLite (the benchmark job of "Delivery, consistency, and
-determinism", and of FlameStream).
+file stream.  Each is split into (word, positions); the index keeps the posting list of each word, document → positions,
+as its state, and emits a change record for each (word, document) into SQLite (the benchmark job of "Delivery,
+consistency, and determinism", and of FlameStream).
 
     python -m examples.inverted_index          # what `make demo` runs: with kills, then checked
     causal run examples/inverted_index.py      # the job alone
@@ -19,24 +19,27 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `causal run` puts only this file's directory there
 
 from examples.corpus import STANDARD_LIBRARY, document_of, postings, stage
-from operators import Operator, Pipeline
+from operators import MapState, Operator, Pipeline, ValueState
 from operators.sinks import SqliteSink
 from operators.sources import SparkSource
 
 
 class Index(Operator):
-    """Counts the documents and occurrences of each word; each (word, document) is one change record."""
+    """The inverted index: the posting list of each word; each (word, document) that enters it is one change record."""
+
+    postings = MapState[str, list[int]]()
+    occurrences = ValueState[int](default=0)
 
     def process(self, record: Any, ctx: Any) -> Iterator[dict[str, Any]]:
         term, document, positions = record
-        documents = ctx.state["documents"] = ctx.state.get("documents", 0) + 1
-        occurrences = ctx.state["occurrences"] = ctx.state.get("occurrences", 0) + len(positions)
+        self.occurrences.value += len(positions) - len(self.postings.get(document, ()))
+        self.postings[document] = positions
         yield {
             "word": term,
             "document": document,
             "positions": positions,
-            "documents": documents,
-            "occurrences": occurrences,
+            "documents": len(self.postings),
+            "occurrences": self.occurrences.value,
         }
 
 
