@@ -7,6 +7,7 @@ raises.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -14,7 +15,7 @@ from causal.ports import Output, PlainChain, Services
 from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records
 from causal.records.rows import Rows, listed
 from causal.records.vectors import Vectors
-from operators.records.arrow_rows import rows_of
+from operators.records.arrow_rows import Unheld, rows_of, shown_row
 from operators.records.delivery import unite
 from operators.sinks.contract.sink import Sink
 from operators.stage.branch import Input
@@ -79,7 +80,7 @@ class SinkChain(PlainChain):
 
     def _without_failing(self, records: Records, problem: Exception) -> tuple[list[Any], bytes]:
         """The records that can be encoded, and their rows; each of the others has failed."""
-        every = rows_of(records.batch, 0, len(records)) if isinstance(records, Vectors) else listed(records)
+        every: Sequence[Any] = _held(records) if isinstance(records, Vectors) else listed(records)
         kept = [record for index, record in enumerate(every) if self._can_encode(index, record)]
         try:
             if len(kept) < len(every):
@@ -92,6 +93,9 @@ class SinkChain(PlainChain):
 
     def _can_encode(self, index: int, record: Any) -> bool:
         try:
+            if isinstance(record, _Unheld):
+                record, problem = record.shown, record.problem
+                raise problem
             self._sink.encode([record])
         except CausalError:
             raise
@@ -115,3 +119,25 @@ class SinkChain(PlainChain):
     def restore(self, parts: Iterable[bytes]) -> None:
         for part in parts:
             read_part(part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unheld:
+    """A row of vectors with a value that no record holds."""
+
+    shown: dict[str, Any]
+    problem: Unheld
+
+
+def _held(vectors: Vectors) -> list[Any]:
+    """The rows of vectors as records, with an `_Unheld` for each that is none."""
+    try:
+        return rows_of(vectors.batch, 0, len(vectors))
+    except Unheld:
+        rows: list[Any] = []
+    for index in range(len(vectors)):
+        try:
+            rows += rows_of(vectors.batch, index, 1)
+        except Unheld as problem:
+            rows.append(_Unheld(shown_row(vectors.batch, index), problem))
+    return rows

@@ -10,8 +10,8 @@ import pyarrow.types as types
 
 from causal.errors import PipelineError
 from operators.outputs.output import Output, Piece
+from operators.records.exact_types import Misfit, check_cast, exact_array
 from operators.sinks.contract.sink import NOT_FINITE, encode_json
-from operators.sinks.parquet.exact_types import Misfit, check_cast, check_values
 from operators.sinks.parquet.fitting import inferred
 
 SAMPLED_ROWS = 1000
@@ -117,12 +117,9 @@ def _array(field: pa.Field, values: list[Any], task: str, first: int) -> pa.Arra
             values = [bytes.fromhex(value) if isinstance(value, str) else value for value in values]
         elif types.is_string(kind):
             values = [value if value is None or isinstance(value, str) else encode_json(value) for value in values]
-        elif types.is_integer(kind) and float in frozenset(map(type, values)):
-            raise ValueError("a number with a fraction")
         elif types.is_floating(kind):
             values = [_FLOATS.get(value, value) if isinstance(value, str) else value for value in values]
-            check_values(field.name, kind, values)
-        return pa.array(values, kind)
+        return exact_array(field.name, kind, values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         raise _unfit(field, str(problem), task, first) from None
 

@@ -2,8 +2,9 @@
 
 Structs and maps become dicts, timestamps of any unit datetime (UTC where they are instants, naive otherwise), dates
 naive datetime at midnight, decimals Decimal, binary bytes, dictionaries their values.  A time with a fraction of a
-microsecond, or of a year that datetime does not have, is refused by its value.  Spark does not check that a string
-column holds UTF-8: what is not is replaced by U+FFFD, as `bytes.decode("utf-8", "replace")` does.
+microsecond, or of a year that datetime does not have, a map that is no dict and a text that is not UTF-8 are refused by
+their value.  Only of Spark, which does not check it, such a text is repaired: what is not UTF-8 is replaced by U+FFFD,
+as `bytes.decode("utf-8", "replace")` does.
 
 Times are computed from their integers: what pyarrow makes of them depends on whether pandas is installed, and on the
 time zones that the machine knows.
@@ -30,6 +31,8 @@ Convert = Callable[[Any], Any]
 Refuse = Callable[[str, str], Any]
 """A function of a value as text and of why no record holds it; it raises, or returns what stands for it."""
 
+Decode = Callable[[str, Refuse], Convert]
+"""A function that returns the one from bytes of text to what a record holds."""
 
 _EPOCH = datetime(1970, 1, 1)
 _UNIT_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -40,25 +43,30 @@ class Unheld(ValueError):
     """A value that no record holds, though its column's type is one that records do."""
 
 
-def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int) -> list[dict[str, Any]]:
+def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int, repairs: bool = False) -> list[dict[str, Any]]:
     """Returns rows `start` to `start + count` of the table.
+
+    Args:
+        repairs: whether text that is not UTF-8 is repaired; otherwise it is no record's.
 
     Raises:
         Unheld: a value of theirs is no record's.
     """
-    return _rows(table, start, count, _refuse)
+    return _rows(table, start, count, _refuse, _repaired_text if repairs else _exact_text)
 
 
 def shown_row(table: pa.Table | pa.RecordBatch, index: int) -> dict[str, Any]:
     """Returns one row with a text for each value that no record holds."""
-    (row,) = _rows(table, index, 1, _show)
+    (row,) = _rows(table, index, 1, _show, _repaired_text)
     return row
 
 
-def _rows(table: pa.Table | pa.RecordBatch, start: int, count: int, unheld: Refuse) -> list[dict[str, Any]]:
+def _rows(
+    table: pa.Table | pa.RecordBatch, start: int, count: int, unheld: Refuse, decode: Decode
+) -> list[dict[str, Any]]:
     piece = table.slice(start, count)
     names = piece.schema.names
-    columns = [_values(piece.column(index), name, unheld) for index, name in enumerate(names)]
+    columns = [_values(piece.column(index), name, unheld, decode) for index, name in enumerate(names)]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)] if columns else []
 
 
@@ -84,12 +92,12 @@ def _repaired(column: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    return pa.array(_values(column, "", _refuse), column.type) if text else column
+    return pa.array(_values(column, "", _refuse, _repaired_text), column.type) if text else column
 
 
 def values_of(column: pa.Array) -> list[Any]:
     """The values of one column as rows hold them."""
-    return _values(column, "", _refuse)
+    return _values(column, "", _refuse, _exact_text)
 
 
 def check_carried(schema: pa.Schema) -> None:
@@ -102,23 +110,27 @@ def check_carried(schema: pa.Schema) -> None:
         _converter(field.type, field.name, _refuse)
 
 
-def _values(column: pa.ChunkedArray | pa.Array, name: str, unheld: Refuse) -> list[Any]:
+def _values(column: pa.ChunkedArray | pa.Array, name: str, unheld: Refuse, decode: Decode) -> list[Any]:
     kind = column.type
     stored, convert = _stored(kind), _converter(kind, name, unheld)
     try:
         values: list[Any] = (column if stored == kind else column.cast(stored)).to_pylist()
     except UnicodeDecodeError:
         values = column.cast(_stored(kind, decode=True)).to_pylist()
-        convert = _converter(kind, name, unheld, decode=True)
+        convert = _converter(kind, name, unheld, decode)
     return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
-def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: bool = False) -> Convert | None:
-    """The function that makes values of `_stored(kind, decode)` plain; None if they are already."""
+def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: Decode | None = None) -> Convert | None:
+    """The function that makes values of `_stored(kind, decode)` plain; None if they are already.
+
+    Args:
+        decode: what to do with the bytes of text; None where it is text.
+    """
     import pyarrow.types as types
 
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _decode if decode else None
+        return None if decode is None else decode(place, unheld)
     if types.is_timestamp(kind):
         return _time(kind.unit, kind.tz is not None, place, unheld)
     if types.is_date(kind):
@@ -135,7 +147,7 @@ def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: bool = Fal
         return _list(_converter(kind.value_type, f"{place}[]", unheld, decode))
     if types.is_map(kind) and not types.is_nested(kind.key_type):
         key = _converter(kind.key_type, f"{place} key", unheld, decode)
-        return _map(key, _converter(kind.item_type, f"{place}[]", unheld, decode))
+        return _map(key, _converter(kind.item_type, f"{place}[]", unheld, decode), place, unheld)
     if types.is_float16(kind):
         return float
     numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null)
@@ -155,8 +167,18 @@ def _show(shown: str, why: str) -> Any:
     return shown
 
 
-def _decode(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+def _repaired_text(place: str, unheld: Refuse) -> Convert:
+    return lambda value: value.decode("utf-8", "replace")
+
+
+def _exact_text(place: str, unheld: Refuse) -> Convert:
+    def convert_text(value: bytes) -> Any:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return unheld(f"column {place}: {value!r:.100}", "not UTF-8")
+
+    return convert_text
 
 
 def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
@@ -208,12 +230,16 @@ def _list(convert: Convert | None) -> Convert | None:
     return lambda value: [None if item is None else convert(item) for item in value]
 
 
-def _map(convert_key: Convert | None, convert_item: Convert | None) -> Convert:
-    def convert_map(value: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        return {
+def _map(convert_key: Convert | None, convert_item: Convert | None, place: str, unheld: Refuse) -> Convert:
+    def convert_map(value: list[tuple[Any, Any]]) -> Any:
+        entries = {
             convert_key(key) if convert_key else key: convert_item(item) if convert_item and item is not None else item
             for key, item in value
         }
+        if len(entries) < len(value) or any(key != key for key in entries):
+            shown = f"{value!r:.100}"
+            return unheld(f"column {place}: {shown}", "no dict, which has each key once, and none that is NaN")
+        return entries
 
     return convert_map
 

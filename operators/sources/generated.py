@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
-from causal.records.vectors import Vectors, require_arrow
+from causal.records.vectors import require_arrow
 from causal.shell.clock import of_job
 from causal.shell.host_file import save_earlier
 from operators.functions import check_function
@@ -118,8 +118,10 @@ class ArrowSource(SequenceSource[Any]):
     def _slice(self, name: str) -> Slice:
         read = self._read
 
+        from operators.records.exact_types import exact_vectors
+
         def read_vectors(partition: int, start: int, stop: int) -> Any:
-            return Vectors.of(read(partition, start, stop))
+            return exact_vectors(read(partition, start, stop))
 
         return self._checked(name, read_vectors)
 

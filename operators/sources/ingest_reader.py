@@ -204,7 +204,7 @@ class IngestReader:
 
     def _dicts_of(self, table: pa.Table, start: int, count: int) -> Any:
         try:
-            return rows_of(table, start, count)
+            return rows_of(table, start, count, repairs=True)
         except Unheld as problem:
             raise OperatorFailed(f"{self._place}: {problem}; change or drop it in read()") from None
 

@@ -131,7 +131,9 @@ def _partitions(name: str, source: Source, inputs: Any) -> list[Partition]:
 def _as_vectors(name: str, rows: list[Any]) -> Vectors:
     if not rows or any(type(row) is not dict for row in rows):
         raise PipelineError(f"source {name!r} gives vectors; give each of its partitions a list of dicts, at least one")
-    return Vectors.of({column: [row[column] for row in rows] for column in rows[0]})
+    from operators.records.exact_types import exact_vectors
+
+    return exact_vectors({column: [row[column] for row in rows] for column in rows[0]})
 
 
 def _generated(name: str, source: Source) -> list[Partition]:

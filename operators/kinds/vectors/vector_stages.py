@@ -20,7 +20,9 @@ from operators.graph import Node
 from operators.kinds.vectors.accumulate import accumulate, counted, grouped, unsorted
 from operators.kinds.vectors.key_index import column_of
 from operators.kinds.vectors.number_table import NumberTable, Values
-from operators.records.arrow_rows import rows_of
+from operators.records.arrow_rows import Unheld, rows_of
+from operators.records.exact_types import exact_array, exact_vectors
+from operators.stage.failures import Remedied
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage, Stage, apply
 from operators.state.keyed_tables import FragmentJob
@@ -60,7 +62,7 @@ class MapBatchesStage(VectorStage):
 
     def transform(self, vectors: Vectors) -> Any:
         result = self._fn(vectors.batch)
-        return [] if result is None else Vectors.of(result)
+        return [] if result is None else exact_vectors(result)
 
 
 class VectorFilterStage(VectorStage):
@@ -168,13 +170,20 @@ class FoldStage(KeyedStage):
         return cast
 
 
+class NoRow(Remedied, ValueError):
+    """A value that no row holds."""
+
+
 class ToRowsStage(VectorStage):
     """`to_rows(name)`: each row as a dict."""
 
     traces = True
 
     def transform(self, vectors: Vectors) -> Any:
-        return rows_of(vectors.batch, 0, len(vectors))
+        try:
+            return rows_of(vectors.batch, 0, len(vectors))
+        except Unheld as problem:
+            raise NoRow(str(problem), "change or drop such values in a map_batches before it") from None
 
 
 class ToVectorsStage(OneToOneStage):
@@ -183,12 +192,13 @@ class ToVectorsStage(OneToOneStage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._schema: pa.Schema = node.subject
+        self._names = frozenset(self._schema.names)
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         self._lost = []
         try:
             return self._columns(records)
-        except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):
+        except (TypeError, ValueError):
             # One record at a time, to find the one that fails.
             valid, self._lost = apply(
                 lambda record: self._columns([record]) and record,
@@ -199,13 +209,24 @@ class ToVectorsStage(OneToOneStage):
 
     def _columns(self, records: Sequence[Any]) -> Vectors:
         names = self._schema.names
-        for record in records:
-            if len(record) != len(names) or type(record) not in (dict, tuple):
-                raise TypeError(f"a record is not a dict or tuple of {', '.join(names)}")
-        by_name = [[record[name] for record in records] for name in names] if type(records[0]) is dict else None
-        columns = list(zip(*records, strict=True)) if by_name is None else by_name
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        if all(type(record) is dict and record.keys() == self._names for record in records):
+            columns: Any = [[record[name] for record in records] for name in names]
+        elif all(type(record) is tuple and len(record) == len(names) for record in records):
+            columns = list(zip(*records, strict=True))
+        elif all(type(record) in (dict, tuple) and len(record) == len(names) for record in records):
+            columns = list(zip(*map(self._values, records), strict=True))
+        else:
+            raise TypeError(f"a record is not a dict or tuple of {', '.join(names)}")
+        arrays = [exact_array(field.name, field.type, column) for field, column in zip(self._schema, columns)]
         return Vectors(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def _values(self, record: Any) -> Any:
+        """The values of one record, in the order of the columns."""
+        if type(record) is tuple:
+            return record
+        if record.keys() != self._names:
+            raise TypeError(f"a record is not a dict of {', '.join(self._schema.names)}")
+        return [record[name] for name in self._schema.names]
 
 
 def schema_of(schema: Any) -> pa.Schema:

@@ -19,6 +19,7 @@ from operators.graph import Node
 from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.kinds.windows.task_windows import Window, WindowStage
 from operators.records.arrow_rows import rows_of
+from operators.records.exact_types import exact_vectors
 from operators.records.keys import key_group
 from operators.stage.scope import Scope
 from operators.state.keyed_tables import FragmentJob
@@ -69,7 +70,7 @@ class VectorWindowStage(WindowStage):
         self._oldest = self._generation
         try:
             result = self._batch_fn(join([piece.vectors for piece in pieces]).batch, window)
-            return [] if result is None else Vectors.of(result)
+            return [] if result is None else exact_vectors(result)
         except CausalError:
             raise
         except Exception as problem:

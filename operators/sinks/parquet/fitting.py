@@ -1,6 +1,6 @@
 """Turns records into Arrow columns of one fixed schema, and finds those that do not fit it.
 
-A row fits when no value has to be changed (`operators.sinks.parquet.exact_types`), and a key that is no column does not
+A row fits when no value has to be changed (`operators.records.exact_types`), and a key that is no column does not
 vanish.  What is missing is null.  Columns of vectors are only looked at where their types differ from those of the
 schema.
 """
@@ -16,9 +16,9 @@ import pyarrow.types as types
 
 from causal.records.rows import Rows, listed
 from causal.records.vectors import Vectors
-from operators.sinks.parquet.exact_types import Misfit, check_cast, check_values
+from operators.records.exact_types import Misfit, check_cast, exact_array, reason_of
 
-_REASON_CHARACTERS_MAX = 300
+_NAMES_CHARACTERS_MAX = 300
 
 
 def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
@@ -119,30 +119,17 @@ def _parts(records: Any, names: Sequence[str]) -> Sequence[list[Any]]:
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names)[:_REASON_CHARACTERS_MAX]
+    return ", ".join(names)[:_NAMES_CHARACTERS_MAX]
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
-    try:
-        check_values(field.name, field.type, values)  # first: Arrow ends the process for some values of odd shapes
-        column = pa.array(values, field.type)
-    except Misfit:
-        raise
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
-        raise _misfit(field, problem) from None
-    return _complete(field, column)
+    return _complete(field, exact_array(field.name, field.type, values))
 
 
 def _complete(field: pa.Field, column: pa.Array) -> pa.Array:
     if not field.nullable and column.null_count:
         raise Misfit(f"column {field.name!r} must have a value")
     return column
-
-
-def _misfit(field: pa.Field, problem: Exception) -> Misfit:
-    return Misfit(
-        f"column {field.name!r} takes {field.type}: {' '.join(str(problem).split())[:_REASON_CHARACTERS_MAX]}"
-    )
 
 
 def _kind(name: str, values: list[Any]) -> pa.DataType:
@@ -154,7 +141,7 @@ def _kind(name: str, values: list[Any]) -> pa.DataType:
     try:
         return _firm(pa.array([first]).type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
-        raise Misfit(f"column {name!r}: {' '.join(str(problem).split())[:_REASON_CHARACTERS_MAX]}") from None
+        raise Misfit(f"column {name!r}: {reason_of(problem)}") from None
 
 
 def _firm(kind: pa.DataType) -> pa.DataType:
@@ -187,7 +174,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         try:
             cast = column.cast(field.type)
         except (pa.ArrowException, ValueError) as problem:
-            raise _misfit(field, problem) from None
+            raise Misfit(f"column {field.name!r} takes {field.type}: {reason_of(problem)}") from None
         check_cast(field.name, column, cast)
         columns.append(_complete(field, cast))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

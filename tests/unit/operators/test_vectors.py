@@ -26,6 +26,7 @@ from operators import Pipeline
 from operators.engine.plan import plan
 from operators.records.arrow_rows import rows_of
 from operators.records.keys import key_group, task_of_group
+from operators.sinks import JsonLinesSink
 from operators.sinks.contract.sink import Sink
 from operators.sources import ArrowSource
 from operators.sources.source import SourceContext
@@ -269,6 +270,26 @@ def test_a_record_that_fits_no_column_is_named_or_set_aside() -> None:
     outputs = chain_of(lenient, "op/0").deliver(0, scene.listed(bad), 0, Services())
     assert rows(outputs[:1]) == [{"k": 1}, {"k": 2}]
     assert [letter["position"] for letter in rows(outputs[1:])] == [1, 2, 3]
+
+
+NANOSECONDS = pa.array([0, 2001, 3000], pa.timestamp("ns"))
+
+
+def test_a_row_that_no_record_holds_is_named_on_its_way_to_rows_or_a_sink(tmp_path: Path) -> None:
+    def planned_with(build: Callable[[Any], Any], **settings: Any) -> Any:
+        pipeline = Pipeline("test")
+        build(pipeline.source("in", arrow_source())).sink("out", JsonLinesSink(tmp_path))
+        return plan(pipeline, scene.config(**settings))
+
+    chunks = packed(Vectors.of({"t": NANOSECONDS}))
+    back = planned_with(lambda s: s.to_rows("back").map("op", lambda r: r))
+    with pytest.raises(OperatorFailed, match=r"operator 'back'.*2001 ns .*; change or drop such values in a map_batch"):
+        chain_of(back, "op/0").deliver(0, chunks, 0, Services())
+    with pytest.raises(OperatorFailed, match=r"operator 'out', position 1 .*2001 ns since 1970 is no whole number"):
+        chain_of(planned_with(lambda s: s), "out/0").deliver(0, chunks, 0, Services())
+    lenient = planned_with(lambda s: s, on_error="dead-letter")
+    (_, kept), (_, letters) = chain_of(lenient, "out/0").deliver(0, chunks, 0, Services())
+    assert (kept.count, letters.count) == (2, 1)
 
 
 def test_a_row_behind_a_filter_of_vectors_has_no_position() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -19,6 +20,7 @@ from operators.records.arrow_rows import Unheld, check_carried, rows_of, shown_r
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+MAP = "no dict, which has each key once, and none that is NaN"
 EPOCH = datetime(1970, 1, 1)
 NOON_US = (NOON.replace(tzinfo=None) - EPOCH) // MICROSECOND
 FIRST_US, LAST_US = (datetime.min - EPOCH) // MICROSECOND, (datetime.max - EPOCH) // MICROSECOND
@@ -94,6 +96,8 @@ def test_a_value_arrives_plain_and_survives_a_snapshot(kind: pa.DataType, stored
         (pa.date32(), 2**31 - 1, f"v: {2**31 - 1} days since 1970", "no day of years 1 to 9999"),
         (pa.list_(NS), [None, 1], "v[]: 1 ns since 1970", "no whole number of microseconds"),
         (pa.struct([("t", NS)]), {"t": 1}, "v.t: 1 ns since 1970", "no whole number of microseconds"),
+        (pa.map_(pa.string(), pa.int64()), [("a", 1), ("a", 2)], "v: [('a', 1), ('a', 2)]", MAP),
+        (pa.map_(pa.float64(), pa.int64()), [(math.nan, 1)], "v: [(nan, 1)]", MAP),
         (pa.map_(NS, pa.int64()), [(1, 2)], "v key: 1 ns since 1970", "no whole number of microseconds"),
         (pa.map_(pa.int64(), NS), [(1, 2)], "v[]: 2 ns since 1970", "no whole number of microseconds"),
     ],
@@ -121,12 +125,17 @@ def test_times_are_the_same_whether_pandas_is_installed_or_not(pandas: bool, mon
     assert (type(value), value) == (datetime, NOON)
 
 
-def test_text_that_is_not_utf8_is_replaced_wherever_it_is() -> None:
+def test_text_that_is_not_utf8_is_refused_or_repaired_wherever_it_is() -> None:
     broken = pa.array([b"caf\xe9", b"good", None], pa.binary())
     text = pa.Array.from_buffers(pa.string(), 3, broken.buffers())
     listed = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), text)
     nested = pa.StructArray.from_arrays([text, listed], ["s", "l"])
-    rows = rows_of(pa.table({"plain": text, "nested": nested}), 0, 3)
+    table = pa.table({"plain": text, "nested": nested})
+    for name in table.column_names:
+        with pytest.raises(Unheld, match=rf"column {name}.*caf.xe9.* is not UTF-8"):
+            rows_of(table.select([name]), 0, 3)
+    assert rows_of(table, 1, 2) == rows_of(table, 0, 3, repairs=True)[1:]
+    rows = rows_of(table, 0, 3, repairs=True)
     assert [r["plain"] for r in rows] == ["caf\ufffd", "good", None]
     assert [r["nested"] for r in rows] == [
         {"s": "caf\ufffd", "l": ["caf\ufffd"]},
