@@ -159,9 +159,16 @@ class Chain(Protocol):
         """Does what `restore` does, in small steps: one for each item of the iterator."""
         ...
 
+    def release(self) -> None:
+        """Frees the state and its files; nothing else is called after it."""
+        ...
+
 
 class PlainChain:
     """The base of a chain without state, requests, counters and tables."""
+
+    def release(self) -> None:
+        """Releases nothing."""
 
     def restore(self, parts: Iterable[bytes]) -> None:
         """Restores nothing."""

@@ -442,3 +442,9 @@ class FusedChain(PlainChain):
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         return self._state.restoring(parts)
+
+    def release(self) -> None:
+        for stage in self._stages:
+            for table in stage.tables():
+                table.clear()
+            vars(stage).clear()  # what it derives from them would be collected some time later: stages are cycles

@@ -14,7 +14,6 @@ from causal.errors import CorruptData
 from causal.ports import Chain
 from causal.shell.files import each_part, parts_of
 from causal.task.checkpointing import SnapshotFile
-from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.state.snapshot_parts import increment_of
 
@@ -61,7 +60,7 @@ class Image:
                 yield 0
             self.cut, self.files = cut, [files[0]]
         elif list(files[: len(self.files)]) != self.files:
-            _clear(self.chain)
+            self.chain.release()
             self.chain = self._plan.chain(self.task)
             self.cut = Cut()
             self.files = []
@@ -94,14 +93,6 @@ class Image:
         if self._fetch is None or local.exists():
             return each_part(local, digest)
         return parts_of(self._fetch(path), path, digest)
-
-
-def _clear(chain: Chain) -> None:
-    """Frees what a chain holds, and its files, before the next one is loaded: it is only collected some time later."""
-    if isinstance(chain, FusedChain):
-        for stage in chain.stages:
-            for table in stage.tables():
-                table.clear()
 
 
 class _Measured:

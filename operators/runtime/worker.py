@@ -13,8 +13,8 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from traceback import format_exception
@@ -84,6 +84,7 @@ from operators.runtime.membership import (
 )
 from operators.runtime.preparing import prepare as prepare  # for the fork server
 from operators.runtime.rehearsals import Rehearsals
+from operators.runtime.resident import Loading, Resident
 from operators.runtime.termination import Termination
 from operators.runtime.uncaught import reported
 from operators.runtime.undeclared import Witness, explained
@@ -100,20 +101,6 @@ LOOK_AT_BOUNDS_NS = 10_000_000
 LOAD_STEP_NS = 20_000_000
 """The time that a state is loaded before the loop looks at what has arrived."""
 _log = logging.getLogger("causal.worker")
-
-
-@dataclass(slots=True)
-class _Loading:
-    """A state that is being loaded.
-
-    Attributes:
-        act: what it is loaded for.
-        steps: of the loading; each gives the bytes that are loaded by now.
-    """
-
-    act: Load | Begin
-    image: Image
-    steps: Iterator[int]
 
 
 class Worker:
@@ -162,10 +149,11 @@ class Worker:
         """The difference that a hot standby has found between its task and itself."""
         if self.config.hot:
             self.hot = HotStandby(self.config.fingerprint(self.plan.topology), self._shadow, self._shadow_lost)
-        self.loading: _Loading | None = None
+        self.loading: Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)
         self.stopping = False
         self.fetch = partial(fetch_from, self.depot, lambda: not self.stopping, say) if self.depot is not None else None
+        self.resident = Resident(lambda task: Image(self.plan, task, self.directory, self.fetch))
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say, self.fetch)
         self.disk: Disk | None = None
         self.asking = RequestPool({})
@@ -321,7 +309,7 @@ class Worker:
                 return
             self.following = self.hot.take_image()
         if self.following is None or self.following.task != act.task:
-            self.following = Image(self.plan, act.task, self.directory, self.fetch)
+            self.following = self.resident.begin(act.task)
         if self.config.verify_replay:
             self.rehearsals.follow(self.following, act.files)
         self._load(act, self.following, act.files)
@@ -337,19 +325,21 @@ class Worker:
                 self._drive(act, task)
                 return
             self.following = hot.take_image()
-        image = self.following if self.following is not None and self.following.task == act.task else None
-        self.following = None
+            del hot, task  # what it has performed is released before the checkpoint is loaded
+        image, self.following = self.following, None
         if self.driver is not None:
             self.retained = self.driver.task.retained(act.rollback)
-            before, self.driver = self.driver, None
-            before.close()
-        self._load(act, image or Image(self.plan, act.task, self.directory, self.fetch), act.files)
+            self.driver.close()
+        self.driver = self.witness = None
+        if image is None or image.task != act.task:
+            image = self.resident.begin(act.task)
+        self._load(act, image, act.files)
 
     def _load(self, act: Load | Begin, image: Image, files: Sequence[SnapshotFile]) -> None:
         known = {path for path, _, _ in image.files}
         self.load_began_ns = monotonic_ns()
         self.work.begin("load", sum(size for path, size, _ in files if path not in known))
-        self.loading = _Loading(act, image, image.loading(files))
+        self.loading = Loading(act, image, image.loading(files))
         self._load_more()
 
     def _load_more(self) -> None:
@@ -382,7 +372,7 @@ class Worker:
             self.handle(Loaded(loading.image.cut.epoch))
 
     def _begun(self, act: Begin, image: Image) -> None:
-        gc.freeze()  # not before: an image that a later one replaces has cycles
+        self.resident.freeze(image)
         invariant(image.cut.epoch == act.epoch, "the files hold the epoch of the order", epoch=act.epoch)
         retained, self.retained = self.retained, NO_KNOWLEDGE
         self._watch(image)
@@ -396,13 +386,15 @@ class Worker:
 
     def _shadow(self, image: Image) -> TaskProtocol:
         """A task that is performed from the echo of another process."""
-        gc.freeze()
+        self.resident.freeze(image)
         self._watch(image)
         return self._task(image, 0, NO_ROLLBACK, NO_KNOWLEDGE)
 
     def _shadow_lost(self, line: str, blamed: bool) -> None:
         say(f"hot standby of {self.member.name}: {line}")
         self.difference = line if blamed else self.difference
+        self.witness = None
+        self.resident.release()
         self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
@@ -411,6 +403,7 @@ class Worker:
         for link, parts in self.transport.receive(ready):
             hot.receive(link, parts, monotonic_ns())
         acknowledged = hot.turn(monotonic_ns())
+        self.resident.collect()
         if acknowledged is not None:
             self.transport.reply(*acknowledged)
         if hot.follows not in (followed, None):

@@ -12,7 +12,8 @@ import pytest
 from causal.errors import CorruptData
 from causal.logs.rollback import NO_ROLLBACK
 from operators.runtime.membership import Begin, Load
-from operators.runtime.worker import Worker, _Loading
+from operators.runtime.resident import Loading
+from operators.runtime.worker import Worker
 
 FILES = (("checkpoints/a/0/e1-i1.snap", 3, "00"),)
 
@@ -23,12 +24,12 @@ def unreadable() -> Iterator[int]:
 
 
 def worker(directory: Path, act: Load | Begin) -> Any:
-    image = SimpleNamespace(cut=SimpleNamespace(epoch=1))
+    image: Any = SimpleNamespace(cut=SimpleNamespace(epoch=1))
     return SimpleNamespace(
         directory=directory,
         following=image,
         work=SimpleNamespace(kind="", done=0),
-        loading=_Loading(act, image, unreadable()),  # type: ignore[arg-type]
+        loading=Loading(act, image, unreadable()),
         later=[],
     )
 

@@ -18,7 +18,9 @@ from causal.shell.files import write_parts
 from causal.task.checkpointing import SnapshotFile
 from operators.runtime import worker as worker_module
 from operators.runtime.backlog import Backlog
+from operators.runtime.image import Image
 from operators.runtime.membership import Act, Begin, End, Feed, Load, SendReport, Start
+from operators.runtime.resident import Resident
 from operators.runtime.worker import Worker
 from operators.stage.progress import Progress, Work
 
@@ -59,7 +61,8 @@ class Loading(Worker):
         self.work = Work()
         self.progress = Progress(self.work)
         self.membership = cast(Any, Scripted())
-        self.following = self.loading = self.driver = self.hot = self.depot = self.fetch = None
+        self.following = self.loading = self.driver = self.hot = self.depot = self.fetch = self.witness = None
+        self.resident = Resident(lambda task: Image(self.plan, task, directory))
         self.later = Backlog()
         self.retained = NO_KNOWLEDGE
         self.load_began_ns = 0
