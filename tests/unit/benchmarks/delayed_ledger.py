@@ -18,16 +18,16 @@ from operators.sources.source import PartitionReader, SourceContext
 
 OPENS_S, TAKES_S = 0.7, 0.02
 RATE, COUNT = 40, 20
-GIVEN = "began-as-the-source-has-it"
+SEEN_BY_SOURCE = "began-in-the-source"
 
 
 class SlowToOpen(GeneratedSource[Any]):
-    """Its first element is due when the job begins to read, and waits until the source is open."""
+    """A source whose first element is due when the job begins to read, and waits until the source is open."""
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """See `Source.open`."""
         time.sleep(OPENS_S / stamped_ledger.PARTITIONS)
-        (context.job_directory / GIVEN).write_text(str(context.began_ns))
+        (context.job_directory / SEEN_BY_SOURCE).write_text(str(context.began_ns))
         return super().open(partition, context)
 
 

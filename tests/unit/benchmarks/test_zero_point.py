@@ -14,7 +14,7 @@ from benchmarks.jobs.stamped_sink import Stamp, read_stamps
 from benchmarks.recovery.row_latency import latencies
 from operators.sources.source import SourceContext
 from tests.unit.benchmarks import delayed_ledger
-from tests.unit.benchmarks.delayed_ledger import COUNT, GIVEN, OPENS_S, RATE, TAKES_S
+from tests.unit.benchmarks.delayed_ledger import COUNT, SEEN_BY_SOURCE, OPENS_S, RATE, TAKES_S
 
 ENDS_WITHIN_S = 60.0
 NS = 1_000_000_000
@@ -24,7 +24,7 @@ def test_the_wait_for_a_source_to_open_and_the_time_of_an_operator_are_in_the_la
     with watched(Path(delayed_ledger.__file__), {}, ()) as job:
         job.report(ENDS_WITHIN_S)
         began_ns = zero_point.began_ns(job.directory)
-        assert began_ns == int((job.directory / GIVEN).read_text()), "the source counts from the same moment"
+        assert began_ns == int((job.directory / SEEN_BY_SOURCE).read_text()), "the source counts from the same moment"
         first_read_ns = job.view()["first_record_ns"]
         rows, stamps = stamped_ledger.read_rows(job.out), read_stamps(job.out)
     interval_ns = stamped_ledger.PARTITIONS / RATE * NS
