@@ -227,7 +227,7 @@ def one_conversion_of_time(module: Module) -> Iterator[Break]:
 
 
 def nothing_is_opened_to_others(module: Module) -> Iterator[Break]:
-    """What a job writes is private to its user: a mode that others may use comes from `causal.shell.modes` alone."""
+    """Finds modes in place: files of a job are private, and a mode for others comes from `causal.shell.modes` alone."""
     if module.name == "causal.shell.modes":
         return
     lines = module.text.splitlines()
