@@ -14,7 +14,7 @@ from benchmarks.jobs.stamped_sink import Stamp, read_stamps
 from benchmarks.recovery.row_latency import latencies
 from operators.sources.source import SourceContext
 from tests.unit.benchmarks import delayed_ledger
-from tests.unit.benchmarks.delayed_ledger import COUNT, SEEN_BY_SOURCE, OPENS_S, RATE, TAKES_S
+from tests.unit.benchmarks.delayed_ledger import COUNT, OPENS_S, RATE, SEEN_BY_SOURCE, TAKES_S
 
 ENDS_WITHIN_S = 60.0
 NS = 1_000_000_000
