@@ -25,11 +25,8 @@ from causal.task.checkpointing import Checkpointing, SnapshotFile
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.picking import ByArrival, ByContent
 from causal.task.recording import Recording
-from causal.task.recovery import Recovery, State, Step
+from causal.task.recovery import REPLAYS, Recovery, State, Step
 from causal.task.services import CausalServices
-
-_REPLAYS = frozenset((State.SHADOWING, State.REPLAYING))
-"""The states in which events of the log are performed, several in one turn."""
 
 
 class Execution:
@@ -85,7 +82,7 @@ class Execution:
         self._inputs = channels.inputs
         self._outputs = channels.outputs
         self._holdings = holdings
-        self._services = CausalServices(schedule, live)
+        self._services = CausalServices(schedule, live, recovery)
         self.incarnation = incarnation
         self._by_arrival = ByArrival(channels.inputs, self.pace, bytes_max)
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
@@ -141,7 +138,7 @@ class Execution:
             ReplayDivergence, OperatorFailed: as `perform_next`.
         """
         schedule = self.schedule
-        if self._recovery.state not in _REPLAYS or not schedule.replaying:
+        if self._recovery.state not in REPLAYS or not schedule.replaying:
             return self.perform_next(effects, now_ns)
         stop = self.replayed_elements + (
             self.pace.elements if self.pace.reduced else max(self._elements_max, events_max)
@@ -220,7 +217,7 @@ class Execution:
         if picked is None:
             return False
         channel, count = picked
-        if self._recovery.state in _REPLAYS:
+        if self._recovery.state in REPLAYS:
             self.replayed_elements += count
         self.schedule.rule(rule.choice or chain.waiting() or chain.next_timer_ns() is not None)
         self._perform_order(channel, count, effects)

@@ -46,7 +46,10 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.FAILED, Step.FAILED): State.FAILED,
 }
 
-PERFORMS = frozenset((State.SHADOWING, State.REPLAYING, State.RUNNING))
+REPLAYS = frozenset((State.SHADOWING, State.REPLAYING))
+"""The states in which what is performed was performed before: the log has it, or those who received its output do."""
+
+PERFORMS = REPLAYS | {State.RUNNING}
 """The states in which events of the schedule are performed."""
 
 
@@ -57,6 +60,11 @@ class Recovery:
         self.task_name = task_name
         self.state = State.RESTORED
         self.story: list[tuple[int, str]] = []
+
+    @property
+    def replays(self) -> bool:
+        """Whether an event that is performed now was performed before, so that its effects are not new (D22)."""
+        return self.state in REPLAYS
 
     def step(self, step: Step, now_ns: int) -> State:
         """Takes the step, which must be legal in the current state."""

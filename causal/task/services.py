@@ -1,6 +1,7 @@
 """The causal services: each answered by the log in a replay, by the environment otherwise.
 
-An answer is recorded before the operator sees it.  Implements `causal.ports.Services`.
+An answer is recorded before the operator sees it.  Whether an event is a replay is answered by the event (D22), not by
+what is left of the log.  Implements `causal.ports.Services`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from causal.determinants import Call, Clock, Random, User, Window
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.ports import Environment
 from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.recovery import Recovery, State
 
 
 class CausalServices:
@@ -20,11 +22,12 @@ class CausalServices:
     Clock readings never go back, whatever the machine's clock does and across failovers.
     """
 
-    __slots__ = ("_schedule", "_live", "_seed", "_seed_epoch", "_last_ns")
+    __slots__ = ("_schedule", "_live", "_recovery", "_seed", "_seed_epoch", "_last_ns")
 
-    def __init__(self, schedule: DeterminantCursor, live: Environment) -> None:
+    def __init__(self, schedule: DeterminantCursor, live: Environment, recovery: Recovery) -> None:
         self._schedule = schedule
         self._live = live
+        self._recovery = recovery
         self._seed = b""
         self._seed_epoch = -1
         self._last_ns = 0
@@ -55,16 +58,29 @@ class CausalServices:
         return self._schedule.epoch
 
     def replaying(self) -> bool:
-        return self._schedule.replaying
+        """Returns whether the event that is performed now was performed before.
+
+        An ordered task has no entry for an event that its rule selects.  One that asks has effects that are not to be
+        repeated, so it is logged as if it had asked for an answer.
+        """
+        replays = self._recovery.replays
+        if not replays:
+            self._schedule.log_run()
+        return replays
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
         if self._schedule.replaying:
             return self._schedule.take(Call).answer
-        answer = self._bounded(ask())
+        answer = self._asked(ask)
         self._schedule.record(Call(answer))
         return answer
 
-    def _bounded(self, answer: bytes) -> bytes:
+    def _asked(self, ask: Callable[[], bytes]) -> bytes:
+        if self._recovery.state is State.SHADOWING:
+            raise ReplayDivergence(
+                self._schedule.task_name, "its hot standby asks for an answer that the task has not asked for"
+            )
+        answer = ask()
         if len(answer) > determinants.ANSWER_BYTES_MAX:
             raise OperatorFailed(
                 f"{self._schedule.task_name}: an answer of {len(answer)} bytes exceeds {determinants.ANSWER_BYTES_MAX};"
@@ -85,7 +101,7 @@ class CausalServices:
                     self._schedule.task_name, f"the replay asks for {kind!r}, the log has {logged.name!r}"
                 )
             return logged.value
-        value = self._bounded(ask())
+        value = self._asked(ask)
         self._schedule.record(User(kind, value))
         return value
 

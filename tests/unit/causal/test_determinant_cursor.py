@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, Timer, User, register_kind
+from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, Run, Timer, User, register_kind
 from causal.errors import InvariantViolation, OperatorFailed, ReplayDivergence
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.recovery import Recovery, State, Step
 from causal.task.services import CausalServices
 
 register_kind("test-price", 101)
@@ -29,9 +30,22 @@ class Clockwork:
         return bytes([self.drawn]) * 16
 
 
+def recovery(*steps: Step) -> Recovery:
+    """The recovery of a task that has taken these steps."""
+    taken = Recovery("count/0")
+    for step in steps:
+        taken.step(step, 0)
+    return taken
+
+
+REPLAYED = recovery(Step.STARTED, Step.COLLECTED)
+SHADOWED = recovery(Step.SHADOWED)
+LIVE = recovery(Step.STARTED, Step.COLLECTED, Step.REPLAYED)
+
+
 def recorded() -> tuple[DeterminantLog, list[object]]:
     schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
-    services = CausalServices(schedule, Clockwork(100, 90, 300))
+    services = CausalServices(schedule, Clockwork(100, 90, 300), LIVE)
     schedule.record_order(0, 5)
     answers: list[object] = [services.now_ns(), services.now_ns(), services.seed(), services.call(lambda: b"live")]
     schedule.record(Barrier(1))
@@ -51,7 +65,7 @@ def test_what_was_answered_live_is_answered_again() -> None:
     log, answers = recorded()
     schedule = copy(log)
     live = Clockwork(7)
-    services = CausalServices(schedule, live)
+    services = CausalServices(schedule, live, LIVE)
     assert schedule.take(Order) == Order(0, 5)
     replayed: list[object] = [services.now_ns(), services.now_ns(), services.seed(), services.call(lambda: b"again")]
     schedule.take(Barrier)
@@ -65,7 +79,7 @@ def test_the_clock_never_goes_back_and_not_after_a_replay_either() -> None:
     log, answers = recorded()
     assert answers[:2] == [100, 100]
     schedule = copy(log)
-    services = CausalServices(schedule, Clockwork(7))
+    services = CausalServices(schedule, Clockwork(7), LIVE)
     while not schedule.exhausted():
         determinant = schedule.peek()
         schedule.take(type(determinant))
@@ -80,7 +94,7 @@ def test_another_question_than_before_is_a_divergence_that_names_task_and_place(
     with pytest.raises(
         ReplayDivergence, match=r"^count/0 is .*: epoch 0, byte 2 .* asks for call, the log has clock\)"
     ):
-        CausalServices(schedule, Clockwork(1)).call(lambda: b"")
+        CausalServices(schedule, Clockwork(1), LIVE).call(lambda: b"")
 
 
 def test_a_log_that_ends_before_its_barrier_cannot_be_left() -> None:
@@ -121,12 +135,11 @@ def test_a_log_that_ends_in_the_middle_is_replayed_and_then_extended() -> None:
     prefix = DeterminantLog(0)
     prefix.merge(LogDelta(0, 0, 0, log.bytes_of(0)[:5]))  # the order and the first reading
     schedule, live = DeterminantCursor(prefix, 0, "count/0"), Clockwork(500)
-    services = CausalServices(schedule, live)
+    services = CausalServices(schedule, live, LIVE)
     assert schedule.take(Order) == Order(0, 5)
-    assert services.replaying() and services.now_ns() == answers[0]
-    assert not services.replaying() and schedule.exhausted()
+    assert services.now_ns() == answers[0] and schedule.exhausted()
     assert services.now_ns() == 500 and services.seed() == b"\1" * 16
-    again = CausalServices(copy(prefix), Clockwork(1))
+    again = CausalServices(copy(prefix), Clockwork(1), LIVE)
     again._schedule.take(Order)
     assert [again.now_ns(), again.now_ns(), again.seed()] == [answers[0], 500, b"\1" * 16]
 
@@ -152,23 +165,23 @@ def test_a_log_that_goes_on_in_a_later_epoch_is_not_exhausted() -> None:
 
 def test_the_clock_goes_on_from_the_last_reading_of_any_epoch() -> None:
     schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
-    services = CausalServices(schedule, Clockwork(1_000, 3, 2, 1))
+    services = CausalServices(schedule, Clockwork(1_000, 3, 2, 1), LIVE)
     assert services.now_ns() == 1_000
     schedule.record(Barrier(1))
     schedule.advance(1)
     assert services.now_ns() == 1_000
     restored = DeterminantCursor(DeterminantLog(0, 1), 1, "count/0")
     restored.last_ns = schedule.last_ns  # as a snapshot carries it on
-    assert CausalServices(restored, Clockwork(5)).now_ns() == 1_000
+    assert CausalServices(restored, Clockwork(5), LIVE).now_ns() == 1_000
 
 
 def test_a_users_kind_is_recorded_and_checked_by_name() -> None:
     schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
-    services = CausalServices(schedule, Clockwork(1))
+    services = CausalServices(schedule, Clockwork(1), LIVE)
     assert services.user("test-price", lambda: b"12") == b"12"
     services.user("test-price", lambda: b"13")
     assert schedule.bytes_by_kind == {"user": 8}
-    again = CausalServices(copy(schedule.log), Clockwork(1))
+    again = CausalServices(copy(schedule.log), Clockwork(1), LIVE)
     assert again.user("test-price", lambda: b"never asked") == b"12"
     with pytest.raises(ReplayDivergence, match="'test-rate', the log has 'test-price'"):
         again.user("test-rate", lambda: b"")
@@ -179,7 +192,7 @@ def test_a_users_kind_is_recorded_and_checked_by_name() -> None:
 
 def test_an_answer_that_is_too_large_blames_the_operator_and_records_nothing() -> None:
     schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
-    services, large = CausalServices(schedule, Clockwork(1)), bytes(ANSWER_BYTES_MAX + 1)
+    services, large = CausalServices(schedule, Clockwork(1), LIVE), bytes(ANSWER_BYTES_MAX + 1)
     with pytest.raises(OperatorFailed, match="return a reference"):
         services.call(lambda: large)
     with pytest.raises(OperatorFailed, match="return a reference"):
@@ -189,10 +202,10 @@ def test_an_answer_that_is_too_large_blames_the_operator_and_records_nothing() -
 
 def test_a_window_with_other_contents_is_a_divergence() -> None:
     schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
-    live = CausalServices(schedule, Clockwork(1))
+    live = CausalServices(schedule, Clockwork(1), LIVE)
     for _ in range(2):
         live.window(0, 50, [(0, 3), (5, 2)])
-    again = CausalServices(copy(schedule.log), Clockwork(1))
+    again = CausalServices(copy(schedule.log), Clockwork(1), LIVE)
     again.window(0, 50, [(0, 3), (5, 2)])
     with pytest.raises(ReplayDivergence, match="operator 0 fires a window"):
         again.window(0, 50, [(0, 3), (5, 1)])
@@ -205,5 +218,61 @@ def test_a_call_that_raises_leaves_no_trace() -> None:
         raise OSError("no answer")
 
     with pytest.raises(OSError, match="no answer"):
-        CausalServices(schedule, Clockwork(1)).call(refuse)
+        CausalServices(schedule, Clockwork(1), LIVE).call(refuse)
     assert schedule.log.size == 0
+
+
+def test_the_last_event_of_a_log_is_a_replay() -> None:
+    schedule = copy(recorded()[0])
+    services = CausalServices(schedule, Clockwork(7), REPLAYED)
+    schedule.take(Order)
+    assert services.replaying()
+    for _ in range(2):
+        services.now_ns()
+    services.seed()
+    services.call(lambda: b"")
+    schedule.take(Barrier)
+    schedule.advance(1)
+    services.now_ns()
+    services.seed()
+    assert schedule.exhausted() and services.replaying(), "nothing is left of the log, and this event came from it"
+
+
+def test_what_is_performed_live_is_no_replay_whatever_the_log_has() -> None:
+    assert not CausalServices(copy(recorded()[0]), Clockwork(1), LIVE).replaying()
+
+
+@pytest.mark.parametrize("state", [State.SHADOWING, State.REPLAYING])
+def test_whether_an_event_is_a_replay_is_not_asked_of_its_log(state: State) -> None:
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
+    performed = SHADOWED if state is State.SHADOWING else REPLAYED
+    assert performed.state is state
+    assert CausalServices(schedule, Clockwork(1), performed).replaying() and schedule.exhausted()
+
+
+def test_an_event_of_an_ordered_task_that_asks_is_logged_once() -> None:
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
+    services = CausalServices(schedule, Clockwork(1), LIVE)
+    for _ in range(3):
+        schedule.rule(choice=False)
+    assert not schedule.log.size, "an event that asks for nothing logs nothing"
+    assert not services.replaying() and not services.replaying()
+    again = copy(schedule.log)
+    assert again.take(Run) == Run(3) and again.exhausted()
+
+
+def test_an_ordered_task_logs_nothing_in_a_replay() -> None:
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
+    schedule.rule(choice=False)
+    assert CausalServices(schedule, Clockwork(1), REPLAYED).replaying() and not schedule.log.size
+
+
+def test_a_shadow_asks_nothing_of_the_outside() -> None:
+    def refuse() -> bytes:
+        raise AssertionError("the outside is asked")
+
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
+    services = CausalServices(schedule, Clockwork(1), SHADOWED)
+    for ask in (lambda: services.call(refuse), lambda: services.user("test-price", refuse)):
+        with pytest.raises(ReplayDivergence, match="hot standby asks"):
+            ask()
