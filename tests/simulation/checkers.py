@@ -19,6 +19,7 @@ from causal.task.recovery import PERFORMS, State
 from causal.task.task import TaskProtocol
 from tests.simulation.chains import identities
 from tests.simulation.peers import Store, Violated
+from tests.simulation.performances import Performances
 from tests.simulation.twin import rows_of_twin
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Observer:
         self._shown: list[tuple[Store, bytes]] = []
         """Rows that were visible when the job was resumed with code that gives other rows."""
         self._must_diverge = False
+        self.performances = Performances(world)
         self.durable = 0
         """The last complete checkpoint: its manifest is on disk."""
         self.steps = 0
@@ -135,6 +137,7 @@ class Observer:
 
     def after(self, process: Process, task: TaskProtocol, event: Event, before: Places) -> None:
         """A task has handled an event."""
+        self.performances.after(task)
         self._check_rest(task)
         if self._staged:
             self._note_barrier(task, before[3])

@@ -92,6 +92,10 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "a-shadow-forgets-its-rows": 599,
     "a-passed-barrier-is-a-checkpoint": 630,
     "a-shadow-takes-over-anywhere": 863,
+    "the-rest-of-the-log-answers": 2,
+    "ordered-events-are-known-by-their-output-alone": 48,
+    "the-outside-is-never-affected": 1,
+    "a-shadow-is-live": 0,
 }
 """Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
 

@@ -277,6 +277,7 @@ class Process:
         )  # fmt: skip
         task.replayed_per_turn = world.rng.choice((1, 3, task.replayed_per_turn))
         self._shadow_before = world.observer.before(task)
+        world.observer.performances.watch(task)
         return task
 
     def _shadow_report(self, line: str, blamed: bool) -> None:
@@ -419,6 +420,7 @@ class Process:
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
         )  # fmt: skip
         task.replayed_per_turn = self.world.rng.choice((1, 3, task.replayed_per_turn))
+        self.world.observer.performances.watch(task)
         self._serve(task, act.task)
 
     def _serve(self, task: TaskProtocol, index: int) -> None:

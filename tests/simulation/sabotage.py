@@ -33,6 +33,7 @@ from operators.sinks.contract.account import Account
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Journal, Outbox
+from tests.simulation.sabotage_effects import EFFECT_SABOTAGES, HOT_EFFECT_SABOTAGES
 from tests.simulation.sabotage_hosts import HOST_SABOTAGES
 from tests.simulation.sabotage_hot import HOT_SABOTAGES
 from tests.simulation.sabotage_requests import REQUEST_SABOTAGES
@@ -466,6 +467,8 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         *STAGING,
         *HOST_SABOTAGES,
         *HOT_SABOTAGES,
+        *EFFECT_SABOTAGES,
+        *HOT_EFFECT_SABOTAGES,
     )
 }
 
@@ -475,7 +478,7 @@ SHELL_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in SHELL_SABOTAG
 HOST_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in HOST_SABOTAGES)
 """Found by scenarios with hosts."""
 
-HOT_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in HOT_SABOTAGES)
+HOT_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in (*HOT_SABOTAGES, *HOT_EFFECT_SABOTAGES))
 """Found by scenarios with hot standbys."""
 
 

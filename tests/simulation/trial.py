@@ -61,6 +61,7 @@ def _counted(world: Simulation) -> Counter[str]:
         Counter(
             {
                 "checks": world.observer.steps,
+                "performances": world.observer.performances.counted,
                 "checkpoints": world.observer.durable,
                 "rollbacks": kinds["rolled_back"],
                 "withdrawn rows": sum(store.withdrawn for store in world.sinks),
