@@ -11,7 +11,7 @@ only when no living task would still replay from below it, and no promotion happ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from causal import commands
 from causal.commands import Files
@@ -35,12 +35,15 @@ TOOK_KEPT = 1000
 class Coordinator:
     """One job's checkpoints."""
 
-    def __init__(self, assignments: Assignments, interval_ns: int, enabled: bool, checked: bool = False) -> None:
+    def __init__(
+        self, assignments: Assignments, interval_ns: int, enabled: bool, unchecked: Callable[[], Sequence[str]] = tuple
+    ) -> None:
         """
         Args:
-            checked: standbys perform each epoch again, so the first one ends once every task has a standby.
+            unchecked: returns the tasks of which a standby has yet to perform an epoch again: until there is none, an
+                epoch ends once every task has a standby.
         """
-        self._checked = checked
+        self._unchecked = unchecked
         self._assignments = assignments
         self._interval_ns = interval_ns
         self.enabled = enabled
@@ -178,7 +181,7 @@ class Coordinator:
         pressed = self._pressed()
         self._resting = not self.under_way and now_ns >= self._due_ns and self._nothing_changed()
         due = hurries or pressed or self.wanted > self.complete or (now_ns >= self._due_ns and not self._resting)
-        if due and not self.under_way and self._checked and not self.complete and not self._all_have_standbys():
+        if due and not self.under_way and self._unchecked() and not self._all_have_standbys():
             self._due_ns, due = now_ns + LOOK_AGAIN_NS, False
         if due and not self.under_way and not self.ends:
             self.under_way, self._began_ns, all_sources = self.complete + 1, now_ns, True

@@ -12,7 +12,7 @@ from standby.supervision.effects import Record
 SWEEP_NS = 500_000_000
 """The interval at which every process is examined: a command that has not shown an effect is sent again."""
 
-_OF_ONE = frozenset(("process", "phase", "first_record", "injected", "killing", "resumed_at"))
+_OF_ONE = frozenset(("process", "phase", "first_record", "injected", "killing", "resumed_at", "checked"))
 """Decisions that require no action on other processes."""
 
 

@@ -1,8 +1,12 @@
-"""Counts the epochs that standbys have performed again: `causal run --verify-replay` needs one of every task."""
+"""Counts the epochs that standbys have performed again: `causal run --verify-replay` needs one of every task.
+
+That a task was checked is journaled, so it still counts after a restart of the supervisor and after a resume.
+"""
 
 from __future__ import annotations
 
 from standby.supervision.assignments import Assignments, WorkerEntry
+from standby.supervision.effects import Outbox, Record
 
 FINISHED = (0, "")
 """(status, reason) of a job that came to its end by itself."""
@@ -11,24 +15,38 @@ WAIT_NS_MAX = 60_000_000_000
 
 
 class Checks:
-    """The epochs that were checked, by task; level-triggered, because every beat of a standby has the total."""
+    """The epochs that were checked, by task; level-triggered, because every beat of a standby has the total.
+
+    Of what was counted before this supervisor's life began, only that there was an epoch is known.
+    """
 
     def __init__(self, assignments: Assignments, enabled: bool) -> None:
         self.enabled = enabled
         self._assignments = assignments
         self._epochs_by_slot: dict[str, dict[str, int]] = {}
+        self._once: set[str] = set()
+        """The tasks of which an epoch was checked, as the journal says."""
         self._finished_ns: int | None = None
 
-    def record_beat(self, slot: WorkerEntry, checked: tuple[int, str]) -> str:
+    def apply(self, record: Record) -> None:
+        """Applies one decision; kinds that do not concern checks change nothing."""
+        if record["kind"] == "checked":
+            self._once.add(record["task"])
+        elif record["kind"] == "resumed":
+            self._finished_ns = None
+
+    def record_beat(self, slot: WorkerEntry, checked: tuple[int, str], outbox: Outbox) -> str:
         """Takes the counts from a worker's beat and returns the difference that it found; empty if none."""
         task = slot.task or slot.purpose
         if task and checked[0]:
             self._epochs_by_slot.setdefault(task, {})[slot.name] = checked[0]
+            if task not in self._once:
+                outbox.decide("checked", task=task)
         return checked[1]
 
     def epochs(self, task: str) -> int:
         """The number of epochs of the task that any standby has performed again."""
-        return sum(self._epochs_by_slot.get(task, {}).values())
+        return max(sum(self._epochs_by_slot.get(task, {}).values()), int(task in self._once))
 
     def lacking(self) -> list[str]:
         """Tasks of which nothing has been checked."""
@@ -43,7 +61,8 @@ class Checks:
             self._finished_ns = now_ns
         if now_ns - self._finished_ns < WAIT_NS_MAX:
             return None
-        return (1, f"no epoch of {', '.join(lacking)} could be checked; their processes' logs say why")
+        why = "their processes' logs say why, or no checkpoint came while a standby followed them"
+        return (1, f"no epoch of {', '.join(lacking)} could be checked: {why}; shorten --checkpoint-interval")
 
     def deadline_ns(self) -> int | None:
         """The moment at which the answer of `finished` changes without an event; None for never."""

@@ -77,7 +77,8 @@ class Supervision:
         self.timeline = Timeline()
         self.figures = TaskCounters()
         interval_ns, enabled = int(config.checkpoint_interval_s * 1e9), config.guarantee != "none"
-        self.coordinator = Coordinator(self.assignments, interval_ns, enabled, config.verify_replay)
+        self.checks = Checks(self.assignments, config.verify_replay)
+        self.coordinator = Coordinator(self.assignments, interval_ns, enabled, self.checks.lacking)
         self.injection = Injection(blueprint.kills)
         together = config.guarantee in ("at-least-once", "epoch")
         self.staging = Staging(self.assignments, self.coordinator, config.guarantee == "epoch")
@@ -99,7 +100,6 @@ class Supervision:
         self.draining = Draining(
             self.hosts, self.assignments, self._placement, self.coordinator, self.timeline, self._reconciler.kill
         )
-        self.checks = Checks(self.assignments, config.verify_replay)
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
         self._companions = Companions(blueprint.companions)
@@ -158,6 +158,7 @@ class Supervision:
         self.injection.apply(record)
         self.hosts.apply(record)
         self.losses.apply(record)
+        self.checks.apply(record)
         if record["kind"] == "stopping":
             self.stopping = (record["status"], record["reason"])
         elif record["kind"] == "ended":
@@ -198,7 +199,7 @@ class Supervision:
             self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
         if not slot.purpose or event.followed is not None or event.task is not None:
             self._reconciler.ready(slot)
-        problem = self.checks.record_beat(slot, event.checked)
+        problem = self.checks.record_beat(slot, event.checked, self._outbox)
         if problem and self.stopping is None:
             self._stop(1, problem)
         if event.task is not None:

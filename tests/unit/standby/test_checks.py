@@ -120,3 +120,29 @@ def test_without_a_check_no_checkpoint_waits_for_a_standby() -> None:
     scene = running()
     scene.die(standby_of(scene, "count/0"))
     assert sent([effect for _ in range(30) for effect in scene.step(Tick(), 50)], "checkpoint")
+
+
+def test_what_was_checked_still_counts_after_a_restart_and_a_resume() -> None:
+    scene = checking()
+    for task in TASKS:
+        scene.beat(standby_of(scene, task), checked=(2, ""))
+        scene.beat(standby_of(scene, task), checked=(3, ""))
+    assert [record["task"] for record in scene.journal if record["kind"] == "checked"] == list(TASKS), "once for each"
+    scene.restart()
+    assert scene.supervision.checks.lacking() == [] and scene.supervision.checks.epochs("count/0") == 1
+    scene.beats(4)
+    finish(scene)
+    assert stopped(scene) == (0, "")
+
+
+def test_an_epoch_waits_for_a_standby_of_each_task_until_all_are_checked() -> None:
+    """Also behind the first checkpoint: after a resume the rest of a job may be one epoch."""
+    scene = running(verify_replay=True)
+    scene.checkpoint()
+    scene.die(standby_of(scene, "count/0"))
+    assert not sent([effect for _ in range(20) for effect in scene.step(Tick(), 50)], "checkpoint")
+    for task in TASKS:
+        scene.beats(2)
+        scene.beat(standby_of(scene, task), checked=(1, ""))
+    scene.die(standby_of(scene, "count/0"))
+    assert sent([effect for _ in range(30) for effect in scene.step(Tick(), 50)], "checkpoint")
