@@ -6,7 +6,6 @@ delivers a message; of every other message `user_of` says which host sent it, wh
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from typing import Any
 
@@ -71,14 +70,6 @@ class Authenticator:
 
     def close(self) -> None:
         self.socket.close(0)
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only processes of this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def new_key(name: str) -> KeyPair:

@@ -19,7 +19,8 @@ import zmq
 
 from causal.channels.wire import FRAME_BYTES_MAX, channel_of
 from causal.errors import PipelineError
-from causal.shell.curve import Authenticator, connect_with, is_loopback, serve_with, user_of
+from causal.shell.addresses import is_loopback
+from causal.shell.curve import Authenticator, connect_with, serve_with, user_of
 from causal.shell.open_files import raise_limit
 from causal.shell.roster import KeyPair, Roster
 from causal.shell.strangers import HANDSHAKE_MS, Strangers

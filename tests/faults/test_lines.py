@@ -150,6 +150,8 @@ class Page(BaseHTTPRequestHandler):
         self.send_response(304 if same else self.status)
         if self.etag:
             self.send_header("ETag", self.etag)
+        if not same:
+            self.send_header("Content-Length", str(len(self.content)))
         self.end_headers()
         if not same:
             self.wfile.write(self.content)

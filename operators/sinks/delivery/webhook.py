@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
+from causal.shell.addresses import check_headers, check_url
 from operators.sinks.contract.options import check_durability, check_range
 from operators.sinks.contract.sink import Sink
 from operators.sinks.delivery.callback import BATCH_ROWS_MAX, DELIVERIES
@@ -31,9 +31,9 @@ class WebhookSink(Sink):
 
     The header `Idempotency-Key` is the same when the same rows are posted again.  One request of a task is under way
     at a time, so rows arrive in order.  A status of 2xx means that all rows of the request were taken.  One of
-    `retried`, no answer, or a broken connection: the same request again, not before `Retry-After`.  One of `refused`:
-    none were taken; the request is halved until the row is found that is refused, and that one stops the job or is
-    put aside (`on_error`).  Any other status, also a redirection, ends the job.
+    `retried`, no whole answer, or a broken connection: the same request again, not before `Retry-After`.  One of
+    `refused`: none were taken; the request is halved until the row is found that is refused, and that one stops the job
+    or is put aside (`on_error`).  Any other status, also a redirection, ends the job.
 
     Each row is posted at least once.  It takes effect exactly once if the service ignores what it has taken already:
     a request with a key that it knows; or, which holds however rows are cut into requests, a row with a position not
@@ -67,18 +67,17 @@ class WebhookSink(Sink):
     ) -> None:
         check_range("WebhookSink", "batch_rows", batch_rows, 1, BATCH_ROWS_MAX)
         check_durability("WebhookSink", durability)
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as problem:
-            raise PipelineError(f"WebhookSink: {url} is not a URL ({problem}); give http://… or https://…") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PipelineError(f"WebhookSink: {url} is not a URL; give http://… or https://…")
+        parts = check_url("WebhookSink posts to", url)
+        check_headers("WebhookSink", headers or {})
+        for name, statuses in (("retried", retried), ("refused", refused)):
+            odd = [each for each in statuses if type(each) is not int or not 300 <= each <= 599]
+            if odd:
+                raise PipelineError(f"WebhookSink: {name} has {odd[0]!r}; give statuses from 300 to 599")
         if not 0 < timeout_s <= 600:
             raise PipelineError(f"WebhookSink: timeout_s is {timeout_s!r}; give seconds above 0, at most 600")
-        self.place = f"{parts.scheme}://{parts.hostname}{'' if port is None else f':{port}'}{parts.path}"
+        self.place = f"{parts.scheme}://{parts.hostname}{'' if parts.port is None else f':{parts.port}'}{parts.path}"
         """The URL without what may be secret in it."""
-        self.secure, self.host, self.port = parts.scheme == "https", parts.hostname, port
+        self.secure, self.host, self.port = parts.scheme == "https", parts.hostname or "", parts.port
         self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self.batch_rows = batch_rows
         self.timeout_s = timeout_s
@@ -118,14 +117,14 @@ class Courier:
         self._judge(answer, content)
 
     def _asked(self, body: bytes, key: str) -> tuple[http.client.HTTPResponse, bytes]:
-        if self._connection is None:
-            import http.client
+        from operators.sinks.delivery.final_answer import PlainConnection, SecureConnection, content_of
 
-            kind = http.client.HTTPSConnection if self._sink.secure else http.client.HTTPConnection
+        if self._connection is None:
+            kind = SecureConnection if self._sink.secure else PlainConnection
             self._connection = kind(self._sink.host, self._sink.port, timeout=self._sink.timeout_s)
         self._connection.request("POST", self._sink.target, body, {**self._sink.headers, "Idempotency-Key": key})
         answer = self._connection.getresponse()
-        content = answer.read(ANSWER_BYTES_MAX)
+        content = content_of(answer, ANSWER_BYTES_MAX)
         if answer.isclosed() is False or answer.will_close:
             self.close()  # the answer is longer than what is read, or the service asks for it
         return answer, content

@@ -37,8 +37,14 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
     """
     if not isinstance(directory, str) or "://" not in directory:
         return ""
-    parts = urlsplit(directory)
-    if parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc):
+    try:
+        parts = urlsplit(directory)
+    except ValueError as problem:
+        raise PipelineError(
+            f"{sink}: {directory!r} is no URL ({problem}); give s3://BUCKET/PREFIX or file:///DIRECTORY"
+        ) from None
+    odd = not directory.isprintable() or any(character.isspace() for character in parts.netloc)
+    if odd or parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc):
         raise PipelineError(f"{sink}: {directory!r} is no store; give s3://BUCKET/PREFIX or file:///DIRECTORY")
     if durability == "os" and parts.scheme == "file":
         raise PipelineError(f"{sink}: durability 'os' is for s3:// or a path; no object of file:// is synced to disk")

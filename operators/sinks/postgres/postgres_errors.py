@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
@@ -31,6 +33,9 @@ _FOR_GOOD = {
     "42501": "grant the role what it lacks",
 }
 _FOR_GOOD_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+
+_NEVER = re.compile(r"\binvalid \w+ (value|number)\b")
+"""Finds what the driver says of a dsn with which no connection can be tried."""
 
 
 def one_line(problem: BaseException) -> str:
@@ -66,6 +71,8 @@ def translated(problem: psycopg.Error, place: str) -> CausalError:
 
 def _unconnected(words: str, place: str) -> CausalError:
     """The error for a connection that failed or broke: the driver gives no state, only the server's words."""
+    if _NEVER.search(words):
+        return PipelineError(f"{place}: {words}; correct the dsn")
     if "FATAL" in words and any(phrase in words for phrase in _FOR_GOOD_WORDS):
         return PipelineError(f"{place}: {words}; give a dsn that the server accepts")
     return Unavailable(f"{place} cannot be reached: {words}; start it, or look at the network and the dsn")

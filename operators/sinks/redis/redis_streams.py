@@ -78,6 +78,8 @@ class RedisSink(Sink):
         said = f"RedisSink(stream={stream!r})"
         if not stream:
             raise PipelineError(f"{said}: stream is empty; give what the keys begin with")
+        if not _is_address(url):
+            raise PipelineError(f'{said}: url is no address; give one, e.g. "redis://host:6379/0"')
         if urlsplit(url).scheme not in _SCHEMES:
             raise PipelineError(f'{said}: url begins with none of {", ".join(_SCHEMES)}; e.g. "redis://host:6379/0"')
         check_choice(said, "existing", existing, EXISTING)
@@ -113,11 +115,13 @@ class RedisSink(Sink):
         target = self._target()
         try:
             client = connected(target)
-        except ValueError as problem:
+        except (ValueError, TypeError) as problem:
             raise PipelineError(f"RedisSink: url is none ({problem}); e.g. redis://host:6379/0") from None
         try:
             client.ping()
             check_durable(client, target)
+        except (TypeError, UnicodeError) as problem:  # of an option that it does not have, or of a host that none has
+            raise PipelineError(f"{target.place}: its url cannot be used ({problem}); correct it") from None
         except redis.RedisError as problem:
             error = translated(problem, target.place)
             if not isinstance(error, Unavailable):
@@ -147,6 +151,13 @@ class RedisSink(Sink):
 
         said = Target(self.url, _place_of(self.url), *self._said)
         return replace(said, existing=self.existing, durability=self.durability or "process")
+
+
+def _is_address(url: object) -> bool:
+    try:
+        return isinstance(url, str) and urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def _place_of(url: str) -> str:

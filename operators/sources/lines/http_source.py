@@ -7,6 +7,7 @@ exactly once.  Requests that wait at the same moment share a batch.  A request i
     400  a line is no JSON, or too long; it says which  429  too many lines per second, or too many requests at once
     401  the token is missing or another              503  not written; send it again
     404  another path                                 411  the length of the body is not known
+    415  the body is encoded (gzip, …)
 """
 
 from __future__ import annotations
@@ -18,26 +19,21 @@ import socket
 import sys
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import xxhash
-
 from causal.errors import PipelineError
+from causal.shell.addresses import check_url, is_loopback
 from operators.sources.files.cutting_rows import BYTE_ORDER_MARK
 from operators.sources.lines.lines_log import LineSource, LineWriter, cutter_of
+from operators.sources.lines.polling import poll
 from operators.sources.unreadable import Unreadable
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CLIENT_TIMEOUT_S = 10.0
-"""The longest pause in a request, and the longest wait for an answer to ours."""
+"""The longest pause in a request."""
 WRITTEN_WITHIN_S = 30.0
 """The longest time that a request waits for the disk, or for the job to make room."""
 LINGER_S, LINGER_BYTES_MAX = 1.0, 1 << 20
@@ -46,7 +42,6 @@ REFUSALS_MAX = 32
 """The refused connections that get an answer at the same moment; others are closed."""
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 BATCH_REQUESTS = 256
-TRIES_PAUSE_MAX_S = 30.0
 LENGTH_DIGITS_MAX = 18
 
 
@@ -91,10 +86,14 @@ class HttpSource(LineSource):
         self.token = token
         self.rows_per_s = rows_per_s
         self.requests_max = requests_max
-        if self.address is not None and self.address[0] not in LOOPBACK and not token:
+        if self.address is not None and not is_loopback(self.address[0]) and not token:
             raise PipelineError(f"{where} listens at {listen}, which others reach; give a token")
-        if poll is not None and urllib.parse.urlsplit(poll).scheme not in ("http", "https"):
-            raise PipelineError(f"{where} polls {poll!r}; give a URL that begins with http:// or https://")
+        if token is not None and (type(token) is not str or not token.isascii() or not token.isprintable()):
+            raise PipelineError(f"{where}: its token cannot stand in a header; give printable ASCII")
+        if type(path) is not str or not path.startswith("/") or not path.isascii() or not path.isprintable():
+            raise PipelineError(f"{where} has path {path!r}; give one that begins with /, percent-encoded")
+        if poll is not None:
+            check_url(f"{where} polls", poll)
         for name, value in (("every_s", every_s), ("rows_per_s", rows_per_s)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
                 raise PipelineError(f"{where} has {name} {value!r}; give a number above 0")
@@ -106,7 +105,7 @@ class HttpSource(LineSource):
         if self.address is not None:
             _Listener(self, writer, self.address).serve()
         else:
-            _poll(self, writer, name)
+            poll(self, writer, name)
 
     def lines_of(self, body: bytes) -> list[bytes]:
         """The lines of a body.
@@ -128,9 +127,10 @@ class HttpSource(LineSource):
 
 
 def _address(where: str, listen: str) -> tuple[str, int]:
-    host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise PipelineError(f"{where} listens at {listen!r}; give HOST:PORT, for example 127.0.0.1:8080")
+    host, colon, port = listen.rpartition(":") if isinstance(listen, str) else ("", "", "")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
+        raise PipelineError(f"{where} listens at {listen!r}; give HOST:PORT, for example 127.0.0.1:8080 or [::1]:8080")
     return host, int(port)
 
 
@@ -164,7 +164,7 @@ class _Listener:
             owner = listener
 
         try:
-            server = _Server(self._address, Handler, self.source.requests_max)
+            server = _server_at(self._address, Handler, self.source.requests_max)
         except OSError as problem:
             where = f"{self._address[0]}:{self._address[1]}"
             raise PipelineError(
@@ -212,6 +212,12 @@ class _Listener:
                 return False
             self._credit -= rows  # a large request is paid for afterwards
             return True
+
+
+def _server_at(address: tuple[str, int], handler: type[_Handler], requests_max: int) -> _Server:
+    """A server at the address, of the family that its host has."""
+    family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    return (_Server6 if family == socket.AF_INET6 else _Server)(address, handler, requests_max)
 
 
 class _Server(ThreadingHTTPServer):
@@ -263,6 +269,12 @@ class _Server(ThreadingHTTPServer):
         print(f"a request of {client_address[0]} ended with {sys.exc_info()[1]!r}", file=sys.stderr)
 
 
+class _Server6(_Server):
+    """The same at an address of IPv6."""
+
+    address_family = socket.AF_INET6
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
@@ -277,9 +289,13 @@ class _Handler(BaseHTTPRequestHandler):
         bearer = f"Bearer {source.token}".encode()
         if source.token and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), bearer):
             return self._answer(401, "the token is missing or another")
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or len(length) > LENGTH_DIGITS_MAX:
-            return self._answer(411, "say how long the body is")
+        lengths = {each.strip() for each in self.headers.get_all("Content-Length", ())}
+        length = lengths.pop() if len(lengths) == 1 and "Transfer-Encoding" not in self.headers else ""
+        if not length.isascii() or not length.isdecimal() or len(length) > LENGTH_DIGITS_MAX:
+            return self._answer(411, "say how long the body is, once, and send no chunks")
+        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            return self._answer(415, f"send the lines themselves, not as {encoding[:40]!r}")
         if int(length) > source.row_bytes_max:
             return self._answer(413, f"at most {source.row_bytes_max:,} bytes")
         body = self.rfile.read(int(length))
@@ -311,66 +327,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing: a line per request would fill the disk."""
-
-
-def _poll(source: HttpSource, writer: LineWriter, name: str) -> None:
-    """Fetch again and again; what the server calls by the same ETag, or is the same to the byte, is taken once."""
-    failures = 0
-    while True:
-        try:
-            fetched = _fetch(source, writer.note)
-            failures = 0
-        except (OSError, ValueError) as problem:  # urllib's errors are OSErrors
-            failures += 1
-            line = " ".join(str(problem).split())[:300]
-            print(f"source {name!r}: {source.url}: {line}; it is tried again", file=sys.stderr, flush=True)
-            fetched = None
-        if fetched is not None:
-            writer.publish(*fetched)
-        pause_s = min(TRIES_PAUSE_MAX_S, 0.5 * 2 ** min(failures, 10)) if failures else 0.0
-        time.sleep(max(source.every_s, pause_s))
-
-
-def _fetch(source: HttpSource, note: str) -> tuple[list[bytes], str] | None:
-    """The lines of a content that is new, and its note; None if nothing has changed since the note."""
-    before = json.loads(note) if note else {}
-    request = urllib.request.Request(str(source.url))
-    if before.get("etag"):
-        request.add_header("If-None-Match", before["etag"])
-    if source.token:
-        request.add_header("Authorization", f"Bearer {source.token}")
-    try:
-        with urllib.request.urlopen(request, timeout=CLIENT_TIMEOUT_S) as response:
-            body = response.read(source.row_bytes_max + 1)
-            etag = response.headers.get("ETag", "")
-    except urllib.error.HTTPError as problem:
-        if problem.code == 304:
-            return None
-        raise
-    if len(body) > source.row_bytes_max:
-        raise ValueError(f"more than {source.row_bytes_max:,} bytes (body_bytes_max)")
-    digest = xxhash.xxh3_128_hexdigest(body)
-    if digest == before.get("digest"):
-        return None
-    return source.lines_of(_as_lines(body) if source.format == "json" else body), json.dumps(
-        {"etag": etag, "digest": digest}
-    )
-
-
-def _as_lines(body: bytes) -> bytes:
-    """A page that is one JSON value as lines: the items of an array, or the value; any other as it is.
-
-    A value stays as it is spelled, so no line is longer than the page.  Its line ends stand between tokens, where a
-    space is the same.
-    """
-    body = body.removeprefix(BYTE_ORDER_MARK)
-    try:
-        items = msgspec.json.decode(body) if body.strip().startswith(b"[") else None
-        spelled = _ITEMS.decode(body) if type(items) is list else [_VALUE.decode(body)]
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return body
-    return b"\n".join(bytes(each).translate(_ONE_LINE) for each in spelled)
-
-
-_ITEMS, _VALUE = msgspec.json.Decoder(list[msgspec.Raw]), msgspec.json.Decoder(msgspec.Raw)
-_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")

@@ -20,6 +20,7 @@ from operators.sinks.conformance.zombies import fences_zombies_at_every_step_of_
 from operators.sinks.contract.refusals import refusing
 from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.delivery import outward, webhook
+from tests.canned import Canned, answer
 from tests.unit.sinks.bounded import in_bounds
 from tests.unit.sinks.receiver import Receiver
 from tests.unit.sinks.service import serving
@@ -169,9 +170,54 @@ def test_a_service_that_is_not_there_or_says_nothing_is_away(tmp_path: Path) -> 
     store.close()
 
 
-@pytest.mark.parametrize("url", ["ftp://x/y", "nowhere", "http://", "http://x:port/"])
-def test_an_address_that_cannot_be_is_refused(url: str) -> None:
-    with pytest.raises(PipelineError, match="WebhookSink: .* is not a URL"):
+INTERIM = answer(b"", status="102 Processing") + answer(b"", "Link: </style.css>", status="103 Early Hints")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (INTERIM + answer(b"", status="204 No Content"), ""),
+        (answer(b"", status="199 Of one's own") + answer(b"", "Content-Length: 0"), ""),
+        (INTERIM + answer(b"", "Content-Length: 0", "Connection: close", status="503 Later"), "answers 503 Later"),
+        (INTERIM, "RemoteDisconnected|BadStatusLine"),
+        (INTERIM * 60, "more than 100 interim answers"),
+        (answer(b"half", "Content-Length: 100"), "IncompleteRead"),
+        (answer(b"half", "Content-Length: 100", status="400 Bad"), "IncompleteRead"),
+        (answer(b"ff\r\nhalf", "Transfer-Encoding: chunked"), "IncompleteRead"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "BadStatusLine"),
+    ],
+    ids=["taken", "unknown", "later", "no final one", "endless", "cut", "a cut refusal", "a cut chunk", "not HTTP"],
+)
+def test_the_answer_is_the_last_one_and_whole(tmp_path: Path, given: bytes, why: str) -> None:
+    """What is sent before it is skipped; without a whole one, the same request is sent again."""
+    server = Canned(given, answer(b"", status="204 No Content"))
+    store, state = Subject(WebhookSink(server.url), lambda t: None, job_directory=tmp_path).opened()
+    bundle = bundle_at(Subject(WebhookSink(server.url), lambda t: None, job_directory=tmp_path), state, 3)
+    try:
+        if why:
+            with pytest.raises(Unavailable, match=why):
+                store.write(bundle)
+        store.write(bundle)
+    finally:
+        store.close()
+        server.close()
+    bodies = [request.partition(b"\r\n\r\n")[0] for request in server.requests]
+    assert len(bodies) == 1 + bool(why) and len(set(bodies)) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x/y", "nowhere", "http://", "http://x:port/", "http://x:0/", "http://a..b/", "http://[::x]/",
+            "http://a b/", "http://x/a b", "http://x/\u00e4", "http://me:secret@x/", "http://x/\n", 5],
+)  # fmt: skip
+def test_an_address_that_cannot_be_is_refused(url: Any) -> None:
+    with pytest.raises(PipelineError, match="WebhookSink posts to ") as refused:
         WebhookSink(url)
+    assert "secret" not in str(refused.value)
+    headers: Any
+    for headers in ({"a b": "x"}, {"a": "x\ny"}, {"a": "\u20ac"}, {"a": None}, {"Content-Length": "5"}, {"": "x"}):
+        with pytest.raises(PipelineError, match="WebhookSink.* header '.*; (correct|leave|give)"):
+            WebhookSink("http://x", headers=headers)
+    with pytest.raises(PipelineError, match="retried has 200"):
+        WebhookSink("http://x", retried=[200])
     with pytest.raises(PipelineError, match="timeout_s is 0; give"):
         WebhookSink("http://x", timeout_s=0)

@@ -19,9 +19,11 @@ from operators.sources import HttpSource, StdinSource
 from operators.sources.files.cutting_rows import json_of
 from operators.sources.lines import http_source
 from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
+from operators.sources.lines.polling import fetch, poll
 from operators.sources.lines.stdin_source import Lines
 from operators.sources.source import SourceContext
 from operators.sources.unreadable import Unreadable
+from tests.canned import Canned, answer
 from tests.properties.test_files import BAD, JSON_LINES, MAX, plain, read_from, rows_of_text, text_bytes
 
 
@@ -154,6 +156,9 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
         assert site.ask(b"1" * 101, path="/in", **bearer)[0] == 413
         assert site.ask(None, path="/in", Transfer_Encoding="chunked", **bearer)[0] == 411
         assert site.ask(b"1", path="/in", Content_Length="9" * 5000, **bearer)[0] == 411
+        assert site.ask(b"1", path="/in", Content_Length="1", Transfer_Encoding="chunked", **bearer)[0] == 411
+        assert site.ask(b"1", path="/in", Content_Length="1", content_length="2", **bearer)[0] == 411
+        assert site.ask(b"1", path="/in", Content_Encoding="gzip", **bearer)[0] == 415
         assert site.ask(b"1", "PUT", path="/in", **bearer)[0] == 501
         status, body = site.ask(b'1\n{"a":\n3', path="/in", **bearer)
         assert status == 400 and b"line:2: no JSON" in body
@@ -210,13 +215,33 @@ def test_wrong_options_are_one_line() -> None:
         (HttpSource, {"listen": "a:1", "poll": "http://b"}, "and not both"),
         (HttpSource, {"listen": "8080"}, "give HOST:PORT"),
         (HttpSource, {"listen": "0.0.0.0:8080"}, "give a token"),
+        (HttpSource, {"listen": "[::]:8080"}, "give a token"),
+        (HttpSource, {"listen": "[::ffff:10.0.0.1]:8080"}, "give a token"),
+        (HttpSource, {"listen": "127.0.0.1:\u0661"}, "give HOST:PORT"),
+        (HttpSource, {"listen": "127.0.0.1:1", "token": "a\nb"}, "cannot stand in a header"),
+        (HttpSource, {"listen": "127.0.0.1:1", "path": "in"}, "begins with /"),
         (HttpSource, {"poll": "file:///etc/passwd"}, "begins with http"),
+        (HttpSource, {"poll": "http://a b/"}, "no host can be"),
+        (HttpSource, {"poll": "http://a/\u00e4"}, "encode them"),
+        (HttpSource, {"poll": "http://me:secret@a/"}, "give a header or a token"),
         (HttpSource, {"poll": "http://a", "every_s": 0}, "every_s 0"),
         (HttpSource, {"listen": "127.0.0.1:1", "requests_max": 0}, "requests_max 0"),
     ]
     for kind, options, why in cases:
         with pytest.raises(PipelineError, match=rf"test_lines\.py:\d+: {kind.__name__}.*{why}"):
             kind(**options)
+
+
+def test_it_listens_at_loopback_of_either_family_without_a_token() -> None:
+    for listen in ("127.0.0.1:1", "127.0.0.2:1", "[::1]:1", "::1:1", "localhost:1", "[::ffff:127.0.0.1]:1"):
+        assert HttpSource(listen).address == (listen.removesuffix(":1").strip("[]"), 1)
+    if socket.has_ipv6:
+        try:
+            server = http_source._server_at(("::1", 0), http_source._Handler, 1)
+        except OSError:
+            pytest.skip("this machine has no address ::1")
+        with server:
+            assert server.server_address[0] == "::1"
 
 
 class Page:
@@ -249,8 +274,8 @@ def polled(directory: Path, body: bytes, **options: Any) -> list[Any]:
     page = Page(body)
     try:
         source = HttpSource(poll=page.url, **options)
-        fetched = http_source._fetch(source, "")
-        assert fetched is not None and http_source._fetch(source, fetched[1]) is None
+        fetched = fetch(source, "")
+        assert fetched is not None and fetch(source, fetched[1]) is None
         LineWriter(log_of(directory, "s"), 1 << 30).publish(*fetched)
         return read_from(source.open(0, SourceContext("s", directory, 0)), 0)
     finally:
@@ -279,3 +304,97 @@ def test_a_page_of_the_most_bytes_is_taken_however_its_values_are_spelled(
 def test_a_page_that_is_too_large_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"more than 16 bytes \(body_bytes_max\)"):
         polled(tmp_path, b"[1, 2, 3, 4, 5, 6]", body_bytes_max=16)
+
+
+ROWS = b"1\n2\n3\n"
+CUT = {
+    "a length that is more": (answer(ROWS, "Content-Length: 100", 'ETag: "cut"'), "94 of 100 bytes are missing"),
+    "no length": (answer(ROWS, "Connection: close", 'ETag: "cut"'), "does not say how long it is"),
+    "no number": (answer(ROWS, "Content-Length: much"), "does not say how long it is"),
+    "two lengths": (answer(ROWS, "Content-Length: 2", "Content-Length: 6"), "two lengths"),
+    "a chunk that is missing": (answer(b"6\r\n1\n2\n3\n\r\n", "Transfer-Encoding: chunked"), "IncompleteRead"),
+    "half a chunk": (answer(b"ff\r\n1\n2\n3\n", "Transfer-Encoding: chunked"), "IncompleteRead"),
+    "no chunk": (answer(b"1\n2\n3\n4x\n", "Transfer-Encoding: chunked"), "IncompleteRead"),
+    "a part": (answer(ROWS, "Content-Length: 6", "Content-Range: bytes 0-5/100", status="206 Partial"), "status 206"),
+    "another encoding": (answer(ROWS, "Content-Length: 6", "Content-Encoding: gzip"), "encoded as gzip"),
+    "half an array": (answer(b"[1, 2, 3", "Connection: close"), "does not say how long it is"),
+    "not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH-2.0"),
+    "nothing": (b"", "closed connection"),
+    "a long header": (answer(ROWS, f"X: {'x' * 70_000}", "Content-Length: 6"), "header line"),
+    "many headers": (answer(ROWS, *["X: 1"] * 200, "Content-Length: 6"), "100 headers"),
+    "half a header": (b"HTTP/1.1 200 OK\r\nContent-Le", "does not say how long it is"),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_a_page_that_is_not_whole_is_fetched_again_and_not_remembered(
+    tmp_path: Path, name: str, format: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process that polls reports it, continues, and takes the whole page at the next poll."""
+    cut, why = CUT[name]
+    whole = answer(ROWS + b"4\n", "Content-Length: 8", 'ETag: "whole"')
+    server, pauses = Canned(cut, whole, answer(b"", status="304 Not Modified")), []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("operators.sources.lines.polling.time.sleep", pause)
+    source = HttpSource(poll=server.url, every_s=0.01, format=format)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            poll(source, LineWriter(log_of(tmp_path, "s"), 1 << 30), "s")
+    finally:
+        server.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line and line.endswith("; it is tried again"), line
+    assert pauses[0] > pauses[1]
+    rows = read_from(source.open(0, SourceContext("s", tmp_path, 0)), 0)
+    assert rows == ([1, 2, 3, 4] if format == "json" else ["1", "2", "3", "4"])
+    assert b"If-None-Match" not in server.requests[1] and b'If-None-Match: "whole"' in server.requests[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [
+        (answer(b"3\r\n1\n2\r\n3\r\n\n3\n\r\n0\r\n\r\n", "Transfer-Encoding: chunked"), [1, 2, 3]),
+        (answer(b"[1, 2, 3]", "Connection: close"), [1, 2, 3]),
+        (answer(b'\xef\xbb\xbf{"a": 1}\n', "Connection: close"), [{"a": 1}]),
+        (answer(b"", status="204 No Content"), []),
+        (answer(ROWS + b"next", "Content-Length: 6"), [1, 2, 3]),
+    ],
+    ids=["chunks", "array to the end", "object to the end", "no content", "what follows is no part"],
+)
+def test_a_page_that_is_known_to_be_whole_is_taken(tmp_path: Path, given: bytes, rows: list[Any]) -> None:
+    server = Canned(given)
+    try:
+        source = HttpSource(poll=server.url)
+        fetched = fetch(source, "")
+    finally:
+        server.close()
+    assert fetched is not None and [json_of(line.decode()) for line in fetched[0]] == rows
+
+
+def test_an_answer_that_never_ends_is_given_up() -> None:
+    server, now_s = Canned(answer(ROWS, "Content-Length: 6")), iter(range(0, 10_000, 1000))
+    try:
+        with pytest.raises(ValueError, match="not complete after 120 s"):
+            fetch(HttpSource(poll=server.url), "", clock=lambda: next(now_s))
+    finally:
+        server.close()
+
+
+def test_a_token_does_not_follow_a_redirection_and_no_odd_etag_is_sent_back() -> None:
+    other = Canned(answer(b"[1]", "Content-Length: 3", 'ETag: "a\r\n b"'))
+    first = Canned(answer(b"", f"Location: {other.url}", "Content-Length: 0", status="302 Found"))
+    try:
+        source = HttpSource(poll=first.url, token="secret")
+        fetched = fetch(source, "")
+        assert fetched is not None and fetch(source, fetched[1]) is None
+    finally:
+        first.close()
+        other.close()
+    assert b"secret" in first.requests[0] and b"secret" not in b"".join(other.requests)
+    assert b"If-None-Match" not in b"".join(first.requests)

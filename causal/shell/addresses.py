@@ -1,0 +1,81 @@
+"""Addresses, URLs and headers that users give: what can never work is refused where it is given."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from urllib.parse import SplitResult, urlsplit
+
+from causal.errors import PipelineError
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_OWN_HEADERS = frozenset(("content-length", "transfer-encoding", "host", "connection", "idempotency-key"))
+"""The headers that a request sets by itself; another value would break it."""
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only processes of this machine can reach an address, of either family."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address == "localhost"
+    return (getattr(known, "ipv4_mapped", None) or known).is_loopback
+
+
+def check_url(who: str, url: object) -> SplitResult:
+    """Returns the parts of a URL that HTTP can ask for.
+
+    Args:
+        who: the beginning of the message.
+
+    Raises:
+        PipelineError: no request can be made of it.
+    """
+    if not isinstance(url, str):
+        raise PipelineError(f"{who} {url!r}, which is no text; give http://… or https://…")
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname or ""
+    except ValueError as problem:
+        raise PipelineError(f"{who} {url!r}, which is not a URL ({problem}); give http://… or https://…") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise PipelineError(f"{who} {url!r}, which is not a URL; give one that begins with http:// or https://")
+    if "@" in parts.netloc:
+        raise PipelineError(f"{who} a URL with a user at {host}, which is not sent; give a header or a token instead")
+    if port == 0 or not _can_be_host(host):
+        raise PipelineError(f"{who} {url!r}, where no host can be; correct its address")
+    odd = any(character <= "\x20" or character == "\x7f" for character in url)
+    if odd or not f"{parts.path}{parts.query}".isascii():
+        raise PipelineError(
+            f"{who} {url!r}, which has characters that no URL has; encode them (urllib.parse.quote: a space is %20)"
+        )
+    return parts
+
+
+def _can_be_host(host: str) -> bool:
+    if ":" in host:
+        try:
+            ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        return True
+    try:
+        encoded = host.encode("idna").decode()
+    except UnicodeError:
+        return False
+    return re.fullmatch(r"[A-Za-z0-9._-]+", encoded) is not None
+
+
+def check_headers(who: str, headers: Mapping[str, str]) -> None:
+    """Raise `PipelineError` for headers that no request can have."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise PipelineError(f"{who} has a header {name!r}, which no request can have; correct its name")
+        if name.lower() in _OWN_HEADERS:
+            raise PipelineError(f"{who} has a header {name!r}, which the request sets by itself; leave it out")
+        if not isinstance(value, str) or not _HEADER_TEXT.fullmatch(value):
+            raise PipelineError(
+                f"{who}: the value of its header {name!r} cannot be sent; give a text of one line, of Latin-1"
+            )

@@ -1,0 +1,153 @@
+"""A page that is fetched again and again: each content of it is taken once, and only if it is known to be whole.
+
+What is no whole page is reported and fetched again, and nothing of it is remembered: a connection that closes early, a
+chunk that is missing, an answer that is not HTTP, a part of the page (206), another encoding.  An answer that does not
+say how long it is may have been cut anywhere.  It is taken only where its content says that it is whole: one array or
+object of JSON.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import xxhash
+
+from operators.sources.files.cutting_rows import BYTE_ORDER_MARK
+from operators.sources.lines.lines_log import LineWriter
+
+ANSWER_TIMEOUT_S = 10.0
+"""The longest wait for the next bytes of an answer."""
+ANSWER_S_MAX = 120.0
+"""The longest time that a whole answer may take."""
+TRIES_PAUSE_MAX_S = 30.0
+ETAG_CHARACTERS_MAX = 1 << 10
+READ_BYTES = 1 << 16
+WHOLE = (200, 203, 204)
+"""The statuses of an answer that is all of the page."""
+
+
+class Polled(Protocol):
+    """What is fetched, and how its lines are cut (`HttpSource`)."""
+
+    url: str | None
+    every_s: float
+    token: str | None
+    format: str
+    row_bytes_max: int
+
+    def lines_of(self, body: bytes) -> list[bytes]: ...
+
+
+def poll(source: Polled, writer: LineWriter, name: str) -> None:
+    """Fetch again and again; what the server calls by the same ETag, or is the same to the byte, is taken once."""
+    failures = 0
+    while True:
+        try:
+            fetched = fetch(source, writer.note)
+            failures = 0
+        except (OSError, ValueError, http.client.HTTPException) as problem:  # urllib's errors are OSErrors
+            failures += 1
+            line = " ".join(str(problem).split())[:300] or type(problem).__name__
+            print(f"source {name!r}: {source.url}: {line}; it is tried again", file=sys.stderr, flush=True)
+            fetched = None
+        if fetched is not None:
+            writer.publish(*fetched)
+        pause_s = min(TRIES_PAUSE_MAX_S, 0.5 * 2 ** min(failures, 10)) if failures else 0.0
+        time.sleep(max(source.every_s, pause_s))
+
+
+def fetch(source: Polled, note: str, clock: Callable[[], float] = time.monotonic) -> tuple[list[bytes], str] | None:
+    """Returns the lines of a content that is new, and its note; None if nothing has changed since the note.
+
+    Raises:
+        OSError, ValueError, HTTPException: the page is not there, not whole, or holds no records.
+    """
+    before = json.loads(note) if note else {}
+    request = urllib.request.Request(str(source.url))
+    if before.get("etag"):
+        request.add_header("If-None-Match", before["etag"])
+    if source.token:  # a redirection may lead to another server, which is not to have it
+        request.add_unredirected_header("Authorization", f"Bearer {source.token}")
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:
+            body = _whole(answer, source, clock)
+            etag = answer.headers.get("ETag", "")
+    except urllib.error.HTTPError as problem:
+        with problem:
+            if problem.code == 304:
+                return None
+        raise
+    digest = xxhash.xxh3_128_hexdigest(body)
+    if digest == before.get("digest"):
+        return None
+    lines = source.lines_of(_as_lines(body) if source.format == "json" else body)
+    kept = etag if etag.isascii() and etag.isprintable() and len(etag) <= ETAG_CHARACTERS_MAX else ""
+    return lines, json.dumps({"etag": kept, "digest": digest})
+
+
+def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
+    """The body of an answer.
+
+    Raises:
+        ValueError: it is not all of the page, or nothing says so.
+        HTTPException: it ends within a chunk.
+    """
+    if answer.status not in WHOLE:
+        raise ValueError(f"the answer has status {answer.status}, which is not the whole page")
+    encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise ValueError(f"the answer is encoded as {encoding}, which was not asked for")
+    lengths = {each.strip() for each in answer.headers.get_all("Content-Length", ())}
+    if len(lengths) > 1:
+        raise ValueError(f"the answer says two lengths ({', '.join(sorted(lengths))})")
+    framed = answer.chunked or answer.length is not None
+    body, deadline_s = bytearray(), clock() + ANSWER_S_MAX
+    while data := answer.read1(min(READ_BYTES, source.row_bytes_max + 1 - len(body))):
+        body += data
+        if len(body) > source.row_bytes_max:
+            raise ValueError(f"more than {source.row_bytes_max:,} bytes (body_bytes_max)")
+        if clock() > deadline_s:
+            raise ValueError(f"the answer is not complete after {ANSWER_S_MAX:g} s")
+    if answer.length:
+        raise ValueError(f"the answer was cut: {answer.length:,} of {len(body) + answer.length:,} bytes are missing")
+    if not framed and not (source.format == "json" and _is_one_value(body)):
+        raise ValueError(
+            "the answer does not say how long it is, so a cut one would be taken for the whole page; "
+            "let the server send Content-Length or chunks, or one array of JSON"
+        )
+    return bytes(body)
+
+
+def _is_one_value(body: bytearray) -> bool:
+    """Whether the body is one array or object of JSON, which no beginning of it is."""
+    try:
+        return type(msgspec.json.decode(bytes(body).removeprefix(BYTE_ORDER_MARK))) in (list, dict)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+
+
+def _as_lines(body: bytes) -> bytes:
+    """A page that is one JSON value as lines: the items of an array, or the value; any other as it is.
+
+    A value stays as it is spelled, so no line is longer than the page.  Its line ends stand between tokens, where a
+    space is the same.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    try:
+        items = msgspec.json.decode(body) if body.strip().startswith(b"[") else None
+        spelled = _ITEMS.decode(body) if type(items) is list else [_VALUE.decode(body)]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return body
+    return b"\n".join(bytes(each).translate(_ONE_LINE) for each in spelled)
+
+
+_ITEMS, _VALUE = msgspec.json.Decoder(list[msgspec.Raw]), msgspec.json.Decoder(msgspec.Raw)
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
