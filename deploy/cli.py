@@ -26,7 +26,7 @@ from deploy.command_line import DONE, FAILED, WRONG, Parser, carried_out, say, w
 from deploy.hosts import host_commands, succession
 from deploy.hosts.succession import Brought
 from deploy.installation import installed
-from deploy.jobs import namesakes, versions
+from deploy.jobs import namesakes, resuming, versions
 from deploy.jobs.hints import check_led_here, not_running, resume_command
 from deploy.jobs.jobdirectory import JobDirectory, check_room_for_sockets
 from deploy.jobs.lookup import ROOT, ended, find_job, holds_job, running
@@ -303,6 +303,8 @@ def _start(
             written = present(directory.path) if arguments.rollback else None
             config, version = _next(arguments, directory, before, path, explicit)
             settings.check_read(explicit, version.pipeline.settings, arguments)
+            if written is None and arguments.code != versions.NEW and not directory.stopped():
+                resuming.check(resuming.written(directory.path, before), config, version.pipeline.settings)
         else:
             config = settings.config_of(version.pipeline.name, path, explicit, arguments.config)
         planned = plan(version.pipeline, config)
@@ -322,7 +324,7 @@ def _start(
                 version.archive.save(directory.path, config.durability == "os")
                 if written is not None or not succession.takes_over(brought, before, config, directory.path, blueprint):
                     if not _resume(arguments, directory, config, planned, blueprint, version, written):
-                        versions.replace_code(directory.path, before.code, config.code)
+                        resuming.note(directory.path, before, config)
                     directory.note_resumption()
             else:
                 _begin(directory, config, planned, blueprint, version, arguments)
@@ -332,7 +334,7 @@ def _start(
             config = replace(config, first_incarnation=first_incarnation(directory.path))
             config = options.prepared(config, directory.path)
             config.save(directory.path)
-            versions.sweep(directory.path, config.code)
+            resuming.sweep(directory.path, config)
             blueprint.save(directory.path)
             host_commands.share(config, version.archive)
             succession.enrol(config, directory.path)
@@ -374,6 +376,8 @@ def _next(
     """The settings and the code with which the job in `directory` resumes: the same, upgraded or rolled back."""
     if not arguments.rollback:
         config = settings.resumed(before, path, explicit, arguments.config)
+        if arguments.code == versions.KEPT:
+            config = resuming.kept(resuming.written(directory.path, before), config, explicit)
         return config, versions.next_of(directory, before, config, path, arguments.code)
     _, target = to_roll_back(directory.path)
     saved = JobConfig.load(target.where)
@@ -543,9 +547,9 @@ def _way_back(job: Path) -> str:
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
     """The reason of a failure; for a replay by other code, after the command that resumes with the code before."""
-    if ReplayDivergence.__name__ not in reason or versions.replaced(job, config.code) is None:
+    if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
-    return f"its code was changed; resume with the code before: {resume_command(job)} --code kept; {reason}"
+    return f"its code or settings were changed; resume with those before: {resume_command(job)} --code kept; {reason}"
 
 
 def _kill(arguments: argparse.Namespace) -> int:

@@ -21,14 +21,9 @@ from causal.config import RENAMED, JobConfig, wanted
 from causal.errors import PipelineError
 from causal.runs import run_id
 from causal.topology import FULL_DEPTH
+from deploy.jobs.resuming import IDENTITY, KEPT
 from deploy.progress.report import beside
 from operators.builder.pipeline_settings import Settings
-
-OURS = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))
-"""The fields that `causal run` sets itself."""
-
-LASTING = ("guarantee", "sharing_depth", "determinant_flush", "key_groups")
-"""The settings that determine the state on disk, and cannot be changed by a resume."""
 
 WANTED: Mapping[type, str] = {
     int: "a whole number",
@@ -77,8 +72,8 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
         name = RENAMED.get(given_name, given_name)
         if name in result:
             raise PipelineError(f"{where}: {name} is set twice, once by its older name; leave that out")
-        if name not in kinds or name in OURS:
-            known = sorted(set(kinds) - OURS)
+        if name not in kinds or name in IDENTITY:
+            known = sorted(set(kinds) - IDENTITY)
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
             raise PipelineError(f"{where}: unknown setting {name}; {hint}")
@@ -218,7 +213,7 @@ def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file
     Raises:
         PipelineError: a setting that is given now contradicts the state on disk.
     """
-    for name in LASTING:
+    for name in sorted(KEPT):
         if name in explicit and explicit[name] != getattr(before, name):
             raise PipelineError(
                 f"--resume keeps {name} at {getattr(before, name)}, which the state on disk was made with;"

@@ -31,8 +31,8 @@ from causal.config import JobConfig  # noqa: E402
 from causal.logs import deltas as delta_encoding  # noqa: E402
 from causal.records import batch  # noqa: E402
 from causal.topology import FULL_DEPTH  # noqa: E402
+from deploy.jobs.resuming import IDENTITY  # noqa: E402
 from deploy.monitoring import metrics as exposition  # noqa: E402
-from deploy.settings import OURS  # noqa: E402
 from examples.nexmark.queries import BUILT  # noqa: E402
 from operators import (  # noqa: E402
     Context,
@@ -192,7 +192,7 @@ def settings() -> str:
     meanings = _field_docstrings(JobConfig)
     rows = []
     for each in fields(JobConfig):
-        if each.name in OURS:
+        if each.name in IDENTITY:
             continue
         default = "" if each.default is MISSING else each.default
         shown = "full" if each.name == "sharing_depth" and default == FULL_DEPTH else str(default) or "–"

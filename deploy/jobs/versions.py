@@ -6,7 +6,6 @@ after a savepoint or with `--code new`; otherwise the resume is refused, and the
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,23 +14,19 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
-from causal.sealed import seal, unseal
 from causal.shell.printable import one_line
+from deploy.jobs import resuming
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT
 from operators.builder.loading import freeze, load, load_archived
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan
-from operators.frozen.archive import DIRECTORY, Archive, changed, minor, other_versions
+from operators.frozen.archive import Archive, changed, minor, other_versions
 from operators.frozen.reach import hidden_by_python, versions_now
-from standby.storage.manifests import newest_manifest
 
 KEPT, NEW = "kept", "new"
 CHOICES = (KEPT, NEW)
 """The values of `--code`."""
-
-BEFORE = Path(DIRECTORY) / "before.json"
-"""The file with the code that a resume with `--code new` has replaced, its successor, and the last checkpoint then."""
 
 SHOWN_MAX = 5
 
@@ -95,7 +90,7 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     if not before.code:
         raise CorruptData(f"{directory.path} does not say what code the job ran; start it afresh, without --resume")
     if choice == KEPT:
-        return _kept(Archive.load(directory.path, replaced(directory.path, before.code) or before.code), config)
+        return _kept(Archive.load(directory.path, resuming.written(directory.path, before).code), config)
     kept = Archive.load(directory.path, before.code)
     stopped = directory.stopped()
     try:
@@ -165,53 +160,6 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
     """The names as text for one line; only some if there are many."""
     shown = ", ".join(names[:SHOWN_MAX])
     return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown
-
-
-def replaced(job: Path, code: str) -> str | None:
-    """Digest of the code that `code` has replaced, as long as no checkpoint of `code` is complete; otherwise None.
-
-    Raises:
-        CorruptData: the file `BEFORE` is damaged.
-    """
-    try:
-        record = unseal((job / BEFORE).read_text())
-        before, by, epoch = str(record["before"]), record["code"], int(record["epoch"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, RecursionError) as problem:
-        raise CorruptData(
-            f"{job / BEFORE} is damaged ({problem}); remove it: --code kept then means the code of the last resume"
-        ) from None
-    return before if by == code and _complete(job) <= epoch else None
-
-
-def _complete(job: Path) -> int:
-    """Epoch of the last complete checkpoint; 0 for none."""
-    newest = newest_manifest(job)
-    return 0 if newest is None else newest[0]
-
-
-def replace_code(job: Path, before: str, code: str) -> None:
-    """Notes that a resume replaces the code `before`, which wrote the log, until a checkpoint of `code` is complete.
-
-    It must be called before `job.json` names `code`.
-    """
-    origin = replaced(job, before) or before
-    if code in (before, origin):
-        return
-    fresh = job / f"{BEFORE}.new"
-    fresh.write_text(seal({"before": origin, "code": code, "epoch": _complete(job)}))
-    os.replace(fresh, job / BEFORE)
-
-
-def sweep(job: Path, code: str) -> None:
-    """Removes archives that the job, which has `code` now, no longer needs; savepoints have their own."""
-    before = replaced(job, code)
-    for path in (job / DIRECTORY).glob("*.zip*"):
-        if path.name not in (f"{code}.zip", f"{before}.zip"):
-            path.unlink(missing_ok=True)
-    if before is None:
-        (job / BEFORE).unlink(missing_ok=True)
 
 
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 
 class Settings(Mapping[str, str]):
@@ -12,10 +13,21 @@ class Settings(Mapping[str, str]):
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
         self._asked: dict[str, None] = {}
+        self._defaults: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         self._asked[name] = None
         return self._values[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the value, or the default, which `default` then knows."""
+        if default is not None:
+            self._defaults.setdefault(name, str(default))
+        return super().get(name, default)
+
+    def default(self, name: str) -> str | None:
+        """The default, as text, with which the pipeline has read this setting; None if it has none."""
+        return self._defaults.get(name)
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str):

@@ -10,7 +10,7 @@ import pytest
 
 from causal.channels import wire
 from causal.config import JobConfig
-from deploy.settings import OURS
+from deploy.jobs.resuming import IDENTITY
 from docs import indexes, tables
 from tests.architecture.source import PACKAGES
 from tests.unit.deploy.exposition import every_family
@@ -74,7 +74,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     section = re.search(r"<!-- settings: .*? -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
     assert section is not None
     documented = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]*)`? \|", section[1], re.MULTILINE))
-    defaults = {f.name: "" if f.default is MISSING else f.default for f in fields(JobConfig) if f.name not in OURS}
+    defaults = {f.name: "" if f.default is MISSING else f.default for f in fields(JobConfig) if f.name not in IDENTITY}
     assert documented.keys() == defaults.keys() >= {"settings"}
     for name, default in defaults.items():
         assert documented[name].strip() == ("full" if name == "sharing_depth" else str(default) or "–"), name

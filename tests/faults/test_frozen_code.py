@@ -161,7 +161,7 @@ def test_new_code_that_contradicts_what_is_visible_ends_the_job(start: Start, tm
     line = one_line(said)
     assert status == 1 and "ReplayDivergence: " in line
     assert line.startswith(
-        "causal: job counts: its code was changed; resume with the code before: causal run counts.py "
+        "causal: job counts: its code or settings were changed; resume with those before: causal run counts.py "
     )
     assert "--resume --state-dir job --code kept; " in line
     (tmp_path / "steps.py").write_text("STEP = 1000\n")

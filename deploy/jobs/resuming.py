@@ -1,0 +1,194 @@
+"""Decides what a resume may change: each field of `JobConfig` is in one class, `settings` in that of a replay.
+
+An interrupted job is replayed from its log, and only what wrote the log can replay it (D12, D19): other code, another
+`--set` value or another treatment of the clock would ask the log other questions, and contradict what was visible.  So
+a setting of the class `REPLAYED` changes where nothing is replayed, at a savepoint, or with `--code new`, which ends
+the job if it gives other rows than are visible.  Until a checkpoint is complete after that, the job's directory keeps
+what wrote the log, and `--code kept` resumes with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError
+from causal.sealed import seal, unseal
+from operators.builder.pipeline_settings import Settings
+from operators.frozen.archive import DIRECTORY
+from standby.storage.manifests import newest_manifest
+
+IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))
+"""The fields that `causal run` sets itself."""
+
+KEPT = frozenset(("guarantee", "sharing_depth", "determinant_flush", "key_groups", "store"))
+"""Those that say what is on disk and where: no resume changes them."""
+
+REPLAYED = frozenset(("settings", "hidden_nondeterminism", "on_error", "record_bytes_max"))
+"""Those that a replay reads: what an operator does on the same event depends on them."""
+
+APPLIED = frozenset(
+    (
+        "durability", "checkpoint_interval_s", "replay_target_ms", "standbys", "dead_letters", "state",
+        "state_memory_bytes_max", "state_directory", "channel_window_bytes", "batch_elements_max", "latency_target_ms",
+        "inflight_memory_bytes_max", "inflight_disk_bytes_max", "log_bytes_max", "staged_bytes_max",
+        "ingest_bytes_max", "heartbeat_ms", "heartbeat_timeout_ms", "stuck_after_ms", "event_timeout_s",
+        "sink_retry_timeout_s", "crash_loop_max", "transport", "listen", "key", "hosts", "on", "agents", "spark_conf",
+        "hosts_expected", "host_timeout_ms", "verify_replay", "metrics_port",
+    )
+)  # fmt: skip
+"""Those that no row depends on: a resume applies them from then on."""
+
+BEFORE = Path(DIRECTORY) / "before.json"
+"""The file with what a resume with `--code new` has replaced, by what, and the last checkpoint then."""
+
+SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The code and the settings with which a log was written."""
+
+    code: str
+    """The digest of the archive."""
+    read: Mapping[str, Any]
+    """Field of `REPLAYED` → value."""
+
+    @classmethod
+    def by(cls, config: JobConfig) -> Written:
+        """Returns those of a version of a job."""
+        return cls(config.code, {name: _plain(getattr(config, name)) for name in sorted(REPLAYED)})
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def check(written: Written, config: JobConfig, read: Settings) -> None:
+    """Refuses a resume that would replay a log with other settings than those it was written with.
+
+    Args:
+        config: the settings of the resume.
+        read: the settings of the pipeline's own, after its file has been loaded.
+
+    Raises:
+        PipelineError: there is such a setting; the message has its values and what can be done.
+    """
+    changes = list(_changes(written, config, read))
+    if changes:
+        raise PipelineError(
+            f"{' and '.join(changes)}; the job did not stop at a savepoint, and what it did can be replayed only as it "
+            "was done: resume without that change, and then `causal savepoint --stop` and --resume change it; "
+            "--code new replays with the new value, and ends the job if it gives other rows than are visible"
+        )
+
+
+def _changes(written: Written, config: JobConfig, read: Settings) -> Iterator[str]:
+    """The differences that a replay would see, as clauses."""
+    before, now = written.read["settings"], config.settings
+    for name in sorted({*before, *now}):
+        values = [each.get(name, read.default(name)) for each in (before, now)]
+        if values[0] != values[1]:
+            yield f"setting {name} was {_shown(values[0])} and is {_shown(values[1])} now"
+    for name in sorted(REPLAYED - {"settings"}):
+        value = getattr(config, name)
+        if written.read[name] != value and not _is_safe(name, written, config):
+            yield f"{name} was {_shown(written.read[name])} and is {_shown(value)} now"
+
+
+def _is_safe(name: str, written: Written, config: JobConfig) -> bool:
+    """Whether a replay gives the same with a new value, because the old one would have ended the job."""
+    stopped = bool(written.read["on_error"] == "stop")
+    if name == "on_error":
+        return stopped
+    return name == "record_bytes_max" and stopped and config.record_bytes_max > int(written.read[name])
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else f"{value!r:.{SHOWN_CHARACTERS}}"
+
+
+def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> JobConfig:
+    """Returns the settings of a resume with the code that wrote the log, which has its settings, too.
+
+    Args:
+        explicit: the settings that are given with this resume; they win, and are refused by `check` if they differ.
+    """
+    read = {name: value for name, value in written.read.items() if name not in explicit}
+    if "settings" in explicit:
+        read["settings"] = {**written.read["settings"], **explicit["settings"]}
+    return replace(config, **read)
+
+
+def written_before(job: Path, config: JobConfig) -> Written | None:
+    """What the present version of a job has replaced, as long as no checkpoint since is complete; otherwise None.
+
+    Args:
+        config: of the present version.
+
+    Raises:
+        CorruptData: the file `BEFORE` is damaged.
+    """
+    path = job / BEFORE
+    try:
+        record = unseal(path.read_text())
+        if "by" not in record:  # of version 0.2.0, which kept the code alone
+            own = Written.by(config).read
+            sides = {side: {"code": record[name], "read": own} for side, name in (("by", "code"), ("before", "before"))}
+            record = {**record, **sides}
+        epoch, by = int(record["epoch"]), _side(record["by"])
+        before = _side(record["before"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise CorruptData(
+            f"{path} is damaged ({problem}); remove it: --code kept then means the code of the last resume"
+        ) from None
+    return before if by == Written.by(config) and _complete(job) <= epoch else None
+
+
+def _side(record: Mapping[str, Any]) -> Written:
+    return Written(str(record["code"]), {name: record["read"][name] for name in sorted(REPLAYED)})
+
+
+def written(job: Path, config: JobConfig) -> Written:
+    """What wrote the log of a job: its present version, or the one that this has replaced."""
+    return written_before(job, config) or Written.by(config)
+
+
+def note(job: Path, before: JobConfig, config: JobConfig) -> None:
+    """Note that a resume replaces what wrote the log, until a checkpoint of the new version is complete.
+
+    It must be called before `job.json` has the new settings.
+    """
+    origin, now = written(job, before), Written.by(config)
+    if now in (Written.by(before), origin):
+        return
+    record = {"before": _record(origin), "by": _record(now), "epoch": _complete(job)}
+    fresh = job / f"{BEFORE}.new"
+    fresh.write_text(seal(record))
+    os.replace(fresh, job / BEFORE)
+
+
+def _record(written: Written) -> dict[str, Any]:
+    return {"code": written.code, "read": dict(written.read)}
+
+
+def sweep(job: Path, config: JobConfig) -> None:
+    """Remove archives that the job no longer needs; savepoints have their own."""
+    before = written_before(job, config)
+    for path in (job / DIRECTORY).glob("*.zip*"):
+        if path.name not in (f"{config.code}.zip", f"{before.code if before else ''}.zip"):
+            path.unlink(missing_ok=True)
+    if before is None:
+        (job / BEFORE).unlink(missing_ok=True)
+
+
+def _complete(job: Path) -> int:
+    """The epoch of the last complete checkpoint; 0 for none."""
+    newest = newest_manifest(job)
+    return 0 if newest is None else newest[0]
