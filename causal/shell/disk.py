@@ -88,11 +88,11 @@ class Disk:
         self._job_directory = job_directory
         self._task = task
         self._incarnation = incarnation
-        self._spill_directory = spill_directory
+        self.spill_directory = spill_directory
         self._sync = sync
-        self._stable: StableStorage = StableLogs(job_directory, task, incarnation, sync)
-        if depot is not None:
-            self._stable = StoredLogs(depot, task, incarnation, first_incarnation)
+        self._depot = depot
+        self._first_incarnation = first_incarnation
+        self._stable = self._stable_of(incarnation)
         self._requests: queue.SimpleQueue[Effect | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.wake, self._waker = os.pipe()
@@ -100,7 +100,17 @@ class Disk:
         self.uploads = Uploads(depot, self._answer) if depot is not None else None
         self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
         """It starts with the first request: a standby that takes over has none before it has asked its neighbours."""
+        self._closed = False
         self.snapshot_bytes = 0
+
+    def _stable_of(self, incarnation: int) -> StableStorage:
+        if self._depot is not None:
+            return StoredLogs(self._depot, self._task, incarnation, self._first_incarnation)
+        return StableLogs(self._job_directory, self._task, incarnation, self._sync)
+
+    def become(self, incarnation: int) -> None:
+        """Notes that a hot standby, which has asked for nothing but spilling, becomes the task in that incarnation."""
+        self._incarnation, self._stable = incarnation, self._stable_of(incarnation)
 
     def ask(self, effect: Effect | None) -> None:
         if self._thread.ident is None:
@@ -129,6 +139,9 @@ class Disk:
 
     def close(self) -> None:
         """Ends the thread after its last request; the descriptors stay open only if the disk hangs."""
+        if self._closed:
+            return
+        self._closed = True
         self.ask(None)
         if self.uploads is not None:
             self.uploads.close()
@@ -136,7 +149,7 @@ class Disk:
         if not self._thread.is_alive():
             os.close(self.wake)
             os.close(self._waker)
-        shutil.rmtree(self._spill_directory, ignore_errors=True)
+        shutil.rmtree(self.spill_directory, ignore_errors=True)
 
     def _work(self) -> None:
         while True:
@@ -210,7 +223,7 @@ class Disk:
             self.uploads.put(name, self._job_directory / name, None)
 
     def _segment(self, number: int) -> Path:
-        return self._spill_directory / f"{number:08d}.seg"
+        return self.spill_directory / f"{number:08d}.seg"
 
     def _spill(self, effect: SpillSegment) -> Event:
         entries = effect.entries

@@ -6,7 +6,7 @@ waits until that can be performed (`causal.task.execution`): there is no second 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.channels.ends import Channels
@@ -14,7 +14,16 @@ from causal.channels.exchange import Exchange
 from causal.channels.sink_channel import depended
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import Effect, OpenSink, Phase, StateReply, TruncateSink, WithdrawRows, WriteSnapshot
+from causal.effects import (
+    Effect,
+    OpenSink,
+    Phase,
+    RemoveSegments,
+    StateReply,
+    TruncateSink,
+    WithdrawRows,
+    WriteSnapshot,
+)
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.events import (
     CheckpointCompleted,
@@ -223,10 +232,14 @@ class TaskProtocol:
         return []
 
     def _shadowed_turn(self, now_ns: int) -> list[Effect]:
-        """Performs what the log says; what a snapshot has is kept, everything else is the task's own business."""
+        """Performs what the log says; what a snapshot has is kept, and in-flight entries stay in their bounds.
+
+        Everything else is the task's own business.
+        """
         checkpointing, effects = self.execution.checkpointing, list[Effect]()
         grown = self.holdings.own.grown
-        performed = not checkpointing.encodes_next and self.execution.perform(effects, self.replayed_per_turn, now_ns)
+        performed = not checkpointing.encodes_next and not self._spilling.over_bounds()
+        performed = performed and self.execution.perform(effects, self.replayed_per_turn, now_ns)
         if self.holdings.own.grown != grown:
             raise ReplayDivergence(self.name, "its hot standby asks for an answer that the task has not asked for")
         if not performed:
@@ -234,32 +247,38 @@ class TaskProtocol:
         checkpointing.encodes_next = performed and checkpointing.encoding
         self.idle = not performed and not checkpointing.encoding
         self.withheld += [each for each in effects if isinstance(each, WriteSnapshot)]
-        return []
+        return self._spilling.due(now_ns)
 
     def covers(self, epoch: int) -> bool:
         """Whether a hot standby can become its task from checkpoint `epoch`: it has passed that barrier or the next."""
         behind = self.execution.checkpointing.encodes_behind(epoch) + sum(each.epoch > epoch for each in self.withheld)
         return self.schedule.epoch >= epoch and behind < 2
 
-    def settle(self, epoch: int) -> None:
-        """Forgets, as a hot standby that has passed barrier `epoch`, what that checkpoint covers, which is complete."""
+    def settle(self, epoch: int, files: Sequence[SnapshotFile]) -> list[Effect]:
+        """Forgets, as a hot standby that has passed barrier `epoch`, what that checkpoint covers, which is complete.
+
+        Args:
+            files: those of the checkpoint, which the task has written: they decide when a snapshot is to be complete.
+        """
         invariant(self.schedule.epoch >= epoch, "the barrier has been passed", task=self.name, epoch=epoch)
         self.withheld = [each for each in self.withheld if each.epoch > epoch]
+        self.execution.checkpointing.files = list(files)
         cut = self.execution.checkpointing.completed(epoch)
-        truncate(epoch, cut, self.holdings, self.channels)
+        effects = truncate(epoch, cut, self.holdings, self.channels)
         self.execution.completed(epoch)
         self.retention.completed(epoch)
+        return [each for each in effects if isinstance(each, RemoveSegments)]
 
     def _promoted(self, event: Promoted, now_ns: int) -> list[Effect]:
         """Becomes the task; everything that it has performed counts as if it had been restored."""
         invariant(self.covers(event.epoch), "a hot standby has come that far", task=self.name, epoch=event.epoch)
-        self.settle(event.epoch)
+        effects = self.settle(event.epoch, event.files)
         self.inquiry = Inquiry(event.rollback)
         self.execution.rollback = self.echo.rollback = event.rollback.number
         self.execution.checkpointing.resume(event.epoch, event.files, self.withheld[0] if self.withheld else None)
         self.incarnation = self.exchange.incarnation = self.execution.incarnation = event.incarnation
         self.execution.replayed_elements = 0
-        return []
+        return effects
 
     # -- neighbours ----------------------------------------------------------------------------------
 

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import Unavailable
-from causal.shell.clock import monotonic_ns, of_job, take_offset
+from causal.ids import OUTSIDE, TaskIndex
+from causal.shell.clock import monotonic_ns, of_host, of_job, take_offset
 from causal.shell.depot import Depot, insist
 from causal.shell.host_file import HostFile, RosterFile, keys_of
 from causal.shell.transport import Network
+from causal.task.performer import Reader
 from causal.topology import Topology
+from operators.engine.plan import Plan
 
 
 def network_of(directory: Path, topology: Topology) -> Network | None:
@@ -88,6 +91,14 @@ def began_ns(job_directory: Path) -> int:
             return min(int(text), monotonic_ns())
         time.sleep(0.001)
     return monotonic_ns()
+
+
+def readers_of(plan: Plan, task: TaskIndex, directory: Path, remote: bool) -> dict[int, Reader]:
+    """Returns the readers of the partitions of a task, by channel; their times are the job's, with other hosts."""
+    began = of_host(began_ns(directory))
+    channels = [channel for channel in plan.topology.inputs(task) if channel.source == OUTSIDE]
+    readers: dict[int, Reader] = {channel.id: plan.reader(channel, directory, began) for channel in channels}
+    return {channel: JobTimeReader(reader) for channel, reader in readers.items()} if remote else readers
 
 
 class JobTimeReader:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from causal.cut import Cut
-from causal.errors import CausalError, PeerViolation
-from causal.events import Promoted, Shadowed, Turn
+from causal.effects import Effect, RemoveSegments, SpillSegment
+from causal.errors import CausalError, PeerViolation, invariant
+from causal.events import Event, Promoted, Shadowed, Turn
 from causal.logs.rollback import Rollback
 from causal.task.checkpointing import SnapshotFile
 from causal.task.shadow import Shadow
@@ -46,6 +47,7 @@ class HotStandby(Generic[Image]):
     Args:
         job: the fingerprint of the job.
         make: makes a task of a state.
+        ask: asks the disk of the process for an effect: it takes in-flight entries that are over their bound in memory.
         report: called with one line, and whether the task itself is to blame: its operators depend on more than their
             input and their log.
 
@@ -53,13 +55,20 @@ class HotStandby(Generic[Image]):
         image: the state that was loaded and that nothing was performed on; None while there is none.
     """
 
-    def __init__(self, job: int, make: Callable[[Image], TaskProtocol], report: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self,
+        job: int,
+        make: Callable[[Image], TaskProtocol],
+        ask: Callable[[SpillSegment | RemoveSegments], None],
+        report: Callable[[str, bool], None],
+    ) -> None:
         self.image: Image | None = None
         self._shadow = Shadow(job)
         self._make = make
+        self._ask = ask
         self._report = report
-        self._completed: int | None = None
-        """A complete checkpoint whose barrier has not been passed yet."""
+        self._completed: tuple[int, Sequence[SnapshotFile]] | None = None
+        """A complete checkpoint whose barrier has not been passed yet, and its files."""
         self._settled = 0
 
     @property
@@ -103,15 +112,15 @@ class HotStandby(Generic[Image]):
         self.image = image
         self._begin(now_ns)
 
-    def follow(self, incarnation: int, epoch: int) -> bool:
-        """Takes which incarnation of the task is to be followed, and which checkpoint is complete.
+    def follow(self, incarnation: int, epoch: int, files: Sequence[SnapshotFile]) -> bool:
+        """Takes which incarnation of the task is to be followed, and which checkpoint is complete, with its files.
 
         Returns whether nothing is to be loaded: what the checkpoint covers is forgotten once its barrier is passed.
         """
         if self._shadow.announce(incarnation):
             self._report("another incarnation of its task is followed; it loads the last checkpoint again", False)
-        if self.shadowing:
-            self._completed = max(self._completed or 0, epoch)
+        if self.shadowing and (self._completed is None or epoch > self._completed[0]):
+            self._completed = epoch, files
         return self.shadowing
 
     def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
@@ -150,14 +159,30 @@ class HotStandby(Generic[Image]):
         task = shadow.task
         if task is None:
             return True
-        task.handle(Turn(), now_ns)
+        self._feed(task, Turn(), now_ns)
         different = shadow.compare()
         if different:
             self._lose(different, blamed=True)
-        elif self._completed is not None and task.schedule.epoch >= self._completed:
-            task.settle(self._completed)
-            self._settled, self._completed = self._completed, None
+        elif self._completed is not None and task.schedule.epoch >= self._completed[0]:
+            self._asked(task.settle(*self._completed))
+            self._settled, self._completed = self._completed[0], None
         return task.idle
+
+    def answered(self, answer: Event, now_ns: int) -> None:
+        """Takes an answer of the disk to what this task, not an earlier one, has asked of it."""
+        task = self._shadow.task
+        if task is not None:
+            self._feed(task, answer, now_ns)
+
+    def _feed(self, task: TaskProtocol, event: Event, now_ns: int) -> None:
+        self._asked(task.handle(event, now_ns))
+
+    def _asked(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SpillSegment | RemoveSegments):
+                self._ask(effect)
+            else:
+                invariant(False, "a hot standby has no effect but on its disk", effect=type(effect).__name__)
 
     def _lose(self, why: str, blamed: bool = False) -> None:
         self._completed = None
@@ -189,5 +214,5 @@ class HotStandby(Generic[Image]):
             self._report(f"it cannot take over at checkpoint {promotion.epoch}, and loads it", False)
             return None
         files = list(promotion.files)
-        task.handle(Promoted(promotion.incarnation, promotion.epoch, files, promotion.rollback), now_ns)
+        self._feed(task, Promoted(promotion.incarnation, promotion.epoch, files, promotion.rollback), now_ns)
         return task

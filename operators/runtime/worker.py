@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -40,9 +39,8 @@ from causal.logs.rollback import NO_ROLLBACK, Rollback
 from causal.ports import SinkStore
 from causal.records.values import decode, encode
 from causal.shell import processlog
-from causal.shell.clock import SystemEnvironment, monotonic_ns, of_host, take_offset
+from causal.shell.clock import SystemEnvironment, monotonic_ns, take_offset
 from causal.shell.depot import Depot
-from causal.shell.disk import Disk
 from causal.shell.driver import TaskDriver, ms_until
 from causal.shell.ending import run
 from causal.shell.lifeline import hold
@@ -52,7 +50,6 @@ from causal.shell.request_pool import RequestPool
 from causal.shell.transport import Transport
 from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
-from causal.task.performer import Reader
 from causal.task.task import TaskProtocol
 from operators.builder.loading import load_of_job
 from operators.capture.install import install
@@ -61,7 +58,7 @@ from operators.engine.plan import plan
 from operators.kinds.process.outside_calls import askers_of
 from operators.records.seconds import seconds_of
 from operators.runtime.backlog import Backlog
-from operators.runtime.hosting import JobTimeReader, RootWatch, began_ns, fetch_from, network_of
+from operators.runtime.hosting import RootWatch, fetch_from, network_of, readers_of
 from operators.runtime.hot_standby import HotStandby, Promotion
 from operators.runtime.image import Image
 from operators.runtime.membership import (
@@ -85,6 +82,7 @@ from operators.runtime.membership import (
 from operators.runtime.preparing import prepare as prepare  # for the fork server
 from operators.runtime.rehearsals import Rehearsals
 from operators.runtime.resident import Loading, Resident
+from operators.runtime.task_disk import TaskDisk
 from operators.runtime.termination import Termination
 from operators.runtime.uncaught import reported
 from operators.runtime.undeclared import Witness, explained
@@ -144,18 +142,20 @@ class Worker:
         self.terms = HighestTerm()
         self.witness: Witness | None = None
         self.following: Image | None = None
+        self.task_disk = TaskDisk(job_directory, slot, self.config, self.depot, self.poller)
         self.hot: HotStandby[Image] | None = None
         self.difference = ""
         """The difference that a hot standby has found between its task and itself."""
         if self.config.hot:
-            self.hot = HotStandby(self.config.fingerprint(self.plan.topology), self._shadow, self._shadow_lost)
+            self.hot = HotStandby(
+                self.config.fingerprint(self.plan.topology), self._shadow, self.task_disk.ask, self._shadow_lost
+            )
         self.loading: Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)
         self.stopping = False
         self.fetch = partial(fetch_from, self.depot, lambda: not self.stopping, say) if self.depot is not None else None
         self.resident = Resident(lambda task: Image(self.plan, task, self.directory, self.fetch))
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say, self.fetch)
-        self.disk: Disk | None = None
         self.asking = RequestPool({})
         self.retained = NO_KNOWLEDGE
         """The knowledge of determinants of the incarnation before, while the next one is loaded."""
@@ -202,7 +202,7 @@ class Worker:
             epoch = self.loading.act.epoch if self.loading is not None and isinstance(self.loading.act, Begin) else 0
             shadow = None if self.hot is None else {**self.hot.facts, "difference": self.difference}
             return Vitals("loading" if begins else "standby", epoch, checked=checked, doing=doing, shadow=shadow)
-        protocol, disk = self.driver.task, self.disk
+        protocol, disk = self.driver.task, self.task_disk.disk
         return Vitals(
             self.driver.reported_state,
             protocol.schedule.epoch,
@@ -305,7 +305,7 @@ class Worker:
     def load(self, act: Load) -> None:
         """Load the state of a task, in the steps of `_load_more`."""
         if self.hot is not None:
-            if self.hot.follow(act.incarnation, act.epoch):
+            if self.hot.follow(act.incarnation, act.epoch, act.files):
                 return
             self.following = self.hot.take_image()
         if self.following is None or self.following.task != act.task:
@@ -329,11 +329,19 @@ class Worker:
         image, self.following = self.following, None
         if self.driver is not None:
             self.retained = self.driver.task.retained(act.rollback)
-            self.driver.close()
+            self._close_task(self.driver)
         self.driver = self.witness = None
         if image is None or image.task != act.task:
             image = self.resident.begin(act.task)
         self._load(act, image, act.files)
+
+    def _close_task(self, driver: TaskDriver) -> None:
+        """Closes what a task has open; nothing of it is polled any more."""
+        if self.asking.wake >= 0:
+            self.poller.unregister(self.asking.wake)
+        self.task_disk.close()
+        driver.close()
+        self.asking = RequestPool({})
 
     def _load(self, act: Load | Begin, image: Image, files: Sequence[SnapshotFile]) -> None:
         known = {path for path, _, _ in image.files}
@@ -388,6 +396,7 @@ class Worker:
         """A task that is performed from the echo of another process."""
         self.resident.freeze(image)
         self._watch(image)
+        self.task_disk.shadow(self.plan.topology.tasks[image.task].name)
         return self._task(image, 0, NO_ROLLBACK, NO_KNOWLEDGE)
 
     def _shadow_lost(self, line: str, blamed: bool) -> None:
@@ -395,6 +404,7 @@ class Worker:
         self.difference = line if blamed else self.difference
         self.witness = None
         self.resident.release()
+        self.task_disk.close()
         self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
@@ -402,6 +412,7 @@ class Worker:
         followed = hot.follows
         for link, parts in self.transport.receive(ready):
             hot.receive(link, parts, monotonic_ns())
+        self.task_disk.answer(ready, lambda answer: hot.answered(answer, monotonic_ns()))
         acknowledged = hot.turn(monotonic_ns())
         self.resident.collect()
         if acknowledged is not None:
@@ -424,32 +435,16 @@ class Worker:
 
     def _drive(self, act: Begin, protocol: TaskProtocol) -> None:
         topology, task, chain = self.plan.topology, TaskIndex(act.task), protocol.execution.chain
-        name = topology.tasks[task].name
-        spill = self.directory / "spill" / f"{name}-{act.incarnation}"
-        for old in spill.parent.glob(f"{spill.name.rpartition('-')[0]}-*"):
-            if old != spill:
-                shutil.rmtree(old, ignore_errors=True)  # of a process that was killed; no process reads it any more
-        if self.disk is not None:
-            self.poller.unregister(self.disk.wake)
-        durable, first = self.config.durability == "os", self.config.first_incarnation
-        self.disk = Disk(self.directory, name, act.incarnation, spill, durable, self.depot, first)
-        self.poller.register(self.disk.wake, zmq.POLLIN)
-        if self.asking.wake >= 0:
-            self.poller.unregister(self.asking.wake)
+        disk = self.task_disk.begin(topology.tasks[task].name, act.incarnation)
         self.asking = RequestPool(askers_of(chain))
         if self.asking.wake >= 0:
             self.poller.register(self.asking.wake, zmq.POLLIN)
         stores: dict[int, SinkStore] = {
             c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
         }
-        readers: dict[int, Reader] = {
-            c.id: self.plan.reader(c, self.directory, of_host(began_ns(self.directory)))
-            for c in topology.inputs(task) if c.source == OUTSIDE
-        }  # fmt: skip
-        if self.transport.remote:
-            readers = {channel: JobTimeReader(reader) for channel, reader in readers.items()}
+        readers = readers_of(self.plan, task, self.directory, bool(self.transport.remote))
         self.driver = TaskDriver(
-            protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
+            protocol, self.config.run, self.transport, disk, stores, readers, self.report, self.asking,
             self.config.sink_retry_timeout_s, self.work.turn,
         )  # fmt: skip
 
@@ -516,6 +511,7 @@ class Worker:
         self.pulse.close()
         if self.driver is not None:
             self.driver.close()
+        self.task_disk.close()
         self.transport.close()
         self.control.close()
         self.context.term()

@@ -340,7 +340,7 @@ class EchoMachine(RuleBasedStateMachine):
 
     @rule()
     def the_standby_hears_what_is_complete(self) -> None:
-        if not self.standby.follow(self.incarnation, self.complete):
+        if not self.standby.follow(self.incarnation, self.complete, FILES if self.complete else []):
             self.standby.take_image()
             self.standby.loaded(Image(self.snapshots[self.complete]), self.now_ns)
 
@@ -352,7 +352,7 @@ class EchoMachine(RuleBasedStateMachine):
 
     def _another_standby(self) -> None:
         """Replaces the process; frames of the one before may still arrive."""
-        self.standby: HotStandby[Image] = HotStandby(JOB, self._make, self._report)
+        self.standby: HotStandby[Image] = HotStandby(JOB, self._make, self._asked, self._report)
         self.the_standby_hears_what_is_complete()
         self._named()
 
@@ -367,6 +367,9 @@ class EchoMachine(RuleBasedStateMachine):
 
     def _report(self, line: str, blamed: bool) -> None:
         assert not blamed, line
+
+    def _asked(self, effect: Effect) -> None:
+        raise AssertionError("what it keeps is far from every bound")
 
     @precondition(lambda self: self.calm >= CALM)
     @rule()

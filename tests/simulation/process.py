@@ -126,7 +126,9 @@ class Process:
         self._reported_epoch: int | None = None
         self.hot: HotStandby[_Image] | None = None
         if world.scenario.hot:
-            self.hot = HotStandby(world.config.fingerprint(world.topology), self._shadow, self._shadow_report)
+            self.hot = HotStandby(
+                world.config.fingerprint(world.topology), self._shadow, self.disk.ask, self._shadow_report
+            )
         self._loading: Callable[[], None] | None = None
         """The action to take once the state that is being loaded is there."""
         self._loaded_at_ns = 0
@@ -255,7 +257,11 @@ class Process:
         if self.hot is not None and self.task is None:
             self._perform_hot(self.hot)
         while self.from_disk:
-            self._feed(self.from_disk.popleft())
+            answer = self.from_disk.popleft()
+            if self.task is None and self.hot is not None:
+                self.hot.answered(answer, self.world.clock.now_ns)
+            else:
+                self._feed(answer)
         if self.task is None or self.shell is None:
             return
         self.shell.read_again(NEVER_NS)
@@ -283,6 +289,8 @@ class Process:
     def _shadow_report(self, line: str, blamed: bool) -> None:
         self.world.note(self.slot, line)
         self.world.observer.shadow_lost(line, blamed)
+        self.from_disk.clear()
+        self.disk.clear()
 
     def _perform_hot(self, hot: HotStandby[_Image]) -> None:
         acknowledged = hot.turn(self.world.clock.now_ns)
@@ -291,6 +299,11 @@ class Process:
         if hot.follows != self._reported_epoch and self._loading is None:
             self._reported_epoch = hot.follows
             self._handle(Loaded(hot.follows))
+
+    @property
+    def performing(self) -> TaskProtocol | None:
+        """The task, or what a hot standby performs."""
+        return self.task if self.task is not None or self.hot is None else self.hot._shadow.task
 
     @property
     def _waits(self) -> bool:
@@ -369,7 +382,7 @@ class Process:
 
     def _load(self, act: Load) -> None:
         if self.hot is not None:
-            if self.hot.follow(act.incarnation, act.epoch):
+            if self.hot.follow(act.incarnation, act.epoch, act.files):
                 return
             self._image = self.hot.take_image()
         if self._image is None or self._image.task != act.task:
@@ -468,7 +481,7 @@ class Process:
 
     def answer_later(self, task: TaskProtocol | None, event: Event) -> None:
         """An effect of `task` is answered; the answer is lost if the task does not run here any more."""
-        if self.living and self.task is task:
+        if self.living and self.performing is task:
             self.from_disk.append(event)
             self.poke(0)
 

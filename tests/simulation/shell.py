@@ -329,12 +329,12 @@ class SimulatedDisk:
         self._soon(write)
 
     def _spill(self, effect: SpillSegment) -> None:
-        process, task = self._process, self._process.task
+        process, task = self._process, self._process.performing
         payloads = {entry.first: bytes(entry.payload or b"") for entry in effect.entries}
         first, count = effect.entries[0].first, effect.entries[-1].next - effect.entries[0].first
 
         def write() -> None:
-            if process.task is not task:
+            if process.performing is not task:
                 return
             if self._world.clock.now_ns < process.machine.disk.full_until_ns:
                 process.answer_later(task, SegmentFailed(effect.channel, effect.segment))

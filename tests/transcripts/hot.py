@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.cut import Cut
+from causal.effects import Effect
 from causal.logs.rollback import NO_ROLLBACK
 from causal.task.shadow import Shadow
 from causal.task.task import TaskProtocol
@@ -69,7 +70,7 @@ class Standby:
         self._job = job
         self._say = say
         self._elements = elements
-        self._hot: HotStandby[Image] = HotStandby(job, lambda image: make(image, self.heard), self._report)
+        self._hot: HotStandby[Image] = HotStandby(job, lambda image: make(image, self.heard), self._asked, self._report)
 
     @property
     def shown(self) -> str:
@@ -82,9 +83,12 @@ class Standby:
     def _report(self, line: str, blamed: bool) -> None:
         self._say(self.shown, "reports", line)
 
+    def _asked(self, effect: Effect) -> None:
+        raise AssertionError("what it keeps is far from every bound")
+
     def follow(self, incarnation: int, epoch: int, image: Callable[[], Image]) -> None:
         """Takes which checkpoint is complete; loads it, unless it performs past it."""
-        if self._hot.follow(incarnation, epoch):
+        if self._hot.follow(incarnation, epoch, []):
             self._say(self.shown, "hears", f"checkpoint {epoch} is complete")
             self._perform()
             return

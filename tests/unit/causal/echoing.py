@@ -11,7 +11,7 @@ from causal.channels.receiver import Receiver
 from causal.channels.wire import Header
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import Send
+from causal.effects import Effect, Send
 from causal.ids import HOT_STANDBY
 from causal.logs.dissemination import Holdings
 from causal.logs.rollback import Extent
@@ -30,6 +30,8 @@ JOB = CONFIG.fingerprint(TOPOLOGY)
 MIDDLE = TOPOLOGY.tasks[1].index
 [INPUT] = [channel.id for channel in TOPOLOGY.inputs(MIDDLE)]
 LINK = b"link"
+ASKED: list[Effect] = []
+"""The effects that hot standbys have asked of the disk."""
 
 
 class Sending:
@@ -95,8 +97,8 @@ def hot(lines: list[str], loaded: bool = True) -> HotStandby[Image]:
         chain, live = cast(Any, PlainChain()), cast(Any, None)
         return TaskProtocol(TOPOLOGY, MIDDLE, 0, CONFIG, chain, live, image.cut, [], lines.append)
 
-    standby = HotStandby(JOB, make, lambda line, blamed: lines.append(line))
-    standby.follow(1, 0)
+    standby = HotStandby(JOB, make, ASKED.append, lambda line, blamed: lines.append(line))
+    standby.follow(1, 0, [])
     if loaded:
         standby.loaded(Image(), 0)
     return standby

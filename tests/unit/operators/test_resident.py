@@ -15,12 +15,14 @@ import pytest
 from causal.config import JobConfig
 from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.logs.rollback import NO_ROLLBACK
+from causal.shell.request_pool import RequestPool
 from causal.task.shadow import Shadow
 from operators.runtime.backlog import Backlog
 from operators.runtime.hot_standby import HotStandby
 from operators.runtime.image import Image
 from operators.runtime.membership import Begin, Load
 from operators.runtime.resident import Resident
+from operators.runtime.task_disk import TaskDisk
 from operators.runtime.worker import Worker
 from operators.stage.progress import Progress, Work
 from tests.unit.operators.scene import config
@@ -39,9 +41,12 @@ class Losing(Worker):
         self.work = Work()
         self.progress = Progress(self.work)
         self.membership = cast(Any, SimpleNamespace(name="keep/0", handle=lambda event, now_ns: []))
-        self.following = self.loading = self.driver = self.depot = self.fetch = self.witness = self.disk = None
+        self.following = self.loading = self.driver = self.depot = self.fetch = self.witness = None
+        self.poller = cast(Any, SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None))
+        self.task_disk = TaskDisk(directory, "w1", settings, None, self.poller)
+        self.asking = RequestPool({})
         self.resident = Resident(lambda task: Image(plan, task, directory))
-        self.hot = HotStandby(1, self._shadow, self._shadow_lost) if settings.hot else None
+        self.hot = HotStandby(1, self._shadow, self.task_disk.ask, self._shadow_lost) if settings.hot else None
         self.transport = cast(Any, SimpleNamespace(receive=lambda ready: (), reply=lambda link, parts: None))
         self.later, self.retained, self.difference, self.load_began_ns = Backlog(), NO_KNOWLEDGE, "", 0
 

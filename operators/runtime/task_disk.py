@@ -1,0 +1,74 @@
+"""The disk of what a process performs, as a hot standby or as the task: opened with its state, and closed with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+from causal.config import JobConfig
+from causal.effects import Effect
+from causal.errors import invariant
+from causal.events import Event
+from causal.shell.depot import Depot
+from causal.shell.disk import Disk
+
+
+class TaskDisk:
+    """The only disk of a process, which its loop polls.
+
+    State: `disk` is None while the process performs nothing.  That of a hot standby stays when it becomes the task: its
+    in-flight entries are there.
+    """
+
+    def __init__(self, directory: Path, slot: str, config: JobConfig, depot: Depot | None, poller: zmq.Poller) -> None:
+        self.disk: Disk | None = None
+        self._directory = directory
+        self._slot = slot
+        self._config = config
+        self._depot = depot
+        self._poller = poller
+
+    def shadow(self, task: str) -> None:
+        """Opens the disk of a hot standby, which writes nothing but in-flight entries until it becomes the task."""
+        spill = self._directory / "spill" / f"{task}-{self._slot}"
+        shutil.rmtree(spill, ignore_errors=True)  # of a process that was killed
+        self._open(task, 0, spill)
+
+    def begin(self, task: str, incarnation: int) -> Disk:
+        """Returns the disk of a task; what processes that were killed have spilled of it is removed."""
+        spill = self._directory / "spill" / f"{task}-{incarnation}"
+        if self.disk is not None:
+            spill = self.disk.spill_directory
+            self.disk.become(incarnation)
+        for old in spill.parent.glob(f"{task.rpartition('/')[2]}-*"):
+            if old != spill:
+                shutil.rmtree(old, ignore_errors=True)
+        return self.disk or self._open(task, incarnation, spill)
+
+    def _open(self, task: str, incarnation: int, spill: Path) -> Disk:
+        invariant(self.disk is None, "a process performs one thing at a time", task=task)
+        durable, first = self._config.durability == "os", self._config.first_incarnation
+        self.disk = Disk(self._directory, task, incarnation, spill, durable, self._depot, first)
+        self._poller.register(self.disk.wake, zmq.POLLIN)
+        return self.disk
+
+    def ask(self, effect: Effect) -> None:
+        """Asks the disk of a hot standby for an effect."""
+        invariant(self.disk is not None, "what performs has a disk", effect=type(effect).__name__)
+        self.disk.ask(effect)  # type: ignore[union-attr]
+
+    def answer(self, ready: dict[object, int], take: Callable[[Event], None]) -> None:
+        """Passes on the answers of the disk of a hot standby."""
+        if self.disk is not None and self.disk.wake in ready:
+            for answer in self.disk.answers():
+                take(answer)
+
+    def close(self) -> None:
+        """Closes the disk, and removes what was spilled."""
+        disk, self.disk = self.disk, None
+        if disk is not None:
+            self._poller.unregister(disk.wake)
+            disk.close()
