@@ -42,6 +42,7 @@ from causal.shell.host_file import (
 from causal.shell.interpreter import module_command, on_this_host
 from causal.shell.open_files import raise_limit
 from causal.shell.seats import seats_of
+from causal.shell.signal_wake import woken_by_signals
 from standby.blueprint import Blueprint
 from standby.exit_status import ending
 from standby.host.children import Child, Children, End
@@ -166,12 +167,13 @@ class Agent:
 
     def run(self) -> int:
         """Serve until SIGTERM, or until the supervisor ends it, then end every process; returns the exit status."""
-        wake, waker = socket.socketpair()
-        for end in (wake, waker):
-            end.setblocking(False)
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which then sends SIGTERM
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        with woken_by_signals() as wake:
+            self._serve(wake)
+        return self._status
+
+    def _serve(self, wake: socket.socket) -> None:
         self._poller.register(wake, zmq.POLLIN)
         for ended in self._children.adopt():
             self._ended(ended)
@@ -185,8 +187,6 @@ class Agent:
             with suppress(BlockingIOError):
                 wake.recv(64)  # or the wait of each turn would end at once, from the first signal on
         self._end_all()
-        signal.set_wakeup_fd(-1)  # a signal may still come after the descriptor is closed
-        return self._status
 
     def close(self) -> None:
         self._uplink.close()

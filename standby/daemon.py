@@ -30,6 +30,7 @@ from causal.shell import processlog
 from causal.shell.depot import Depot
 from causal.shell.open_files import raise_limit
 from causal.shell.roster import load_key
+from causal.shell.signal_wake import woken_by_signals
 from causal.task.activity import PULSE_SUFFIX
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
@@ -396,17 +397,6 @@ class Daemon:
         write_status(self._job, content)
 
 
-def _woken_by_signals() -> socket.socket:
-    """Returns a socket that the first SIGTERM or SIGINT makes readable, with the number of the signal."""
-    wake, waker = socket.socketpair()
-    for end in (wake, waker):
-        end.setblocking(False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: None)
-    signal.set_wakeup_fd(waker.detach(), warn_on_full_buffer=False)
-    return wake
-
-
 def main(argv: list[str]) -> int:
     """Runs the supervisor of one job.
 
@@ -420,7 +410,13 @@ def main(argv: list[str]) -> int:
     raise_limit()
     job = Path(argv[0]).resolve()
     processlog.begin(job / "logs" / "supervisor.log", lambda: "supervisor")
-    wake = _woken_by_signals()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: None)
+    with woken_by_signals() as wake:
+        return _served(job, parent, wake)
+
+
+def _served(job: Path, parent: int, wake: socket.socket) -> int:
     try:
         config = JobConfig.load(job)
         led = None

@@ -21,6 +21,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.shell.interpreter import module_command
+from causal.shell.signal_wake import woken_by_signals
 from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import begun
 from deploy.monitoring.status import latest
@@ -157,27 +158,20 @@ class LocalDeployment:
         """
         began = self._news_s = self._turned_s = time.monotonic()
         adopt_orphans()
-        wake, waker = socket.socketpair()
-        for end in (wake, waker):
-            end.setblocking(False)
         before: dict[signal.Signals, Any] = {}
         main = threading.current_thread() is threading.main_thread()
         if main:
             before = {number: signal.signal(number, self._on_signal) for number in SIGNALS if not _ignored(number)}
             before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
-            wakeup_before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         try:
-            self._attend(wake, began)
-            view = self._end()
+            with woken_by_signals() as wake:
+                self._attend(wake, began)
+                view = self._end()
         finally:
             self._leave_nothing()
-            if main:
-                signal.set_wakeup_fd(wakeup_before)
             for number, handler in before.items():
                 # A second Ctrl-C must not leave the sockets' directory behind.
                 signal.signal(number, signal.SIG_IGN if self._signal and number in SIGNALS else handler)
-            wake.close()
-            waker.close()
         return self._outcome(view, time.monotonic() - began)
 
     def _outcome(self, view: Mapping[str, Any] | None, wall_s: float) -> Outcome:

@@ -1,0 +1,30 @@
+"""A socket that signals make readable: a wait for sockets would otherwise rest further."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def woken_by_signals() -> Iterator[socket.socket]:
+    """Returns a socket that each signal with a handler of Python's makes readable, with the number of the signal.
+
+    Both ends stay open until signals write elsewhere again: one that comes as the process ends is no error.  In another
+    thread than the main one, which alone may say where signals write, none makes it readable.
+    """
+    wake, waker = socket.socketpair()
+    with wake, waker:
+        for end in (wake, waker):
+            end.setblocking(False)
+        if threading.current_thread() is not threading.main_thread():
+            yield wake
+            return
+        before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        try:
+            yield wake
+        finally:
+            signal.set_wakeup_fd(before)
