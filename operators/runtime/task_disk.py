@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-
-import zmq
+from typing import Any, Protocol
 
 from causal.config import JobConfig
 from causal.effects import Effect
@@ -16,6 +16,14 @@ from causal.shell.depot import Depot
 from causal.shell.disk import Disk
 
 
+class Poller(Protocol):
+    """What the loop of a process waits with."""
+
+    def register(self, descriptor: Any, flags: int, /) -> None: ...
+
+    def unregister(self, descriptor: Any, /) -> None: ...
+
+
 class TaskDisk:
     """The only disk of a process, which its loop polls.
 
@@ -23,7 +31,7 @@ class TaskDisk:
     in-flight entries are there.
     """
 
-    def __init__(self, directory: Path, slot: str, config: JobConfig, depot: Depot | None, poller: zmq.Poller) -> None:
+    def __init__(self, directory: Path, slot: str, config: JobConfig, depot: Depot | None, poller: Poller) -> None:
         self.disk: Disk | None = None
         self._directory = directory
         self._slot = slot
@@ -52,7 +60,7 @@ class TaskDisk:
         invariant(self.disk is None, "a process performs one thing at a time", task=task)
         durable, first = self._config.durability == "os", self._config.first_incarnation
         self.disk = Disk(self._directory, task, incarnation, spill, durable, self._depot, first)
-        self._poller.register(self.disk.wake, zmq.POLLIN)
+        self._poller.register(self.disk.wake, select.POLLIN)
         return self.disk
 
     def ask(self, effect: Effect) -> None:
