@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -59,6 +59,7 @@ from operators.builder.advice import advice
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan, plan
+from operators.sources.lines import standard_input
 from standby.blueprint import Blueprint, CompanionCall, Constraint
 from standby.host.template import Template
 from standby.network.control import ask
@@ -348,7 +349,8 @@ def _start(
                     f"{config.sharing_depth} covers end the job; with --sharing-depth full none do",
                     file=sys.stderr,
                 )
-            return _deploy(directory.path, config, report_path, arguments.template)
+            with standard_input.given() if planned.takes_standard_input else nullcontext():
+                return _deploy(directory.path, config, report_path, arguments.template)
     finally:
         directory.close()
 

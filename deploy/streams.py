@@ -27,7 +27,8 @@ def prepare() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it becomes the lowest one, which is this
+            # It becomes the lowest one, which is this.  What is closed is not an empty input: reading it fails.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR if descriptor else os.O_WRONLY), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(descriptor, mode, closefd=False))
     errors = io.BufferedWriter(_Lossy(2, "w", closefd=False))

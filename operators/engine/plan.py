@@ -422,6 +422,11 @@ class Plan:
         """Whether another job can begin where the sources of this one stand."""
         return all(group.root.subject.positions_travel for group in self._groups if group.root.kind == "source")
 
+    @property
+    def takes_standard_input(self) -> bool:
+        """Whether a source reads the standard input of `causal run`."""
+        return any(group.root.subject.takes_standard_input for group in self._groups if group.root.kind == "source")
+
     def companions(self, job_directory: Path) -> list[Companion]:
         """The processes that the sources need beside the job."""
         return [

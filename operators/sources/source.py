@@ -109,6 +109,9 @@ class Source(ABC, Generic[R_co]):
     positions_travel = True
     """Whether a position is the same element in any job's directory, so that another job can begin with it."""
 
+    takes_standard_input = False
+    """Whether its companion takes the standard input of `causal run`, which gives it."""
+
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of one partition; called in the source task's process, once per incarnation."""

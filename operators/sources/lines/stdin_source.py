@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import select
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from causal.errors import PipelineError
 from operators.sources.files.cutting_rows import BYTE_ORDER_MARK
 from operators.sources.lines.lines_log import LineSource, LineWriter
+from operators.sources.lines.standard_input import check_readable, taken
 
 READ_BYTES = 1 << 16
 BATCH_BYTES = 1 << 22
@@ -31,6 +34,7 @@ class StdinSource(LineSource):
     """
 
     place = "standard input"
+    takes_standard_input = True
 
     def __init__(self, format: str = "text", row_bytes_max: int = 1 << 20) -> None:
         super().__init__(format, row_bytes_max)
@@ -38,25 +42,25 @@ class StdinSource(LineSource):
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
         """Write lines into the log until the input ends."""
         note = job_directory / "ingest" / name / "taking"
+        descriptor = taken(root_pid)
         try:
-            descriptor = os.open(f"/proc/{root_pid}/fd/0", os.O_RDONLY)
-        except OSError as problem:
-            raise PipelineError(
-                f"the standard input of `causal run` cannot be read: {problem.strerror}; give it a pipe or a file"
-            ) from None
-        try:
-            again = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            if again:
-                os.lseek(descriptor, int(writer.note or "0"), os.SEEK_SET)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                self._copy(writer, _of_file(descriptor, int(writer.note or "0")), descriptor, None, root_pid)
             else:
                 _check_note(note, root_pid)
-            self._copy(writer, descriptor, None if again else note, root_pid)
+                self._copy(writer, partial(os.read, descriptor, READ_BYTES), descriptor, note, root_pid)
         finally:
             os.close(descriptor)
 
-    def _copy(self, writer: LineWriter, descriptor: int, note: Path | None, root_pid: int) -> None:
-        taken = int(writer.note or "0")
-        lines = Lines(self.row_bytes_max, self.format == "json", begins=not taken)
+    def check(self) -> None:
+        """Raise `PipelineError` where this process has no standard input that can be read."""
+        check_readable(self._where)
+
+    def _copy(
+        self, writer: LineWriter, read: Callable[[], bytes], descriptor: int, note: Path | None, root_pid: int
+    ) -> None:
+        used = int(writer.note or "0")
+        lines = Lines(self.row_bytes_max, self.format == "json", begins=not used)
         ended = False
         while not ended:
             select.select([descriptor], [], [])
@@ -64,19 +68,45 @@ class StdinSource(LineSource):
                 note.write_text(str(root_pid))
             size = 0
             while size < BATCH_BYTES and not ended:
-                data = os.read(descriptor, READ_BYTES)
+                try:
+                    data = read()
+                except BlockingIOError:  # another process has set O_NONBLOCK for all that share it
+                    break
+                except OSError as problem:
+                    raise PipelineError(
+                        f"standard input cannot be read any further: {problem.strerror}; --resume continues with what "
+                        "comes next"
+                    ) from None
                 ended = not data
                 size += len(data)
                 lines.add(data)
                 if not select.select([descriptor], [], [], GATHER_S)[0]:
                     break
-            taken += size
+            used += size
             ready = lines.take(ended)
             if ready:
-                writer.publish(ready, str(taken - lines.bytes_left))
+                writer.publish(ready, str(used - lines.bytes_left))
             if note is not None and not lines.bytes_left:
                 note.unlink(missing_ok=True)
         writer.end()
+
+
+def _of_file(descriptor: int, position: int) -> Callable[[], bytes]:
+    """Returns a function that reads on in a file, from that position; what it shares with other processes stays."""
+
+    def read() -> bytes:
+        nonlocal position
+        size = os.fstat(descriptor).st_size
+        if size < position:
+            raise PipelineError(
+                f"the file at standard input had {position:,} bytes that were read, and has {size:,}: it was cut or "
+                "replaced; restore it as it was, then resume"
+            )
+        data = os.pread(descriptor, READ_BYTES, position)
+        position += len(data)
+        return data
+
+    return read
 
 
 def _check_note(note: Path, root_pid: int) -> None:

@@ -6,7 +6,11 @@ import http.client
 import http.server
 import os
 import socket
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ from hypothesis import strategies as st
 from causal.errors import CorruptData, PipelineError
 from operators.sources import HttpSource, StdinSource
 from operators.sources.files.cutting_rows import json_of
-from operators.sources.lines import http_source
+from operators.sources.lines import http_source, standard_input
 from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
 from operators.sources.lines.polling import fetch, poll
 from operators.sources.lines.stdin_source import Lines
@@ -88,23 +92,97 @@ def test_a_damaged_segment_is_never_believed(tmp_path: Path) -> None:
         StdinSource().open(0, SourceContext("s", tmp_path, 0)).read(0, 1)
 
 
+@contextmanager
+def standard_input_of(descriptor: int) -> Iterator[None]:
+    """Has this process, which plays that of `causal run` as well, another standard input."""
+    before = os.dup(0)
+    try:
+        os.dup2(descriptor, 0)
+        with standard_input.given():
+            yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+def ingested(directory: Path) -> list[Any]:
+    """The lines of the standard input of this process, as a job reads them."""
+    StdinSource().check()
+    StdinSource().ingest(LineWriter(log_of(directory, "s"), 1 << 30), "s", directory, os.getpid())
+    return read_from(StdinSource().open(0, SourceContext("s", directory, 0)), 0)
+
+
 def test_a_pipe_of_which_something_may_be_lost_ends_the_job_with_a_line(tmp_path: Path) -> None:
-    writer = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    (tmp_path / "ingest" / "s").mkdir(parents=True)
     (tmp_path / "ingest" / "s" / "taking").write_text(str(os.getpid()))
     reading, writing = os.pipe()
-    standard_input = os.dup(0)
-    try:
-        os.dup2(reading, 0)
+    with standard_input_of(reading):
+        os.close(reading)
         with pytest.raises(PipelineError, match="was killed between reading some lines and writing them down"):
-            StdinSource().ingest(writer, "s", tmp_path, os.getpid())
+            ingested(tmp_path)
         os.write(writing, b"a\nb")
         os.close(writing)
-        StdinSource().ingest(writer, "s", tmp_path, os.getpid())  # `--resume`: what comes next
-    finally:
-        os.dup2(standard_input, 0)
-        os.close(standard_input)
+        assert ingested(tmp_path) == ["a", "b"], "`--resume`: what comes next"
+
+
+def test_the_descriptor_itself_is_read_whatever_it_is(tmp_path: Path) -> None:
+    """A socket cannot be opened again, nor a file without its rights; the place of a shared file does not move."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, standard_input_of(theirs.fileno()):
+        ours.sendall(b"a\nb")
+        ours.shutdown(socket.SHUT_WR)
+        assert ingested(tmp_path / "socket") == ["a", "b"]
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with standard_input_of(reading):
         os.close(reading)
-    assert read_from(StdinSource().open(0, SourceContext("s", tmp_path, 0)), 0) == ["a", "b"]
+
+        def write() -> None:
+            os.write(writing, b"c\n")
+            os.close(writing)
+
+        threading.Timer(0.1, write).start()
+        assert ingested(tmp_path / "non-blocking") == ["c"]
+    file = tmp_path / "forbidden"
+    file.write_bytes(b"d\ne")
+    with open(file, "rb") as opened:
+        file.chmod(0)
+        with standard_input_of(opened.fileno()):
+            assert ingested(tmp_path / "file") == ["d", "e"]
+            assert os.lseek(0, 0, os.SEEK_CUR) == 0
+
+
+def test_a_file_at_standard_input_that_was_cut_is_not_at_its_end(tmp_path: Path) -> None:
+    log = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    log.publish([b"1", b"2"], "4")
+    (tmp_path / "in").write_bytes(b"1\n")
+    with open(tmp_path / "in", "rb") as opened, standard_input_of(opened.fileno()):
+        with pytest.raises(PipelineError, match="had 4 bytes that were read, and has 2.*; restore it as it was"):
+            ingested(tmp_path)
+
+
+def test_a_standard_input_that_cannot_be_read_is_refused_before_the_job_starts(tmp_path: Path) -> None:
+    for path, flags, why in (("/dev/null", os.O_WRONLY, "is closed"), (tmp_path, os.O_RDONLY, "is no pipe and no")):
+        descriptor = os.open(path, flags)
+        with standard_input_of(descriptor):
+            os.close(descriptor)
+            with pytest.raises(PipelineError, match=rf"test_lines\.py:\d+: StdinSource: the standard input {why}"):
+                StdinSource().check()
+    code = "from deploy import streams; streams.prepare(); from operators.sources import StdinSource as S; S().check()"
+    run = subprocess.run(["sh", "-c", f'exec "$0" -c "{code}" <&-', sys.executable], capture_output=True, text=True)
+    assert "the standard input is closed" in run.stderr.splitlines()[-1]
+
+
+def test_standard_input_is_taken_from_the_process_that_gives_it_alone() -> None:
+    with pytest.raises(PipelineError, match=r"\(process 1\) cannot be reached.*on the machine of `causal run`"):
+        standard_input.taken(1)
+    name = standard_input._name(os.getpid())
+    code = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({name!r}); s.listen(); print(); s.accept()"
+    with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout is not None and stranger.stdout.readline()
+        with pytest.raises(PipelineError, match="does not give its standard input"):
+            standard_input.taken(os.getpid())
+        stranger.kill()
 
 
 class Site:

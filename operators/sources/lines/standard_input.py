@@ -1,0 +1,101 @@
+"""The standard input of `causal run`, given to the process that reads it: the descriptor itself, over a local socket.
+
+Opening `/proc/PID/fd/0` would not do: it opens the file again, which another user's pipe or file refuses (sudo, service
+managers), a socket cannot, and a machine without `/proc` does not have.
+
+The socket has an abstract name, made of the process id, in no file system.  Each end checks who the other is: the
+giver gives to processes of its own user, the taker takes from the process that it was started to read from.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from causal.errors import PipelineError
+
+TAKEN_WITHIN_S = 10.0
+_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group of a peer (`struct ucred`)."""
+
+
+def check_readable(who: str) -> None:
+    """Raise `PipelineError` unless lines can come from the standard input of this process."""
+    try:
+        kind, mode = os.fstat(0).st_mode, fcntl.fcntl(0, fcntl.F_GETFL) & os.O_ACCMODE
+    except OSError as problem:
+        raise PipelineError(f"{who}: there is no standard input ({problem.strerror}); give a pipe or a file") from None
+    if mode == os.O_WRONLY:
+        raise PipelineError(f"{who}: the standard input is closed, or cannot be read; give a pipe or a file")
+    if stat.S_ISDIR(kind) or stat.S_ISBLK(kind):
+        raise PipelineError(f"{who}: the standard input is no pipe and no file; give one, or use FilesSource")
+
+
+@contextmanager
+def given() -> Iterator[None]:
+    """Gives the standard input of this process to the processes of its user that ask for it, as long as this lasts."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(_name(os.getpid()))
+        listening.listen()
+        giver = threading.Thread(target=_give, args=(listening,), daemon=True)
+        giver.start()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)  # which ends `accept`
+            giver.join()
+
+
+def _give(listening: socket.socket) -> None:
+    while True:
+        try:
+            asking, _ = listening.accept()
+        except OSError as problem:
+            if problem.errno in (errno.ECONNABORTED, errno.EINTR):
+                continue
+            return
+        with asking, suppress(OSError):
+            if _peer(asking)[1] == os.getuid():
+                socket.send_fds(asking, [b"0"], [0])
+
+
+def taken(pid: int) -> int:
+    """Returns a descriptor that is the standard input of a process of this machine.
+
+    Raises:
+        PipelineError: the process does not give it.
+    """
+    descriptors: list[int] = []
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(TAKEN_WITHIN_S)
+            asking.connect(_name(pid))
+            if _peer(asking)[:2] == (pid, os.getuid()):
+                descriptors = list(socket.recv_fds(asking, 1, 1)[1])
+    except OSError as problem:
+        raise PipelineError(
+            f"the standard input of `causal run` (process {pid}) cannot be reached: {problem.strerror or problem}; "
+            "StdinSource reads it on the machine of `causal run`, under its user"
+        ) from None
+    if not descriptors:
+        raise PipelineError(f"process {pid} does not give its standard input; start the job again, under one user")
+    return descriptors[0]
+
+
+def _name(pid: int) -> str:
+    return f"\0causal-standard-input-{pid}"
+
+
+def _peer(peer: socket.socket) -> tuple[int, int, int]:
+    process, user, group = _CREDENTIALS.unpack(
+        peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return process, user, group
