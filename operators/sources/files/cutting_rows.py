@@ -31,17 +31,28 @@ RAW_BYTES_MAX = 1 << 16
 _FOREIGN = (
     (b"\xff\xfe", "UTF-16: convert it (iconv -f utf-16 -t utf-8)"),
     (b"\xfe\xff", "UTF-16: convert it (iconv -f utf-16 -t utf-8)"),
-    (b"BZh91AY&SY", "compressed as bz2; only .gz is read"),
-    (b"\x28\xb5\x2f\xfd", "compressed as zstd; only .gz is read"),
-    (b"\xfd7zXZ\x00", "compressed as xz; only .gz is read"),
+    (b"BZh91AY&SY", "compressed as bz2; only gzip is read"),
+    (b"\x28\xb5\x2f\xfd", "compressed as zstd; only gzip is read"),
+    (b"\xfd7zXZ\x00", "compressed as xz; only gzip is read"),
     (b"PK\x03\x04", "a zip archive or a workbook (.xlsx): unpack it, or save it as CSV"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive: unpack it"),
+    (b"\x04\x22\x4d\x18", "compressed as lz4; only gzip is read"),
+    (b"\x1f\x9d", "compressed by `compress`; only gzip is read"),
+    (b"Obj\x01", "an Avro file; convert it to JSON lines or Parquet"),
+    (b"SQLite format 3\0", "a SQLite file; export its rows"),
 )
 """Beginnings of files that hold no lines."""
-FOREIGN_BYTES = max(len(begin) for begin, _ in _FOREIGN)
+_TAR, _TAR_AT = b"ustar", 257
+FOREIGN_BYTES = _TAR_AT + len(_TAR)
+"""The bytes of a beginning by which all of them are known."""
+GZIP = b"\x1f\x8b\x08"
+"""The beginning of a file that is compressed as gzip."""
 
 
 def foreign(begin: bytes) -> str:
     """Returns what a file is that begins so, and what to do about it; empty where it may hold lines."""
+    if begin.startswith(_TAR, _TAR_AT):
+        return "it is a tar archive: unpack it"
     return next((f"it is {what}" for known, what in _FOREIGN if begin.startswith(known)), "")
 
 

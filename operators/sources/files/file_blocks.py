@@ -1,6 +1,6 @@
 """The rows of one open file, a block at a time, from any row at which a block has begun.
 
-    text, JSON lines, CSV     blocks of 256 KiB, cut where a row ends; gzip is decompressed as it is read
+    text, JSON lines, CSV     blocks of 256 KiB, cut where a row ends; gzip, known by its first bytes, is decompressed
     Parquet                   blocks of up to 8,192 rows of one row group
 
 A block is bounded whatever the file holds: what is too long for a row is skipped as it is read.
@@ -16,8 +16,17 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
 
 from causal.errors import CausalError, CorruptData, OperatorFailed, PipelineError, Unavailable
-from operators.sources.files.cutting_rows import BYTE_ORDER_MARK, FOREIGN_BYTES, RAW_BYTES_MAX, Cut, Cutter, foreign
-from operators.sources.files.listing import RESTORE, Listed, denied
+from operators.sources.files.cutting_rows import (
+    BYTE_ORDER_MARK,
+    FOREIGN_BYTES,
+    GZIP,
+    RAW_BYTES_MAX,
+    Cut,
+    Cutter,
+    foreign,
+)
+from operators.sources.files.listing import RESTORE, Listed
+from operators.sources.files.matching import denied
 from operators.sources.unreadable import Unreadable
 
 if TYPE_CHECKING:
@@ -133,6 +142,8 @@ class LineBlocks:
         except OSError as problem:
             raise Unavailable(f"{self._listed.shown}: {problem}") from problem
         self._listed.check_path()
+        if not data and (at := os.lseek(self._file.fileno(), 0, os.SEEK_CUR)) != self._listed.size:
+            raise Unavailable(f"{self._listed.shown} ends at byte {at:,} of {self._listed.size:,}")
         self._last = not data
         return data
 
@@ -178,13 +189,42 @@ def _opened(file: Listed) -> IO[bytes]:
     """The file, as it was when it was listed."""
     file.check_path()
     try:
-        handle = gzip.open(file.path, "rb") if file.path.endswith(".gz") else open(file.path, "rb")
+        handle: IO[bytes] = open(file.path, "rb")
+        file.check(os.fstat(handle.fileno()))
+        begin = handle.read(len(GZIP))
+        handle.seek(0)
     except PermissionError as problem:
         raise OperatorFailed(denied(file.shown, problem)) from None
     except OSError as problem:
         raise Unavailable(f"{file.shown}: {problem}") from problem
-    file.check(os.fstat(handle.fileno()))
-    return handle  # type: ignore[return-value]
+    if not begin.startswith(GZIP) and plain_name(file.path) == file.path:
+        return handle
+    if not begin:
+        handle.close()
+        raise CorruptData(f"{file.shown} is damaged: it is named as gzip and holds no byte; {RESTORE}")
+    return _Gzip(handle)  # type: ignore[return-value]
+
+
+class _Gzip(gzip.GzipFile):
+    """What a compressed file holds; the file is closed with it."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        super().__init__(fileobj=handle, mode="rb")
+        self._handle = handle
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._handle.close()
+
+
+def plain_name(path: str) -> str:
+    """The name without the suffix of gzip, in any case."""
+    return path[: -len(_SUFFIX)] if path.lower().endswith(_SUFFIX) else path
+
+
+_SUFFIX = ".gz"
 
 
 class ParquetBlocks:

@@ -14,18 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from causal.errors import PipelineError
+from causal.errors import OperatorFailed, PipelineError
 from operators.graph import caller
 from operators.sources.files.cutting_rows import ENCODING_OPTION, FOREIGN_BYTES, CsvCutter, LineCutter, foreign, json_of
-from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks
+from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks, plain_name
 from operators.sources.files.file_reader import FileReader, directory_of
-from operators.sources.files.listing import FileJournal, Listed, denied, matches, regular
+from operators.sources.files.listing import FileJournal, Listed
+from operators.sources.files.matching import denied, fixed, matches, regular
 from operators.sources.source import PartitionReader, Source, SourceContext
 from operators.sources.unreadable import SET_ASIDE
 
 FORMATS = ("text", "json", "csv", "parquet")
 _BY_SUFFIX = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-_MAGIC = frozenset("*?[")
 PARTITIONS_MAX = 1024
 
 
@@ -33,8 +33,8 @@ class FilesSource(Source[Any]):
     """A source of the rows of files, each once, in the order of the files' names and of the rows in them.
 
     Text gives str, JSON lines whatever a line holds, CSV dicts of str by the names of the columns, Parquet dicts.
-    A name that ends in `.gz` is decompressed.  A file must not change once it is there; one that did, or is gone before
-    the job has done with it, ends the job with one line.
+    What is compressed as gzip is decompressed, whatever its name.  A file must not change once it is there; one that
+    did, or is gone before the job has done with it, ends the job with one line.
 
     Args:
         patterns: paths, or globs as `glob.glob` takes them (`**` for any depth).
@@ -122,6 +122,12 @@ class FilesSource(Source[Any]):
 
     def check(self) -> None:
         """Raise `PipelineError` where no file matches a pattern, or one is unreadable or named like another format."""
+        try:
+            self._check_files()
+        except (OperatorFailed, OSError) as problem:
+            raise PipelineError(f"{self._where}: {problem}") from None
+
+    def _check_files(self) -> None:
         for pattern in self.patterns:
             if os.path.isdir(pattern):
                 raise PipelineError(f"{self._where}: {pattern} is a directory; give '{pattern}/*'")
@@ -129,11 +135,12 @@ class FilesSource(Source[Any]):
                 raise PipelineError(f"{self._where}: {pattern} is no regular file; StdinSource reads a pipe")
         if self.follow:
             for pattern in self.patterns:
-                if not os.path.isdir(_fixed(pattern)):
-                    raise PipelineError(f"{self._where}: there is no directory {_fixed(pattern)}")
+                if not os.path.isdir(fixed(pattern)):
+                    raise PipelineError(f"{self._where}: there is no directory {fixed(pattern)}")
+            matches(self.patterns)  # refuses what must not be listed
             return
         for pattern in self.patterns:
-            files = [path for path in matches([pattern]) if regular(path) is not None]
+            files = [match.path for match in matches([pattern])]
             if not files:
                 raise PipelineError(f"{self._where}: no file matches {pattern}")
             for path in files:
@@ -187,7 +194,7 @@ def _headed(cutter: CsvCutter) -> bool:
 
 
 def _format_of(pattern: str) -> str:
-    return _BY_SUFFIX.get(os.path.splitext(pattern.removesuffix(".gz"))[1].lower(), "text")
+    return _BY_SUFFIX.get(os.path.splitext(plain_name(pattern))[1].lower(), "text")
 
 
 def _beginning(path: str) -> bytes:
@@ -210,11 +217,3 @@ def _is_plain(encoding: object) -> bool:
         return False
     ends = [byte for byte, text in enumerate(alone[:256]) if "\n" in text]
     return all(len(text) == 1 for text in alone) and together == "".join(alone) and ends == [ord("\n")]
-
-
-def _fixed(pattern: str) -> str:
-    """The directory that is named before the first wildcard."""
-    directory = os.path.dirname(pattern)
-    while _MAGIC & set(directory):
-        directory = os.path.dirname(directory)
-    return directory

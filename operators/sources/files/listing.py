@@ -11,13 +11,10 @@ files either must have the patterns of that listing; one that follows files cont
 
 from __future__ import annotations
 
-import errno
-import glob
 import json
 import os
-import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ import xxhash
 from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
 from causal.shell.files import make_directory, read_parts, sync_directory, write_parts
 from operators.records.seconds import ns_of_seconds
+from operators.sources.files.matching import denied, matches, regular
 
 FILES_MAX = 1_000_000
 """The most files that one source takes: their names are remembered, about 100 bytes each."""
@@ -90,31 +88,23 @@ class Listing:
     last: bool
 
 
-def denied(path: str, problem: OSError) -> str:
-    """The line for a file that must not be read."""
-    return f"{path} cannot be read: {problem.strerror}; let the user of the job read it, then resume"
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """A file that no listing has yet; `real` is its path without symbolic links."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    real: str
 
 
-def matches(patterns: Sequence[str]) -> Iterator[str]:
-    """The paths that the patterns stand for; names that begin with `.` or `_` only where they are named in full."""
-    for pattern in patterns:
-        if os.path.lexists(pattern):
-            yield pattern
-        else:
-            for path in glob.iglob(pattern, recursive=True):
-                if not os.path.basename(path).startswith(("_", ".")):
-                    yield path
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A file as it has been since we saw it first, by our clock."""
 
-
-def regular(path: str) -> os.stat_result | None:
-    """Returns what is known of a regular file; None for anything else, if it is gone, or a link that leads nowhere."""
-    try:
-        known = os.stat(path)
-    except OSError as problem:
-        if problem.errno in (errno.ENOENT, errno.ELOOP):
-            return None
-        raise
-    return known if stat.S_ISREG(known.st_mode) else None
+    size: int
+    mtime_ns: int
+    since_ns: int
 
 
 class FileJournal:
@@ -144,6 +134,8 @@ class FileJournal:
         self._follow = follow
         self._quiet_s = quiet_s
         self._known: set[int] = set()
+        self._files = 0
+        self._seen: dict[str, _Seen] = {}
         self._looked_up_to = 0  # listings whose files are in _known
         self._closed = False  # the latest of them was to be the last
 
@@ -240,35 +232,48 @@ class FileJournal:
             if body is None:
                 return
             self._known.update(_mark(path) for path, _, _ in body["files"])
+            self._known.update(map(_mark, body.get("real", {}).values()))
+            self._files += len(body["files"])
             self._closed = body["last"]
             self._looked_up_to += 1
 
-    def _new_files(self) -> list[tuple[str, int, int]]:
-        fresh: dict[str, tuple[str, int, int]] = {}
-        now_ns = time.time_ns()
-        for path in matches(self._patterns):
-            if path in fresh or _mark(path) in self._known:
+    def _new_files(self) -> list[_Fresh]:
+        fresh: list[_Fresh] = []
+        seen, self._seen = self._seen, {}
+        for match in matches(self._patterns):
+            if _mark(match.path) in self._known or _mark(match.real) in self._known:
                 continue
-            known = regular(path)
-            if known is None or (self._follow and now_ns - known.st_mtime_ns < ns_of_seconds(self._quiet_s)):
+            known = regular(match.path)
+            if known is None or (self._follow and not self._is_quiet(match.path, known, seen.get(match.path))):
                 continue
-            fresh[path] = (path, known.st_size, known.st_mtime_ns)
-            if len(self._known) + len(fresh) > FILES_MAX:
+            fresh.append(_Fresh(match.path, known.st_size, known.st_mtime_ns, match.real))
+            if self._files + len(fresh) > FILES_MAX:
                 raise OperatorFailed(
                     f"more than {FILES_MAX:,} files match {', '.join(self._patterns)}; narrow the pattern, or begin "
                     "again with a new --state-dir"
                 )
-        return sorted(fresh.values(), key=lambda each: os.fsencode(each[0]))
+        return fresh
 
-    def _write(self, number: int, files: Sequence[tuple[str, int, int]]) -> None:
+    def _is_quiet(self, path: str, known: os.stat_result, seen: _Seen | None) -> bool:
+        """Whether a file has not been modified for `quiet_s`: by its date, or, as dates may lie, by our own looks."""
+        quiet_ns, now_ns = ns_of_seconds(self._quiet_s), time.monotonic_ns()
+        if 0 <= time.time_ns() - known.st_mtime_ns >= quiet_ns:
+            return True
+        if seen is None or (seen.size, seen.mtime_ns) != (known.st_size, known.st_mtime_ns):
+            seen = _Seen(known.st_size, known.st_mtime_ns, now_ns)
+        self._seen[path] = seen
+        return now_ns - seen.since_ns >= quiet_ns
+
+    def _write(self, number: int, files: Sequence[_Fresh]) -> None:
         body = {
             "format": FORMAT,
             "partitions": self._partitions,
-            "first": len(self._known),
+            "first": self._files,
             "last": not self._follow,
             "patterns": list(self._patterns),
             "written": list(self._written),
-            "files": files,
+            "files": [(file.path, file.size, file.mtime_ns) for file in files],
+            "real": {str(place): file.real for place, file in enumerate(files) if file.real != file.path},
         }
         make_directory(self.directory, durable=True)
         path = self._path(number)

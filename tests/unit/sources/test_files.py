@@ -5,12 +5,14 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import io
 import json
 import lzma
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from datetime import datetime, timedelta
@@ -19,11 +21,11 @@ from typing import Any
 
 import pytest
 
-from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError
+from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
 from causal.shell.files import read_parts, write_parts
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks
-from operators.sources.files.listing import FileJournal
+from operators.sources.files.listing import FileJournal, Listed
 from operators.sources.source import SourceContext
 from operators.sources.unreadable import Unreadable
 from tests.properties.test_files import read_from
@@ -126,12 +128,21 @@ def test_a_header_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
             path.unlink()
 
 
+def _tar() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.csv"), io.BytesIO())
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [
         ("a,b\n".encode("utf-16"), "it is UTF-16: convert it (iconv -f utf-16 -t utf-8)"),
         (b"\xfe\xff" + "a,b\n".encode("utf-16-be"), "it is UTF-16"),
-        (bz2.compress(b"a,b\n"), "it is compressed as bz2; only .gz is read"),
+        (bz2.compress(b"a,b\n"), "it is compressed as bz2; only gzip is read"),
+        (_tar(), "it is a tar archive: unpack it"),
+        (b"Obj\x01\x04", "it is an Avro file"),
         (lzma.compress(b"a,b\n"), "it is compressed as xz"),
         (b"\x28\xb5\x2f\xfd\x04\x00", "it is compressed as zstd"),
         (b"PK\x03\x04\x14", "it is a zip archive or a workbook (.xlsx)"),
@@ -162,7 +173,27 @@ def test_lines_of_json_that_are_none_say_where_and_why(tmp_path: Path) -> None:
     assert bad[0] == "f.jsonl:2" and bad[1].startswith("no JSON: ")
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "none of it", "more behind it"])
+@pytest.mark.parametrize("name", ["f.txt.gz", "f.GZ", "f.Gz", "f.txt", "f"])
+def test_what_is_compressed_is_known_by_its_first_bytes(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"a\n") + gzip.compress(b"b\n") + bytes(100))
+    assert rows(tmp_path, name) == ["a", "b"]
+    assert FilesSource(str(tmp_path / "x.csv.GZ")).format == "csv"
+
+
+def test_a_file_that_ends_before_its_size_is_not_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network file system may give it: the name and the size are as they were, and no more bytes come."""
+    path = tmp_path / "f.txt"
+    path.write_text("line\n" * 200_000)
+    reader = FilesSource(str(path)).open(0, SourceContext("s", tmp_path / "job", 0))
+    assert reader.read(0, 10)
+    shown = os.stat(path)
+    monkeypatch.setattr(Listed, "check_path", lambda listed: listed.check(shown))
+    os.truncate(path, 500_000)
+    with pytest.raises(Unavailable, match="f.txt ends at byte 500,000 of 1,000,000"):
+        read_from(reader, 10, (1000,))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "none of it", "more behind it", "empty", "a cut member"])
 def test_damaged_gzip_is_one_line(tmp_path: Path, damage: str) -> None:
     whole = gzip.compress(os.urandom(100_000).hex().encode())
     damaged = {
@@ -170,6 +201,8 @@ def test_damaged_gzip_is_one_line(tmp_path: Path, damage: str) -> None:
         "flipped": whole[:500] + bytes([whole[500] ^ 255]) + whole[501:],
         "none of it": b"plain\n",
         "more behind it": whole + b"plain",
+        "empty": b"",
+        "a cut member": gzip.compress(b"a\n") + whole[:5],
     }
     (tmp_path / "f.txt.gz").write_bytes(damaged[damage])
     assert re.match(r"/f\.txt\.gz is damaged: .*; restore it", refusal(tmp_path, "f.txt.gz"))

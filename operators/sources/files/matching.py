@@ -1,0 +1,191 @@
+"""The files that patterns stand for: each file once, whatever names lead to it, and none left out in silence.
+
+A pattern is one of `glob.glob`: `*`, `?` and `[…]` within a part of the path, `**` for any number of directories.
+
+    a part that begins with `.` or `_`   matches only where the pattern's part begins with it too
+    a symbolic link                      is what it leads to: of a file with several names, one that is no link counts
+    a hard link                          is a file of its own
+    `**`                                 looks into each directory once, also where links lead to it or in a circle
+    what must not be listed              ends the search; only what is gone meanwhile is passed over
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from causal.errors import OperatorFailed
+
+_MAGIC = re.compile(r"[*?[]")
+_GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
+_HIDDEN = ("_", ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A path that a pattern stands for.
+
+    Attributes:
+        real: the path without symbolic links.
+    """
+
+    path: str
+    real: str
+
+
+def matches(patterns: Sequence[str]) -> list[Match]:
+    """The regular files of these absolute patterns, each once, in the order of the bytes of their paths.
+
+    Raises:
+        OperatorFailed: a directory or a name must not be looked at.
+        OSError: it cannot be now.
+    """
+    found: dict[str, tuple[bool, Match]] = {}
+    for pattern in patterns:
+        directory = fixed(pattern)
+        root = os.path.realpath(directory)
+        for path, linked in _paths(pattern, directory):
+            real = os.path.realpath(path) if linked else root + path[len(directory) :]
+            known = found.get(real)
+            if known is None or (linked, path) < (known[0], known[1].path):
+                found[real] = linked, Match(path, real)
+    return sorted((match for _, match in found.values()), key=lambda match: os.fsencode(match.path))
+
+
+def fixed(pattern: str) -> str:
+    """The directory that is named before the first wildcard."""
+    directory = os.path.dirname(pattern)
+    while _MAGIC.search(directory):
+        directory = os.path.dirname(directory)
+    return directory
+
+
+def regular(path: str) -> os.stat_result | None:
+    """Returns what is known of a regular file; None for anything else, if it is gone, or a link that leads nowhere."""
+    try:
+        known = os.stat(path)
+    except OSError as problem:
+        if problem.errno in _GONE:
+            return None
+        raise _refused(path, problem) from None
+    return known if stat.S_ISREG(known.st_mode) else None
+
+
+def denied(path: str, problem: OSError) -> str:
+    """The line for what must not be read."""
+    return f"{path} cannot be read: {problem.strerror}; let the user of the job read it, then resume"
+
+
+def _refused(path: str, problem: OSError) -> Exception:
+    """The error for what cannot be looked at."""
+    if not isinstance(problem, PermissionError):
+        return problem
+    shown = os.fsencode(path).decode("utf-8", "replace")
+    return OperatorFailed(f"{denied(shown, problem)}, or narrow the pattern")
+
+
+def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
+    """Yields the regular files of one pattern, and whether a link is in the path behind its fixed directory."""
+    if not _MAGIC.search(pattern):
+        if regular(pattern) is not None:
+            yield pattern, True
+    elif os.path.isfile(pattern):  # a name that has wildcards in it
+        yield pattern, True
+    else:
+        parts = os.path.relpath(pattern, directory).split(os.sep)
+        once = [part for place, part in enumerate(parts) if parts[place : place + 2] != ["**", "**"]]
+        yield from _below(directory, once, False)
+
+
+def _below(directory: str, parts: Sequence[str], linked: bool) -> Iterator[tuple[str, bool]]:
+    """Yields the files that match the parts in a directory."""
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        for below, through_link in _directories(directory, linked):
+            yield from _below(below, rest or ["*"], through_link)
+    elif not _MAGIC.search(part):
+        path = os.path.join(directory, part)
+        kind = _kind(path)
+        if kind is not None and (rest or regular(path) is not None):
+            yield from _further(path, rest, linked or stat.S_ISLNK(kind))
+    else:
+        suits = _suits(part)
+        for entry in _entries(directory):
+            if suits(entry.name) and (rest or _is_file(entry)):
+                yield from _further(entry.path, rest, linked or entry.is_symlink())
+
+
+def _further(path: str, rest: Sequence[str], linked: bool) -> Iterator[tuple[str, bool]]:
+    if not rest:
+        yield path, linked
+    elif _is_directory(path):
+        yield from _below(path, rest, linked)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a regular file, which most file systems say without being asked for each."""
+    return entry.is_file(follow_symlinks=False) or (entry.is_symlink() and regular(entry.path) is not None)
+
+
+def _directories(top: str, linked: bool) -> Iterator[tuple[str, bool]]:
+    """Yields a directory and all below it, each once: first those to which no link leads."""
+    seen: set[tuple[int, int]] = set()
+    plain, links = [(top, linked)], list[tuple[str, bool]]()
+    while plain or links:
+        path, through_link = plain.pop() if plain else links.pop(0)
+        known = _stat(path)
+        if known is None or not stat.S_ISDIR(known.st_mode) or (known.st_dev, known.st_ino) in seen:
+            continue
+        seen.add((known.st_dev, known.st_ino))
+        yield path, through_link
+        for entry in _entries(path):
+            if not entry.name.startswith(_HIDDEN):
+                if entry.is_symlink():
+                    links.append((entry.path, True))
+                elif entry.is_dir(follow_symlinks=False):
+                    plain.append((entry.path, through_link))
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: os.fsencode(entry.name))
+    except OSError as problem:
+        if problem.errno in _GONE:
+            return []
+        raise _refused(directory, problem) from None
+
+
+def _suits(part: str) -> Callable[[str], bool]:
+    match = re.compile(fnmatch.translate(part)).match
+    hidden = tuple(each for each in _HIDDEN if not part.startswith(each))
+    return lambda name: match(name) is not None and not name.startswith(hidden)
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError as problem:
+        if problem.errno in _GONE:
+            return None
+        raise _refused(path, problem) from None
+
+
+def _is_directory(path: str) -> bool:
+    known = _stat(path)
+    return known is not None and stat.S_ISDIR(known.st_mode)
+
+
+def _kind(path: str) -> int | None:
+    """The mode of what is at a path; None if nothing is."""
+    try:
+        return os.lstat(path).st_mode
+    except OSError as problem:
+        if problem.errno in _GONE:
+            return None
+        raise _refused(path, problem) from None
