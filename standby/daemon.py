@@ -24,7 +24,7 @@ from typing import Any
 import zmq
 
 from causal.config import JobConfig
-from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable
 from causal.records.values import encode
 from causal.shell import processlog
 from causal.shell.depot import Depot
@@ -38,7 +38,8 @@ from standby.candidate.candidate_watch import CandidateWatch
 from standby.candidate.election import STATUS_NEWER, Election, JobClock, Led, begun, leader_shown, write_status
 from standby.candidate.takeover import take_time
 from standby.host.parentage import die_with_parent, parent_ended
-from standby.leadership.terms import RESIGNED, STOPPED
+from standby.leadership.hearing import Hearing
+from standby.leadership.terms import DEAF, RESIGNED, STOPPED
 from standby.network.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
 from standby.network.gate import Gate, rosters_of
 from standby.storage.decisions import Decisions
@@ -119,6 +120,7 @@ class Daemon:
         self._candidates = CandidateWatch(led.depot, led.identity.holder) if led is not None else None
         if self._candidates is not None:
             self._candidates.start()
+        self._hearing = Hearing(leads=True)
         self._sweeper: StoreSweeper | None = None
         if self._config.store:
             self._sweeper = StoreSweeper(Depot(self._config.store, self._config.place_in_store, proof=""))
@@ -164,7 +166,7 @@ class Daemon:
         """Supervises until the job ends or a signal comes.
 
         Raises:
-            Fenced: another supervisor leads the job.
+            Fenced: another supervisor leads the job, or is to.
         """
         if self._led is not None and self._gate is not None:
             take_time(self._led, self._gate, self._inbox)
@@ -190,9 +192,29 @@ class Daemon:
                 self._step(events.Tick())
             if time.monotonic() >= self._status_due:
                 self._write_status()
+                self._leave_if_deaf()
         self._write_status()
         if self._gate is not None and not self._handed_over():
             self._dismiss(self._gate)
+
+    def _leave_if_deaf(self) -> None:
+        """Leaves the job to a candidate that hears hosts, when this leader has heard none for a while.
+
+        Raises:
+            Fenced: it has.
+        """
+        if self._ended or self._gate is None or self._candidates is None or not isinstance(self._journal, StoreJournal):
+            return
+        self._hearing.look(self._gate.heard, time.monotonic_ns())
+        self._candidates.soon = not self._hearing.hears
+        successor = self._candidates.hearing()
+        if not self._hearing.leaves(self._config.host_timeout_ms * 1_000_000, successor is not None):
+            return
+        self._journal.leave(DEAF)
+        self._led_here = False
+        self._write_status()
+        where = f"{successor.name or 'a supervisor'} at {successor.listen}" if successor is not None else "a candidate"
+        raise Fenced(f"no host is heard here, and {where} hears some: it is to lead")
 
     def _handed_over(self) -> bool:
         """Closes the journal of a term that ends before the job; returns whether the hosts are to work on."""

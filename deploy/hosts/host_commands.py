@@ -210,7 +210,8 @@ def shown(view: Mapping[str, Any], present: bool = True) -> Iterator[str]:
     if present and view.get("leader"):
         yield f"led by {led_by(view['leader'])}"
     for each in view.get("candidates", []) if present else ():
-        yield f"candidate: {candidate_shown(each)}, heard {each['heard_ms'] / 1000:.0f} s ago"
+        deaf = "" if each.get("hears", True) else ", hears no host"
+        yield f"candidate: {candidate_shown(each)}, heard {each['heard_ms'] / 1000:.0f} s ago{deaf}"
     for loss in view["host_losses"][-5:]:
         live = (
             "not all live again" if loss["recovered_ms"] is None else f"live again after {loss['recovered_ms']:.0f} ms"

@@ -9,10 +9,11 @@ from typing import Any
 
 from causal.errors import CausalError
 from causal.shell.depot import Depot
-from standby.leadership.candidates import Candidates
+from standby.leadership.candidates import Candidate, Candidates
 from standby.storage.store_journal import perform
 
-LOOK_S = 5.0
+LOOK_S, SOON_S = 5.0, 1.0
+"""The intervals at which candidates are looked up: in general, and while the leader hears no host."""
 
 _log = logging.getLogger("standby.store")
 
@@ -31,12 +32,17 @@ class CandidateWatch(threading.Thread):
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._problem = ""
+        self.soon = False
+        """Whether the leader hears no host, so that it matters more."""
 
     def run(self) -> None:
         """Looks again and again until `close`."""
         self.look()
-        while not self._closed.wait(LOOK_S):
-            self.look()
+        since_s = time.monotonic()
+        while not self._closed.wait(SOON_S):
+            if self.soon or time.monotonic() - since_s >= LOOK_S:
+                self.look()
+                since_s = time.monotonic()
 
     def look(self) -> None:
         """Looks now; while the store does not answer, what was seen before counts until it is too old."""
@@ -53,8 +59,13 @@ class CandidateWatch(threading.Thread):
         """Returns the candidates as `status.json` has them."""
         waiting = self._candidates.waiting(time.monotonic_ns())
         return [
-            {"name": each.name or None, "listen": each.listen, "heard_ms": age_ns / 1e6} for each, age_ns in waiting
+            {"name": each.name or None, "listen": each.listen, "heard_ms": age_ns / 1e6, "hears": each.hears}
+            for each, age_ns in waiting
         ]
+
+    def hearing(self) -> Candidate | None:
+        """Returns a candidate that hears hosts; None if there is none."""
+        return self._candidates.hearing(time.monotonic_ns())
 
     def close(self) -> None:
         """Ends the looking."""

@@ -25,6 +25,7 @@ from causal.shell.files import replace_text
 from causal.shell.roster import load_key
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
+from standby.candidate.ear import Ear
 from standby.leadership.campaign import campaign
 from standby.leadership.candidacy import Candidacy
 from standby.leadership.candidates import RENEW_NS, Candidate, Presence
@@ -148,23 +149,29 @@ class Election:
         self._depot = Depot(config.store, config.place_in_store, proof="")
         self._candidacy = Candidacy(self._identity.holder, not self._identity.successor, seen)
         self._followed: int | None = None
-        listens = Candidate(_name_of(config), config.listen)
-        self._presence = Presence(self._identity.holder, listens)
+        self._ear: Ear | None = None
+        self._presence = Presence(self._identity.holder)
         self._present_ns: int | None = None
         """The time at which it last showed in the store that it waits; None before it has."""
+        self._shown: Candidate | None = None
+        """The mark that it showed then."""
         self._term: Term | None = None
         self.newer = False
         """Whether it ends because the job was stopped, and another run of it has begun."""
 
     def run(self) -> Led | None:
         """Returns the term once it is won; None when the job has ended or this process is to."""
+        course = campaign(self._candidacy, self._described, self._report, self._hears)
         try:
-            ledger = perform(campaign(self._candidacy, self._described, self._report), self._depot, self._pause)
+            ledger = perform(course, self._depot, self._pause)
         except _Left:
             ledger = None
         else:
             if ledger is None:
                 self._conclude()
+        finally:
+            if self._ear is not None:
+                self._ear.close()  # the address is then that of a leader
         if self._present_ns is not None:
             with suppress(Unavailable):  # the leader removes it when it is old
                 perform(self._presence.withdraw(), self._depot)
@@ -173,6 +180,9 @@ class Election:
     def _pause(self, span_ns: int) -> int:
         """Waits, shows what is followed meanwhile, and returns the time."""
         if span_ns:
+            if self._ear is None:
+                self._ear = Ear(self._own, self._job)
+                self._ear.start()
             self._follow()
             if self._followed is not None:
                 self._show_presence()
@@ -182,6 +192,9 @@ class Election:
         if select.select([self._wake], [], [], span_ns / 1e9)[0]:
             raise _Left
         return time.monotonic_ns()
+
+    def _hears(self) -> bool:
+        return self._ear is not None and self._ear.hears
 
     def _has_newer(self) -> bool:
         return Depot(self._own.store, self._own.name, proof="").folders()[-1:] > [self._own.run]
@@ -243,11 +256,12 @@ class Election:
         self._followed = seen.term.number
 
     def _show_presence(self) -> None:
-        """Shows in the store that it waits, where that is not shown or old."""
+        """Shows in the store that it waits, and whether it hears hosts, where that is not shown or old."""
         now_ns = time.monotonic_ns()
-        if self._present_ns is None or now_ns - self._present_ns >= RENEW_NS:
-            perform(self._presence.renew(), self._depot)
-            self._present_ns = now_ns
+        mark = Candidate(_name_of(self._own), self._own.listen, self._hears())
+        if self._present_ns is None or mark != self._shown or now_ns - self._present_ns >= RENEW_NS:
+            perform(self._presence.renew(mark), self._depot)
+            self._present_ns, self._shown = now_ns, mark
 
     def _conclude(self) -> None:
         """Shows the end of a job that another supervisor has led to it."""

@@ -27,13 +27,17 @@ Campaign = Generator[Request | Pause, Any, Ledger | None]
 
 
 def campaign(
-    candidacy: Candidacy, describe: Callable[[int, Sighting | None], Term], report: Callable[[str], None]
+    candidacy: Candidacy,
+    describe: Callable[[int, Sighting | None], Term],
+    report: Callable[[str], None],
+    hears: Callable[[], bool] = lambda: True,
 ) -> Campaign:
     """Returns the ledger of the term that was won, before its first entry; None once the job has ended.
 
     Args:
         describe: returns the term of that number as this supervisor would lead it, after the newest one seen.
         report: is called with the problem while the store is unavailable, and with "" when it answers again.
+        hears: says whether this supervisor hears hosts.
     """
     failed = False
     now_ns = yield Pause(0)
@@ -42,7 +46,7 @@ def campaign(
             if candidacy.standing is Standing.WATCHING:
                 sighting = yield from looked(candidacy.seen)
                 now_ns = yield Pause(0)
-                candidacy.saw(sighting, now_ns)
+                candidacy.saw(sighting, now_ns, hears())
             elif candidacy.standing is Standing.ELECTING:
                 won = yield from elected(describe(candidacy.term, candidacy.seen))
                 candidacy.step("win" if won else "lose")

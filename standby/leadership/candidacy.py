@@ -3,6 +3,7 @@
 A candidate watches the journal of the newest term: its growing is the leader's sign of life, and no clock of another
 machine is read.  Only when it has stood still for `SILENCE_NS` of the candidate's own time does the candidate stand
 for the next term.  Time in which the candidate itself could not look hardly counts: the leader could not write either.
+A candidate that hears no host (`hearing`) waits twice as long: another one may hear some.
 A supervisor that was elected may take longer than that to read the journal before it leads: each one that another has
 prevented from it doubles the time, so that candidates of a slow store do not depose each other for ever.
 """
@@ -13,7 +14,7 @@ from enum import Enum
 
 from causal.errors import invariant
 from standby.leadership.term_journal import Sighting
-from standby.leadership.terms import ENDED, RESIGNED, STOPPED
+from standby.leadership.terms import DEAF, ENDED, RESIGNED, STOPPED
 from standby.supervision.transitions import following
 
 SILENCE_NS = 5_000_000_000
@@ -57,7 +58,8 @@ class Candidacy:
     """One supervisor.
 
     Args:
-        holder: its mark: it stands at once after a term that was its own, because its process of that time has ended.
+        holder: its mark: it stands at once after a term that was its own, because its process of that time has ended;
+            not after one that it has left to another supervisor.
         founds: whether it begins the job where there is no term yet.
         resumes: (term, place) where the journal of a job stood that it is to resume, which counts as silent.
     """
@@ -89,8 +91,12 @@ class Candidacy:
         self._unbegun = True
         self.step("fence")
 
-    def saw(self, sighting: Sighting | None, now_ns: int) -> None:
-        """Takes what a look has found, and decides what to do about it."""
+    def saw(self, sighting: Sighting | None, now_ns: int, hears: bool = True) -> None:
+        """Takes what a look has found, and decides what to do about it.
+
+        Args:
+            hears: whether this candidate hears hosts.
+        """
         invariant(self.standing is Standing.WATCHING, "only a candidate watches", state=self.standing)
         if self._looked_ns is None or _place(sighting) != _place(self.seen):
             self._silent_ns = 0
@@ -102,11 +108,11 @@ class Candidacy:
             self.offset_ns_min = _later(self.offset_ns_min, sighting.entry.at_ns - now_ns)
         if sighting is not None and sighting.entry is not None and sighting.entry.closing == ENDED:
             self.step("end")
-        elif self._may_stand(sighting):
+        elif self._may_stand(sighting, hears):
             self.term = 1 if sighting is None else sighting.term.number + 1
             self.step("stand")
 
-    def _may_stand(self, sighting: Sighting | None) -> bool:
+    def _may_stand(self, sighting: Sighting | None, hears: bool) -> bool:
         if sighting is None or self._unbegun:
             return self.founds
         if self._resumes == _place(sighting):
@@ -114,11 +120,11 @@ class Candidacy:
         closing = sighting.entry.closing if sighting.entry is not None else ""
         if closing == STOPPED:
             return False
-        return (
-            self._silent_ns >= SILENCE_NS << sighting.unbegun
-            or closing == RESIGNED
-            or sighting.term.holder == self._holder
-        )
+        if self._silent_ns >= (SILENCE_NS if hears else 2 * SILENCE_NS) << sighting.unbegun:
+            return True
+        if closing in (RESIGNED, DEAF):
+            return hears
+        return sighting.term.holder == self._holder
 
     @property
     def stopped(self) -> bool:

@@ -7,7 +7,7 @@ leader removes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from causal.errors import PeerViolation
 from causal.records.values import decode, encode
@@ -18,6 +18,9 @@ RENEW_NS = 10_000_000_000
 EXPIRY_NS = 35_000_000_000
 """More than the time between three marks: a store may be slow, or unavailable for a while."""
 
+FRESH_NS = 15_000_000_000
+"""More than the time between two marks: for so long a candidate counts as one that hears hosts if its mark says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -26,10 +29,12 @@ class Candidate:
     Attributes:
         name: the name of its key; empty without keys.
         listen: where agents join it once it leads.
+        hears: whether it hears hosts there.
     """
 
     name: str
     listen: str
+    hears: bool = False
 
 
 class Presence:
@@ -39,16 +44,15 @@ class Presence:
         holder: the mark of its directory.
     """
 
-    def __init__(self, holder: str, candidate: Candidate) -> None:
+    def __init__(self, holder: str) -> None:
         self._folder = f"{CANDIDATES}/{holder}"
-        self._data = encode({"name": candidate.name, "listen": candidate.listen})
         self._number: int | None = None
 
-    def renew(self) -> Procedure[None]:
+    def renew(self, candidate: Candidate) -> Procedure[None]:
         """Creates the next mark, then removes the ones before."""
         before = yield Names(self._folder)
         self._number = 1 + max([number_of(name) for name in before], default=self._number or 0)
-        yield Create(f"{self._folder}/{self._number:010d}", self._data)
+        yield Create(f"{self._folder}/{self._number:010d}", encode(asdict(candidate)))
         if before:
             yield Remove(tuple(before))
 
@@ -102,6 +106,10 @@ class Candidates:
         """Returns the candidates that live, by name, each with the age of its mark in ns."""
         living = [(seen.candidate, now_ns - seen.since_ns) for seen in self._seen.values() if _lives(seen, now_ns)]
         return sorted(living, key=lambda each: (each[0].name, each[0].listen))
+
+    def hearing(self, now_ns: int) -> Candidate | None:
+        """Returns a candidate that hears hosts; None if there is none."""
+        return next((each for each, age_ns in self.waiting(now_ns) if each.hears and age_ns < FRESH_NS), None)
 
 
 def _lives(seen: _Seen, now_ns: int) -> bool:

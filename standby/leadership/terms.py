@@ -18,9 +18,9 @@ from standby.supervision.effects import Record
 TERMS, JOURNAL, CANDIDATES = "terms", "journal", "candidates"
 """The folders of a job's place in the store."""
 
-ENDED, STOPPED, RESIGNED = "ended", "stopped", "resigned"
+ENDED, STOPPED, RESIGNED, DEAF = "ended", "stopped", "resigned", "deaf"
 """The reasons for which a leader closes its journal: the job has ended; it was stopped, and may be resumed; another
-supervisor is to lead it."""
+supervisor is to lead it; it hears no host, and a candidate does."""
 
 CHECKPOINTS_KEPT = 2
 """The number of `checkpoint` decisions kept: older ones name files that are removed, and would grow with the job's age

@@ -74,7 +74,7 @@ class Inquiry:
             term: descriptions of earlier terms are not taken.
 
         Raises:
-            PipelineError: the supervisor refuses this host.
+            PipelineError: the supervisor refuses this host; where there are several, none of them has answered.
             Unavailable: it is not wanted any more.
         """
         context: zmq.Context[Any] = zmq.Context()
@@ -93,6 +93,9 @@ class Inquiry:
                 newest = max(answers, key=lambda description: description.term, default=None)
                 if newest is not None and newest.term >= term:
                     return newest
+                refusals = [each.refusal for each in questions if each.refusal]
+                if refusals and (len(questions) == 1 or time.monotonic() - began_s > PATIENCE_S):
+                    raise PipelineError(refusals[0])
                 if not said and time.monotonic() - began_s > PATIENCE_S:
                     said = True
                     hint = KEY_HINT if any(each.cut_short for each in questions) else ""
@@ -113,6 +116,8 @@ class _Question:
         self._asked_ns = 0
         self.cut_short = False
         """Whether a handshake was ended without a reason, as one with another key of the supervisor is."""
+        self.refusal = ""
+        """The reason for which the last handshake was refused: this supervisor may be a candidate, and another lead."""
         self.client = context.socket(zmq.DEALER)
         self.client.linger = 0
         for option, value in (
@@ -148,18 +153,10 @@ class _Question:
             from zmq.utils.monitor import recv_monitor_message  # with asyncio, which no command needs before
 
             failed = recv_monitor_message(self.monitor)["event"] != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-            if failed and not self._keyed:
-                raise PipelineError(
-                    f"the supervisor at {self._seat.endpoint} speaks only with hosts that have a key; give --key "
-                    "NAME.key (make it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
-                )
             if failed:
-                raise PipelineError(
-                    f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key itself: "
-                    f"its hosts.toml must have the table [{name}] of this host's, and this one's its "
-                    f"[{self._seat.name or SUPERVISOR}]"
-                )
-            self.cut_short = True
+                self.refusal = self._refusal(name)
+            else:
+                self.cut_short = True
         if self.client not in ready:
             return None
         message = unpack(self.client.recv_multipart()[-1])
@@ -173,6 +170,18 @@ class _Question:
             return Description(**{name: own[name] if name in own else message[name] for name in Description.__slots__})
         except KeyError as missing:
             raise PeerViolation(f"the supervisor's description lacks {missing}") from None
+
+    def _refusal(self, name: str) -> str:
+        if not self._keyed:
+            return (
+                f"the supervisor at {self._seat.endpoint} speaks only with hosts that have a key; give --key "
+                "NAME.key (make it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
+            )
+        return (
+            f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key itself: "
+            f"its hosts.toml must have the table [{name}] of this host's, and this one's its "
+            f"[{self._seat.name or SUPERVISOR}]"
+        )
 
     def close(self) -> None:
         self.client.disable_monitor()

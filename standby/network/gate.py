@@ -65,7 +65,8 @@ class Gate:
     """The sockets at which hosts join one supervisor.
 
     Args:
-        description: what a host needs before it can join: run, settings and graph.
+        description: what a host needs before it can join: run, settings and graph; None for a candidate, which only
+            listens.
         rosters: the files that together are the roster; they are read again when one changes, so that hosts can be
             added and revoked.
         term: the supervisor's leadership term, which is in each of its messages.
@@ -80,7 +81,7 @@ class Gate:
         listen: str,
         key: KeyPair | None,
         rosters: Sequence[Path],
-        description: Mapping[str, Any],
+        description: Mapping[str, Any] | None,
         term: int,
     ) -> None:
         address, _ = address_of(listen)
@@ -96,6 +97,8 @@ class Gate:
         self._description = description
         self._term = term
         self.dropped = 0
+        self.heard = 0
+        """The number of messages of hosts of the roster, those of hosts that only ask for the description included."""
         self.authenticator = Authenticator(context, Roster({}))
         self._read_roster()
         self.socket = context.socket(zmq.ROUTER)
@@ -146,6 +149,7 @@ class Gate:
                 self.dropped += 1
                 continue
             host = self._host(identity, user_of(frames[0]))
+            self.heard += host is not None
             if host is None:
                 self.dropped += 1
             elif identity.startswith(JOINING):
@@ -162,6 +166,8 @@ class Gate:
         return name if user == name and known else None
 
     def _describe(self, identity: bytes, host: str, data: bytes) -> None:
+        if self._description is None:
+            return
         try:
             message = unpack(data)
         except PeerViolation:

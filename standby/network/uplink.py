@@ -92,8 +92,8 @@ class HostUplink:
 
     Args:
         host: the name under which the host joins.
-        supervisors: the supervisor and its successors.  Only the one that leads listens, so the host sends to all, and
-            obeys the one of the highest term.
+        supervisors: the supervisor and its successors.  The host sends to all, so that a candidate knows whether it
+            hears hosts, and obeys the one of the highest term.
         job: the directory of this host.
         key: the host's key; None speaks plainly, over loopback only.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -92,6 +93,43 @@ def test_a_supervisor_that_was_cut_off_ends_when_it_learns_of_its_successor(site
         here.leader = SUPERVISOR
         assert here.await_end() == 0, here.log(SUPERVISOR)
         assert here.report()["records_out"] == 2 * OUTLASTING
+
+
+def test_a_leader_that_reaches_the_store_and_no_host_leaves_the_job_to_a_candidate(site: MakeSite) -> None:
+    here = site(["a", "b", "c"], SECOND)
+    began(here, SILENCE_MS, OUTLASTING)
+    candidate(here, SECOND)
+    before = incarnations(here)
+    hears = "the candidate hears hosts"
+    wait_for(hears, lambda: any(each["hears"] for each in (here.view() or {}).get("candidates", ())))
+    here.network.cut(SUPERVISOR)
+    wait_for("the candidate leads", lambda: leads(here, SECOND))
+    assert "no host is heard here" in here.log_of(SUPERVISOR, "supervisor")
+    lost, moved = other_host(here)
+    here.kill_host(lost)
+    wait_for("the host is replaced", lambda: all(incarnations(here)[task] >= 2 for task in moved))
+    here.network.heal(SUPERVISOR)
+    wait_for("the one before follows", lambda: f"followed: led by {SECOND}" in here.log(SUPERVISOR))
+    ended(here, OUTLASTING)
+    assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
+    assert here.await_end() == 0, here.log(SUPERVISOR)
+
+
+@pytest.mark.campaign
+def test_a_leader_stays_while_every_host_is_dead(site: MakeSite) -> None:
+    here = site(["a", "b"], SECOND)
+    began(here, SILENCE_MS, OUTLASTING)
+    candidate(here, SECOND)
+    for name in here.names:
+        here.kill_host(name)
+    deaf = "the candidate hears no host"
+    wait_for(deaf, lambda: [each["hears"] for each in (here.view() or {}).get("candidates", ())] == [False])
+    time.sleep(12)
+    assert (here.view() or {})["leader"]["term"] == 1
+    for name in here.names:
+        here.join(name)
+    here.await_running()
+    ended(here, OUTLASTING)
 
 
 @pytest.mark.campaign

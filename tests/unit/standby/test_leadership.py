@@ -35,6 +35,7 @@ from standby.leadership.term_journal import (
     read_back,
 )
 from standby.leadership.terms import (
+    DEAF,
     ENDED,
     RESIGNED,
     STOPPED,
@@ -362,12 +363,12 @@ def test_checkpoints_do_not_pile_up_in_the_store() -> None:
     assert [record["at"] for record in kept if record["kind"] == "phase"] == list(range(2 * WHOLE_EVERY))
 
 
-def watched(sightings: Sequence[tuple[Sighting | None, float]], **facts: Any) -> Candidacy:
-    """A candidate that has seen these, each at that time in seconds."""
+def watched(sightings: Sequence[tuple[Sighting | None, float]], hears: bool = True, **facts: Any) -> Candidacy:
+    """A candidate that has seen these, each at that time in seconds, and hears hosts or not."""
     candidacy = Candidacy("me", **facts)
     for sighting, at_s in sightings:
         if candidacy.standing is Standing.WATCHING:
-            candidacy.saw(sighting, round(at_s * SECOND))
+            candidacy.saw(sighting, round(at_s * SECOND), hears)
     return candidacy
 
 
@@ -382,6 +383,13 @@ def test_a_candidate_stands_after_the_silence_and_not_before() -> None:
     candidacy = watched([*looks, (at(7), 5.0)])
     assert (candidacy.standing, candidacy.term) == (Standing.ELECTING, 4)
     assert SILENCE_NS == 5 * SECOND
+
+
+@pytest.mark.parametrize("closing", ["", RESIGNED, DEAF])
+def test_a_candidate_that_hears_no_host_leaves_the_election_to_others_first(closing: str) -> None:
+    looks = [(at(7, closing), second) for second in range(10)]
+    assert watched(looks, hears=False).standing is Standing.WATCHING
+    assert watched([*looks, (at(7, closing), 10.0)], hears=False).standing is Standing.ELECTING
 
 
 def test_an_entry_begins_the_silence_again() -> None:
@@ -444,6 +452,14 @@ def test_an_outage_of_the_store_is_no_silence_of_the_leader() -> None:
         (None, {"founds": True}, Standing.ELECTING),
         (at(7, holder="me"), {}, Standing.ELECTING),
         (at(7, RESIGNED), {}, Standing.ELECTING),
+        (at(7, RESIGNED), {"hears": False}, Standing.WATCHING),
+        (at(7, RESIGNED, "me"), {}, Standing.ELECTING),
+        (at(7, DEAF), {}, Standing.ELECTING),
+        (at(7, DEAF), {"hears": False}, Standing.WATCHING),
+        (at(7, DEAF, "me"), {}, Standing.ELECTING),
+        (at(7, DEAF, "me"), {"hears": False}, Standing.WATCHING),
+        (at(7, holder="me"), {"hears": False}, Standing.ELECTING),
+        (None, {"founds": True, "hears": False}, Standing.ELECTING),
         (at(7, STOPPED), {}, Standing.WATCHING),
         (at(7, STOPPED, "me"), {}, Standing.WATCHING),
         (at(7, STOPPED), {"resumes": (3, 7)}, Standing.ELECTING),
