@@ -16,7 +16,7 @@ from causal.errors import Fenced, Unavailable
 from standby.leadership import term_journal
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Create, Names, Read, Remove, Request, elected, looked
-from standby.leadership.terms import Term
+from standby.leadership.terms import DEAF, Term
 
 LOST = "lost"
 """The answer that does not arrive."""
@@ -49,11 +49,12 @@ Note = Began | Acted | Over
 Program = Generator[Request | Note, Any, None]
 
 
-def candidate(holder: str, decisions: int, hasty: bool = False) -> Program:
+def candidate(holder: str, decisions: int, hasty: bool = False, leaves: bool = False) -> Program:
     """One supervisor from its first look on: it stands at once, and decides if it is elected.
 
     Args:
         hasty: it acts upon a decision before that is in its journal.
+        leaves: it hears no host, and leaves the job to a candidate when it has decided.
     """
     seen = yield from _insisted(lambda: looked(None))
     number = 1 if seen is None else seen.term.number + 1
@@ -71,7 +72,9 @@ def candidate(holder: str, decisions: int, hasty: bool = False) -> Program:
                 yield Acted(number, decision["what"])
             yield from _insisted(lambda record=decision: ledger.append([record], 0))  # type: ignore[misc]
             yield Acted(number, decision["what"])
-        yield Over("it leads")
+        if leaves:
+            yield from _insisted(lambda: ledger.append([], 0, DEAF))
+        yield Over("it leaves" if leaves else "it leads")
     except Fenced:
         yield Over("it is fenced")
 
@@ -195,7 +198,7 @@ class Election:
         if ended:
             verdict.ends += 1
             verdict.fenced += Over("it is fenced") in notes
-            if not any(isinstance(note, Over) and note.how == "it leads" for note in notes):
+            if not any(isinstance(note, Over) and note.how in ("it leads", "it leaves") for note in notes):
                 verdict.breach = f"no supervisor leads at the end: {notes}"
 
 

@@ -25,6 +25,14 @@ def test_no_order_of_requests_loses_a_decision_or_leaves_the_job_without_a_leade
     assert verdict.terms == set(range(1, len(names) + 1))
 
 
+@pytest.mark.parametrize("losses", [0, campaign(1)])
+def test_nothing_is_lost_when_the_leader_leaves_the_job_because_it_hears_no_host(losses: int) -> None:
+    programs = {"a": partial(candidate, "a", 1, leaves=True), "b": partial(candidate, "b", 1)}
+    verdict = Election(programs, losses).explore()
+    assert not verdict.breach, verdict.breach
+    assert verdict.ends and verdict.fenced and verdict.terms == {1, 2}
+
+
 def test_a_leader_that_acts_before_it_has_written_is_found() -> None:
     assert "lacks" in explored(hasty=True, names="ab").breach
 

@@ -87,6 +87,7 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "journals-are-not-sealed": 13,
     "acted-upon-before-it-is-written": 3,
     "a-seal-is-no-hindrance": 22,
+    "a-deaf-leader-stays": 12,
     "an-echo-without-logs-of-others": 15,
     "an-echo-without-dependencies": 38,
     "a-shadow-forgets-its-rows": 599,

@@ -49,6 +49,8 @@ class Supervisor:
         self.supervision = Supervision(world.config, world.blueprint)
         self._inbox = Inbox()
         self._known: set[str] = set()
+        self.heard = 0
+        """Messages of hosts."""
         self._route: dict[str, str] = {}
         """Process → the host on which it was last heard, of a job of several hosts."""
         self._due_ns = -1
@@ -94,6 +96,7 @@ class Supervisor:
             return
         if self._asleep(lambda: self.receive_from(machine, slot, data)):
             return
+        self.heard += 1
         name = slot.removesuffix(PULSE_SUFFIX)
         entry = self.supervision.assignments.slots.get(name)
         event = self._inbox.receive_from(machine.name, slot, data, entry.host if entry is not None else None)

@@ -79,6 +79,8 @@ class HostAgent(Agent):
             listening = self.world.listening(supervisor)
             if listening is not None:
                 listening.receive_from(self.machine, slot, data)
+            elif supervisor in self.world.terms.seats:
+                self.world.terms.seats[supervisor].hear(self.machine)
 
         self.world.fabric.carry(self.machine.name, supervisor, arrive)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from standby.network.control import pack
 from standby.supervision.supervision import ANY_SESSION
 from tests.simulation.clockwork import MS, SECOND
-from tests.simulation.layout import LEADERS_LOST
+from tests.simulation.layout import LEADER_DEAF, LEADERS_LOST
 from tests.simulation.machines import STORE, Machine
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STRETCH, LONG = 4, 8
 """A fault of a host lasts so many times as long as one of a process, and one of a supervisor so many."""
+
+FOR_EVER_NS = 100_000 * SECOND
 
 TETHER_NS = 1 * SECOND
 """The time until a tether that has ended is tried again (`deploy.launching.host_agent`)."""
@@ -248,6 +250,13 @@ def _leader_cut(world: Simulation, fault: Fault) -> None:
         _cut_both(world, name, STORE, span_ns, bool(fault.extent & 1))
 
 
+def _leader_deaf(world: Simulation, fault: Fault) -> None:
+    """The leader reaches no host any more, and the store as before: only another supervisor can bring the job on."""
+    name = world.terms.aimed_at(0).name
+    for other in world.machines:
+        _cut_both(world, name, other, FOR_EVER_NS, keeps=False)
+
+
 def _leader_sleeps(world: Simulation, fault: Fault) -> None:
     """A supervisor is suspended, and does not know it when it wakes."""
     world.terms.aimed_at(fault.who).asleep_until_ns = world.clock.now_ns + LONG * fault.extent * MS
@@ -287,4 +296,5 @@ FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "leader_sleeps": _leader_sleeps,
     "leader_resigns": _leader_resigns,
     LEADERS_LOST: _leaders_lost,
+    LEADER_DEAF: _leader_deaf,
 }

@@ -17,6 +17,7 @@ from operators.runtime import membership
 from operators.runtime.membership import Membership
 from standby.blueprint import Constraint
 from standby.leadership import campaign, ledger, term_journal, terms
+from standby.leadership.hearing import Hearing
 from standby.network.control import Inbox
 from standby.storage import manifests
 from standby.supervision.hosts import Hosts
@@ -178,6 +179,11 @@ def _a_seal_is_no_hindrance() -> Patches:
     return {(ledger, "appended"): deaf}
 
 
+def _a_deaf_leader_stays() -> Patches:
+    """A leader that hears no host keeps its term as long as it reaches the store."""
+    return {(Hearing, "leaves"): lambda self, timeout_ns, candidate_hears: False}
+
+
 HOST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
     _an_older_host_works_on,
     _beats_of_an_older_host_count,
@@ -197,4 +203,5 @@ HOST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
     _journals_are_not_sealed,
     _acted_upon_before_it_is_written,
     _a_seal_is_no_hindrance,
+    _a_deaf_leader_stays,
 )

@@ -10,6 +10,8 @@ from causal.topology import FULL_DEPTH
 from tests.simulation.clockwork import MS
 from tests.simulation.layout import (
     HOST_FAULTS,
+    LEADER_DEAF,
+    LEADER_DEAF_SHARE,
     LEADER_FAULTS,
     LEADERS_LOST,
     LEADERS_LOST_SHARE,
@@ -185,6 +187,8 @@ def draw_hosts(seed: int) -> Scenario:
         kinds, weights = tuple(LEADER_FAULTS), tuple(LEADER_FAULTS.values())
         own += [_timed(succeeding, kind) for kind in succeeding.choices(kinds, weights, k=succeeding.choice((1, 2, 3)))]
         own += [_timed(succeeding, LEADERS_LOST)] if succeeding.random() < LEADERS_LOST_SHARE else []
+        deaf = random.Random(seed ^ 0xDE_AF)
+        own += [_timed(deaf, LEADER_DEAF)] if deaf.random() < LEADER_DEAF_SHARE else []
     every = tuple(sorted((*faults, *own), key=lambda f: f.at_ns))
     return replace(alike, layout=layout, guarantee=guarantee, faults=every)
 

@@ -1,7 +1,8 @@
 """Supervisors that may be lost with their hosts, on virtual time: candidates, terms, and the journal in the store.
 
 The rules are those that ship (`standby.leadership`); each of their requests takes a while, may fail, and may lose its
-answer.  The clocks of supervisors run `SPEED` times as fast as those of the job, whose life here is short.
+answer.  Only the marks of candidates pass beside the store.  The clocks of supervisors run `SPEED` times as fast as
+those of the job, whose life here is short.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from causal.records.values import encode
 from standby.leadership import campaign as campaigns
 from standby.leadership.campaign import Pause
 from standby.leadership.candidacy import BEAT_NS, Candidacy
+from standby.leadership.candidates import FRESH_NS
+from standby.leadership.hearing import Hearing
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Inherited, Remove, Request, Sighting, brought
-from standby.leadership.terms import ENDED, JOURNAL, RESIGNED, Entry, Term, entry_name, necessary, number_of
+from standby.leadership.terms import DEAF, ENDED, JOURNAL, RESIGNED, Entry, Term, entry_name, necessary, number_of
 from standby.storage.store_journal import AGAIN_S, answered
 from standby.supervision.effects import Record
 from tests.simulation.clockwork import MS, SECOND
@@ -24,6 +27,7 @@ from tests.simulation.host import Supervisor
 from tests.simulation.peers import Violated
 
 if TYPE_CHECKING:
+    from tests.simulation.machines import Machine
     from tests.simulation.world import Simulation
 
 SPEED = 8
@@ -39,6 +43,7 @@ class Seat:
         life: counts its processes; living: whether one lives.
         supervisor: its process as the leader, which may have been deposed without knowing it.
         asleep_until_ns: its process is suspended until then: what reaches it waits.
+        mark: whether it heard hosts as a candidate, and when it said so; it outlives its process.
     """
 
     def __init__(self, world: Simulation, name: str) -> None:
@@ -48,6 +53,9 @@ class Seat:
         self.living = False
         self.supervisor: Supervisor | None = None
         self.asleep_until_ns = 0
+        self.mark = (False, 0)
+        self._heard = 0
+        self._hearing = Hearing(leads=False)
         self._base: tuple[int, int] | None = None
         self._brought: list[Record] = []
         self._added: list[Record] = []
@@ -90,6 +98,7 @@ class Seat:
 
     def _begin(self) -> None:
         self.life, self.living, self.asleep_until_ns, self._base = self.life + 1, True, 0, None
+        self._heard, self._hearing = 0, Hearing(leads=False)
         self.world.add_to_story(self.name, "start")
 
     def die(self, again_ns: int | None) -> None:
@@ -111,8 +120,18 @@ class Seat:
 
     def _stand(self, resumes: tuple[int, int] | None) -> None:
         candidacy = Candidacy(self.name, self.name == NAMES[0], resumes)
-        campaign = campaigns.campaign(candidacy, self._described, lambda problem: None)
+        campaign = campaigns.campaign(candidacy, self._described, lambda problem: None, self._hears)
         self.drive(campaign, self._won, lambda problem: self.die(self._soon()))
+
+    def hear(self, machine: Machine) -> None:
+        """A message of a host has reached a candidate, or none where no process listens."""
+        self._heard += self.living and not machine.revoked
+
+    def _hears(self) -> bool:
+        """Looks what it hears as a candidate, and shows it in its mark."""
+        self._hearing.look(self._heard, self.world.clock.now_ns * SPEED)
+        self.mark = self._hearing.hears, self.world.clock.now_ns
+        return self._hearing.hears
 
     def _described(self, number: int, seen: Sighting | None) -> Term:
         return Term(number, self.name, self.name, f"tcp://{self.name}:7700", "{}", "{}")
@@ -210,6 +229,7 @@ class StoredDecisions:
         self._closing = ""
         self._writing = False
         self._beat_due_ns = 0
+        self._hearing = Hearing(leads=True)
         self._wait()
 
     def append(self, records: Sequence[Record]) -> None:
@@ -218,10 +238,19 @@ class StoredDecisions:
         if records:
             self._write()
 
-    def resign(self) -> None:
+    def resign(self, closing: str = RESIGNED) -> None:
         """Writes the last entry of a leader that leaves the job to another one."""
-        self._closing = RESIGNED
+        self._closing = closing
         self._write()
+
+    def _leaves(self) -> bool:
+        """Whether its leader hears no host, and a candidate does."""
+        supervisor, world = self._seat.supervisor, self._seat.world
+        if supervisor is None:
+            return False
+        self._hearing.look(supervisor.heard, world.clock.now_ns * SPEED)
+        timeout_ns = world.config.host_timeout_ms * MS * SPEED
+        return self._hearing.leaves(timeout_ns, world.terms.hears(self._seat))
 
     def _wait(self) -> None:
         clock, seat, life = self._seat.world.clock, self._seat, self._seat.life
@@ -232,6 +261,8 @@ class StoredDecisions:
                 return
             if clock.now_ns < seat.asleep_until_ns:
                 clock.at(seat.asleep_until_ns, beat)
+            elif self._leaves():
+                self.resign(DEAF)
             else:
                 self._write()
 
@@ -262,7 +293,7 @@ class StoredDecisions:
         def done(superfluous: tuple[str, ...]) -> None:
             self._writing = False
             self.written += len(records)
-            if closing == RESIGNED:
+            if closing in (RESIGNED, DEAF):
                 seat.die(SECOND)
                 return
             if superfluous:
@@ -321,6 +352,13 @@ class Terms:
         seats = list(self.seats.values())
         leads = [seat for seat in seats if seat.supervisor is not None and seat.supervisor is self._world.supervisor]
         return leads[0] if leads and who % 4 < 3 else seats[who // 4 % len(seats)]
+
+    def hears(self, leader: Seat) -> bool:
+        """Whether the newest mark of a candidate for the place of that leader says that it hears hosts."""
+        now_ns = self._world.clock.now_ns
+        others = [seat for seat in self.seats.values() if seat is not leader and seat.supervisor is None]
+        marks = [seat.mark for seat in others if now_ns - seat.mark[1] < FRESH_NS // SPEED]
+        return any(hears for hears, _ in marks)
 
     def concluded(self) -> None:
         """A candidate has seen that the job has ended."""

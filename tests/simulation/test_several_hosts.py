@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from tests.members import sample
-from tests.simulation.layout import HOST_FAULTS, LEADER_FAULTS, LEADERS_LOST
+from tests.simulation.layout import HOST_FAULTS, LEADER_DEAF, LEADER_FAULTS, LEADERS_LOST
 from tests.simulation.scenario import draw, draw_hosts, from_json
 from tests.simulation.test_simulation import failing
 from tests.simulation.trial import run
@@ -27,7 +27,12 @@ def test_every_promise_is_kept_whatever_happens_to_hosts(first: int) -> None:
 
 def test_every_fault_of_hosts_is_drawn_and_so_is_every_number_of_hosts() -> None:
     drawn = [draw_hosts(seed) for seed in range(120)]
-    assert {fault.kind for each in drawn for fault in each.faults} >= {*HOST_FAULTS, *LEADER_FAULTS, LEADERS_LOST}
+    assert {fault.kind for each in drawn for fault in each.faults} >= {
+        *HOST_FAULTS,
+        *LEADER_FAULTS,
+        LEADERS_LOST,
+        LEADER_DEAF,
+    }
     layouts = [each.layout for each in drawn if each.layout is not None]
     assert {len(layout.hosts) for layout in layouts} == {1, 2, 3, 4}
     assert {layout.successors for layout in layouts} == {0, 1, 2}
@@ -39,7 +44,8 @@ def test_a_job_on_one_machine_is_what_it_was_before_there_were_hosts() -> None:
         alike, several = draw(seed), draw_hosts(seed)
         assert alike.layout is None
         assert (several.layers, several.kinds, several.records) == (alike.layers, alike.kinds, alike.records)
-        kept = [fault for fault in several.faults if fault.kind not in {*HOST_FAULTS, *LEADER_FAULTS, LEADERS_LOST}]
+        of_hosts = {*HOST_FAULTS, *LEADER_FAULTS, LEADERS_LOST, LEADER_DEAF}
+        kept = [fault for fault in several.faults if fault.kind not in of_hosts]
         assert set(kept) <= set(alike.faults)
 
 

@@ -203,6 +203,12 @@ class Fire:
         wait_for(f"{other} is a candidate", waits, BACK_WITHIN_S)
         return next(each for each in SUPERVISORS if each != self.site.leader)
 
+    def _await_hearing(self, other: str) -> None:
+        def hears() -> bool:
+            return any(each["hears"] for each in (self.site.view() or {}).get("candidates", ()))
+
+        wait_for(f"{other} hears hosts", hears, BACK_WITHIN_S)
+
     def _kill_supervisor(self, name: str) -> None:
         """The supervisor is lost with its host; a candidate leads, and it comes back as one."""
         other = self._await_candidate()
@@ -227,17 +233,15 @@ class Fire:
         self._begin_supervisor(CANDIDATE)
 
     def _cut_supervisor(self, name: str) -> None:
-        """It lives and reaches no host: a candidate deposes it, unless the store is a directory, which it reaches."""
+        """It lives and reaches no host: a candidate leads, also where the store is a directory, which it reaches."""
         other = self._await_candidate()
-        before, incarnation = self.site.leader, self._incarnation(name)
+        before = self.site.leader
+        self._await_hearing(other)
         self.lost["supervisor"] += 1
         self.site.network.cut(before)
-        if self.store_is_server:
-            end = self._perhaps_kill_meanwhile(name)
-            wait_for(f"{other} leads", lambda: self.site.leads(other), LEADS_WITHIN_S)
-            end()
-        else:
-            self._noticed(name, incarnation)
+        end = self._perhaps_kill_meanwhile(name)
+        wait_for(f"{other} leads", lambda: self.site.leads(other), LEADS_WITHIN_S)
+        end()
         self.site.network.heal(before)
 
     def _lose_supervisor(self, name: str) -> None:
