@@ -25,13 +25,13 @@ from causal.shell.files import replace_text
 from causal.shell.roster import load_key
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
-from standby.candidate.ear import Ear
 from standby.leadership.campaign import campaign
 from standby.leadership.candidacy import Candidacy
 from standby.leadership.candidates import RENEW_NS, Candidate, Presence
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Sighting, read_back
 from standby.leadership.terms import Term
+from standby.network.ear import Ear
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import journaled, lock_of
 from standby.storage.store_journal import perform

@@ -14,10 +14,10 @@ import zmq
 from causal.config import JobConfig
 from causal.shell.curve import connect_with, new_key
 from causal.shell.roster import ROSTER, KeyPair, save_key
-from standby.candidate.ear import Ear
 from standby.leadership.candidacy import COUNTED_NS_MAX
 from standby.leadership.hearing import DEAF_NS_MIN, HEARS_NS, Hearing
 from standby.network.control import pack
+from standby.network.ear import Ear
 from tests.unit.standby.stage import WAIT_S
 
 SECOND = 1_000_000_000
@@ -147,7 +147,7 @@ def test_the_address_is_free_once_an_ear_is_closed(tmp_path: Path, closing: list
 def test_an_address_that_is_taken_is_tried_again_and_named_once(
     tmp_path: Path, closing: list[Callable[[], None]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("standby.candidate.ear.AGAIN_S", 0.1)
+    monkeypatch.setattr("standby.network.ear.AGAIN_S", 0.1)
     port = free_port()
     other = Agent(port, "x", None)
     taken = other.context.socket(zmq.ROUTER)
