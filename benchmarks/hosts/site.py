@@ -246,12 +246,16 @@ class Site:
         text = (self.keys / ROSTER).read_text()
         replace_text(self.keys / ROSTER, text.replace(before, after))
 
-    def leads(self, *supervisors: str) -> bool:
-        """Whether one of these supervisors leads a running job; the one of the highest term is then looked at."""
+    def leads(self, *supervisors: str, running: bool = True) -> bool:
+        """Whether one of these supervisors leads a running job; the one of the highest term is then looked at.
+
+        Args:
+            running: every task must be at work; otherwise some may wait for a host.
+        """
         terms: dict[str, int] = {}
         for name in supervisors:
             view = self._view_of(name)
-            if view is not None and view.get("leader", {}).get("here") and view["state"] == "running":
+            if view is not None and view.get("leader", {}).get("here") and (view["state"] == "running" or not running):
                 terms[name] = view["leader"]["term"]
         if terms:
             self.leader = max(terms, key=terms.__getitem__)

@@ -19,7 +19,9 @@ show that they hear none either."""
 
 
 class Hearing:
-    """What one supervisor hears of hosts.  Time in which it did not look hardly counts: it may have been suspended.
+    """Counts how long one supervisor has heard no host.
+
+    Time in which it did not look hardly counts: it may have been suspended.
 
     Args:
         leads: it has just begun to lead, so the silence begins now; a candidate hears no host before the first message.

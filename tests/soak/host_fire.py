@@ -216,7 +216,7 @@ class Fire:
         self._lose_supervisor(before)
         time.sleep(self.rng.uniform(0.0, 1.0))
         end = self._perhaps_kill_meanwhile(name)
-        wait_for(f"{other} leads", lambda: self.site.leads(other), LEADS_WITHIN_S)
+        wait_for(f"{other} leads", lambda: self.site.leads(other, running=False), LEADS_WITHIN_S)
         end()
         self._begin_supervisor(before)
 
@@ -240,7 +240,7 @@ class Fire:
         self.lost["supervisor"] += 1
         self.site.network.cut(before)
         end = self._perhaps_kill_meanwhile(name)
-        wait_for(f"{other} leads", lambda: self.site.leads(other), LEADS_WITHIN_S)
+        wait_for(f"{other} leads", lambda: self.site.leads(other, running=False), LEADS_WITHIN_S)
         end()
         self.site.network.heal(before)
 

@@ -1,4 +1,4 @@
-"""What a supervisor hears of hosts, and when a leader leaves the job to a candidate that hears more."""
+"""A leader that hears no host leaves the job to a candidate that does, and an ear hears hosts of the roster alone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 class Agent:
-    """What the agent of a host sends to one supervisor."""
+    """Speaks to one supervisor as the agent of a host does."""
 
     def __init__(self, port: int, host: str, key: KeyPair | None, public: str = "") -> None:
         self.context = zmq.Context[zmq.Socket[bytes]]()
