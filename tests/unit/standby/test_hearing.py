@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,8 +99,10 @@ def until(wanted: Callable[[], bool], act: Callable[[], None] = lambda: None) ->
 
 
 def ear_on(port: int, directory: Path, keys: Path | None = None) -> Ear:
-    own = {"key": str(keys / "supervisor.key"), "hosts": str(keys / ROSTER)} if keys is not None else {}
-    ear = Ear(JobConfig(name="counts", pipeline="p.py", run="1", listen=f"tcp://127.0.0.1:{port}", **own), directory)
+    config = JobConfig(name="counts", pipeline="p.py", run="1", listen=f"tcp://127.0.0.1:{port}")
+    if keys is not None:
+        config = replace(config, key=str(keys / "supervisor.key"), hosts=str(keys / ROSTER))
+    ear = Ear(config, directory)
     ear.start()
     return ear
 
