@@ -8,7 +8,7 @@ and after a wait another one begins, from which the standby can resume at a late
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import xxhash
 
@@ -48,9 +48,17 @@ class Echo:
     Args:
         job: the fingerprint that every frame carries.
         channel: an output of the task, by which a process on another host knows whose frame it is.
+        report: called with one line, once, if a standby cannot begin.
     """
 
-    def __init__(self, job: int, channel: int, inputs: Iterable[Receiver], holdings: Holdings) -> None:
+    def __init__(
+        self,
+        job: int,
+        channel: int,
+        inputs: Iterable[Receiver],
+        holdings: Holdings,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.state = EchoState.ABSENT
         self.rollback = 0
         """The number of the last rollback that the task knows."""
@@ -74,6 +82,10 @@ class Echo:
         self._outstanding: deque[tuple[int, int]] = deque()
         """The position behind each frame that has been sent and not been performed, and its bytes."""
         self._outstanding_bytes = 0
+        self._report = report
+        self._reported = False
+        self._answered = False
+        """Whether the standby has performed something of this echo."""
         self._again_at_ns = 0
         self._again_ns = AGAIN_NS_MIN
         self._marked: tuple[int, int] = (-1, 0)
@@ -111,6 +123,7 @@ class Echo:
         self._number += 1
         self._sequence = 0
         self._echoed, self._grown = {}, {}
+        self._answered = False
         if self._holdings.partial:
             self._depends = [*self._holdings.dependencies()]
             self._depends += [extent for receiver in self._inputs for extent in receiver.queued_depends()]
@@ -153,6 +166,7 @@ class Echo:
         while outstanding and outstanding[0][0] <= report.performed:
             self._outstanding_bytes -= outstanding.popleft()[1]
             self._again_ns = AGAIN_NS_MIN
+            self._answered = True
 
     def due(self, cut: Cut, incarnation: int, now_ns: int) -> list[Effect]:
         """Returns the frames to send at the end of a turn.
@@ -182,8 +196,18 @@ class Echo:
             effects.append(self._frame(logs, body, count, more=bool(groups or bodies)))
         self._full, self._depends = [], []
         if self._outstanding_bytes > ECHO_BYTES_MAX or self._sequence >= FRAMES_MAX:
+            self._report_late()
             self.give_up(now_ns)
         return effects
+
+    def _report_late(self) -> None:
+        """Reports once that a standby has not begun: it can only at a checkpoint that follows within the bound."""
+        if not (self._answered or self._reported):
+            self._reported = True
+            self._report(
+                f"its hot standby has not begun within {ECHO_BYTES_MAX >> 20} MiB of input, and stays passive until a "
+                "checkpoint completes within as much; lower checkpoint_interval_s"
+            )
 
     def _fresh(self) -> list[LogDelta]:
         """Returns what the standby lacks of all logs; the task's own is whole, as the shadow performs it."""

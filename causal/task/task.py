@@ -138,7 +138,7 @@ class TaskProtocol:
             {c.id: c for c in channels.network}, channels.downstream, report,
         )  # fmt: skip
         output = topology.outputs(task)[0].id if topology.outputs(task) else 0
-        self.echo = Echo(self.exchange.job, output, channels.network, self.holdings)
+        self.echo = Echo(self.exchange.job, output, channels.network, self.holdings, report)
         self.echo.rollback = rollback.number
         self.withheld: list[WriteSnapshot] = []
         """The snapshots that a hot standby has encoded and not written."""

@@ -40,7 +40,8 @@ class Sending:
     def __init__(self, depth: int = CONFIG.sharing_depth) -> None:
         self.receiver = Receiver(INPUT, 0, 0, 0, 0, False, 1 << 20)
         self.holdings = Holdings(TOPOLOGY, MIDDLE, depth, 0)
-        self.echo = Echo(JOB, INPUT, [self.receiver], self.holdings)
+        self.said: list[str] = []
+        self.echo = Echo(JOB, INPUT, [self.receiver], self.holdings, self.said.append)
         self._digest = RollingDigest()
 
     def take(self, payload: bytes, depends: Sequence[Extent] = ()) -> None:

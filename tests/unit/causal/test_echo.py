@@ -18,7 +18,7 @@ from causal.logs.rollback import Rollback, TaskRollback
 from causal.ports import PlainChain
 from causal.task import echo as echo_module
 from causal.task.checkpointing import Checkpointing
-from causal.task.echo import AGAIN_NS_MIN
+from causal.task.echo import AGAIN_NS_MAX, AGAIN_NS_MIN
 from causal.task.echo_states import EchoState
 from causal.task.shadow import read_frames
 from operators.runtime.hot_standby import Promotion
@@ -262,3 +262,25 @@ def test_a_promoted_task_extends_the_files_of_the_complete_checkpoint() -> None:
     checkpointing.withholding = True
     checkpointing.resume(3, files, None)
     assert checkpointing.files == files and not checkpointing.withholding
+
+
+def test_a_standby_that_cannot_begin_within_the_bound_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(echo_module, "ECHO_BYTES_MAX", 2 << 10)
+    sending, now_ns = begun(), 0
+    for payload in barriers(300):
+        sending.take(payload)
+        sending.due(now_ns)
+        now_ns += AGAIN_NS_MAX // 20
+    assert sending.echo._number > 2, "several echoes have begun"
+    assert len(sending.said) == 1 and "has not begun within" in sending.said[0]
+
+
+def test_a_standby_that_performs_and_lags_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(echo_module, "ECHO_BYTES_MAX", 2 << 10)
+    sending = begun()
+    for place, payload in enumerate(barriers(100)):
+        sending.take(payload)
+        sending.due()
+        if place == 3:
+            sending.acknowledge(2)
+    assert sending.state() is EchoState.WAITING and not sending.said
