@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from deploy.jobs.jobdirectory import BEGAN, CHANGE, JobDirectory
 from deploy.savepoints import letters, savepoint_store, stores_there
 from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.stored_checkpoints import check_unbound, first_name, upload
-from operators.builder.loading import load_archived
+from operators.builder.loading import load_archived, version_of_job
 from operators.engine.plan import Plan, plan
 from operators.frozen.archive import Archive
 from operators.runtime.rescaling import Rescaling, Saved
@@ -122,10 +122,25 @@ def _beginning(where: Path, savepoint: Savepoint, planned: Plan, config: JobConf
     if manifest is None or manifest[0] != savepoint.epoch:
         raise CorruptData(f"{where} lacks the manifest of checkpoint {savepoint.epoch}; restore it from a copy")
     saved = [_read(where, task, manifest[1][task.name]) for task in before.tasks]
-    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped)
+    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped, lambda: _written(where))
     return Beginning(
         where, savepoint.epoch, savepoint.incarnation, rescaling, rescaling.chains(), savepoint.stores, savepoint.name
     )
+
+
+@contextmanager
+def _written(where: Path) -> Iterator[Plan]:
+    """Yields the plan of the version that wrote the savepoint in `where`, with its code and settings."""
+    config = JobConfig.load(where)
+    with ExitStack() as stack:
+        try:
+            pipeline = stack.enter_context(version_of_job(where, config))
+        except PipelineError as problem:
+            raise PipelineError(
+                f"the code that wrote the savepoint in {where} says what its tables have sent, and cannot be loaded "
+                f"here: {problem}"
+            ) from None
+        yield plan(pipeline, config)
 
 
 # A roll back.

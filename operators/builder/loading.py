@@ -7,8 +7,8 @@ has read (`freeze`); every other process of that run loads the archive (`load_of
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -19,7 +19,16 @@ from operators.builder.pipeline_settings import Settings
 from operators.builder.spawning import lend_code, refusing_children
 from operators.builder.streams.stream import Stream
 from operators.frozen.archive import Archive, Module
-from operators.frozen.importing import OURS, ArchiveFinder, LiveFinder, giving_way, install, of_user, show_lines
+from operators.frozen.importing import (
+    OURS,
+    ArchiveFinder,
+    LiveFinder,
+    giving_way,
+    install,
+    modules_kept,
+    of_user,
+    show_lines,
+)
 from operators.frozen.reach import archive_of
 from operators.tracebacks import location
 
@@ -88,6 +97,24 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
     if lasting:
         lend_code(directory)
     return load_archived(Archive.load(directory, config.code), config.settings, lasting=lasting)
+
+
+@contextmanager
+def version_of_job(directory: Path, config: JobConfig) -> Iterator[Pipeline]:
+    """Yields the pipeline of the job in `directory`, whose code can be called until the context ends.
+
+    Another version of the pipeline, loaded before, is the one that imports modules from then on.
+
+    Raises:
+        PipelineError, CorruptData: as `load_of_job`.
+    """
+    version = sys.modules.get(MODULE)
+    with modules_kept():
+        try:
+            yield load_of_job(directory, config)
+        finally:
+            if version is not None:
+                sys.modules[MODULE] = version
 
 
 def _read(path: str | Path) -> Module:

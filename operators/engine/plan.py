@@ -63,6 +63,7 @@ class Plan:
 
     Attributes:
         topology: what the core runs.
+        operators: all operators, in the order of the pipeline.
         sources: names of the sources, in the order of the pipeline.
     """
 
@@ -70,6 +71,7 @@ class Plan:
         self.name = pipeline.name
         self._givers = givers(pipeline.nodes)
         self._places = places(pipeline.nodes)
+        self.operators = tuple(pipeline.nodes)
         self.sources = tuple(node.name for node in pipeline.nodes if node.kind == "source")
         self._config = config
         self._groups = groups

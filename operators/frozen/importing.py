@@ -252,6 +252,20 @@ def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[N
             sys.modules.update(ours)
 
 
+@contextmanager
+def modules_kept() -> Iterator[None]:
+    """Whatever is loaded meanwhile: afterwards the modules of the user are those that were loaded before."""
+    finders = list(sys.meta_path)
+    before = {name: module for name, module in sys.modules.items() if _is_read_here(module)}
+    try:
+        yield
+    finally:
+        sys.meta_path[:] = finders
+        for name in [name for name, module in sys.modules.items() if _is_read_here(module)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
 def _bytes(path: Path) -> bytes:
     try:
         if path.stat().st_size > _SOURCE_BYTES_MAX:

@@ -20,6 +20,7 @@ from causal.topology import Channel, Task, Topology
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.records.keys import key_group, task_of_group
+from operators.runtime.sent_rows import SentRows, Written
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import Merge, Origins, least
 from operators.state.snapshot_parts import header_part, read_part, table_part
@@ -54,6 +55,7 @@ class Rescaling:
 
     Args:
         before: the graph of the job that wrote the savepoint.
+        written: its plan, which is asked for where tables continue.
 
     Raises:
         PipelineError: here or in `chains`: the savepoint cannot continue as this plan.
@@ -66,6 +68,7 @@ class Rescaling:
         plan: Plan,
         key_groups: int,
         allow_dropped: bool,
+        written: Written,
     ) -> None:
         self._before = before
         self._saved = list(saved)
@@ -77,6 +80,7 @@ class Rescaling:
         self._check_sources()
         if not allow_dropped:
             self._check_dropped()
+        self._sent = SentRows(written, [each.files for each in self._saved], plan)
 
         for task in plan.topology.tasks:
             olds = self._contributors(task)
@@ -94,6 +98,7 @@ class Rescaling:
         if isinstance(chain, FusedChain):
             if olds:
                 self._fill(chain, task, olds)
+                self._sent.settle(chain)
             chain.changed(self._saved[0].cut.epoch)
         return whole(chain)
 

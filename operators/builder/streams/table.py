@@ -33,7 +33,7 @@ class Table(Generic[K, V]):
     """Rows by key that records change; may be used more than once.
 
     The result of functions of `(key, value)` must depend on these alone: an old value is derived again when it is
-    retracted.
+    retracted.  Other functions may come at an upgrade; what the ones before gave is retracted as they gave it.
 
     Attributes:
         windowed: whether its keys are (key, start, end) of windows.
@@ -66,7 +66,7 @@ class Table(Generic[K, V]):
         """Groups rows with equal `fn(key, value)`, for `.aggregate(name, aggregate)`."""
         where = graph.caller()
         self._stream._callable(where, f"group_by {name!r}", fn, _ROW)
-        return Grouped(self._stream._node(where, name, "group_by", fn, None))
+        return Grouped(self._stream._node(where, name, "group_by", fn, None, readers=[]))
 
     def join(
         self,
@@ -231,7 +231,9 @@ class Grouped(Generic[K, V]):
             )
         edges = [replace(edge, key_of=KEY_OF) for edge in self._stream._use()]
         stream = self._stream._stream(edges, where, "group_by")
-        return Table(stream._node(where, name, "aggregate", retracting, parallelism))
+        rows = Table[K, Any](stream._node(where, name, "aggregate", retracting, parallelism))
+        edges[0].source.options["readers"].append(name)
+        return rows
 
 
 def checked(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:

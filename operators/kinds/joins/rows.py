@@ -40,7 +40,8 @@ class RowJoinStage(WaitingStage, JoinStage):
     def _revise(self, revisions: Sequence[Any], keys: Sequence[Any]) -> None:
         self._rows.touch(keys)
         rows = self._rows.values
-        for key, _, new in revisions:
+        for revision in revisions:
+            key, new = revision[0], revision[2]
             if new is None:
                 rows.pop(key, None)
             else:

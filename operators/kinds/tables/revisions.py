@@ -1,27 +1,29 @@
 """Revisions `(key, old, new)`: plain tuples, None for no row, `old` what was last sent for the key.
 
-A value is sent once: where it is the same as the one before it (`sameness.same`), there is no revision.
+A value is sent once: where it is the same as the one before it (`sameness.same`), there is no revision.  The revision
+of an unsettled row has a fourth item, see `operators.kinds.tables.unsettled`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from causal.errors import CausalError, invariant
+from causal.errors import CausalError
 from operators.graph import Node
 from operators.kinds.tables.sameness import same
 from operators.records.keys import canonical_key
-from operators.records.ownership import SCALARS, copy_containers
+from operators.records.ownership import copy_containers
 from operators.records.seconds import ns_of_seconds
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage, Stage
-from operators.state.keyed_tables import KeyedTable
 
-Revision = tuple[Any, Any, Any]
-"""(key, old, new)"""
+Revision = tuple[Any, ...]
+"""(key, old, new), or (key, old, new, sent) of an unsettled row"""
+PLAIN = 3
+"""The items of a revision of a settled row."""
 
 KEY_OF: Callable[[Any], Any] = itemgetter(0)
 """The key of a revision: one object, so that all edges of a table have the same key function."""
@@ -40,35 +42,6 @@ def end_ns(key: tuple[Any, Any, Any]) -> int:
     return ns_of_seconds(key[2])
 
 
-class LatestStage(SelectingStage):
-    """`table(name)`: the latest record of each key is its row; a record None deletes it."""
-
-    def __init__(self, node: Node, scope: Scope) -> None:
-        super().__init__(node.name, scope)
-        self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
-
-    def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
-        keys = keys or []
-        invariant(len(keys) == len(records), "a table has a key for each record", operator=self.name)
-        self._table.touch(keys)
-        rows, out, places = self._table.values, list[Revision](), list[int]()
-        self._kept = places
-        for index, (key, record) in enumerate(zip(keys, records, strict=True)):
-            old = rows.get(key)
-            if same(old, record):
-                continue
-            if record is None:
-                del rows[key]
-            else:
-                rows[key] = record
-            places.append(index)
-            out.append((key, copy_containers(old), record if type(record) in SCALARS else copy_containers(record)))
-        return out
-
-    def tables(self) -> list[KeyedTable]:
-        return [self._table]
-
-
 class _ValueStage(Stage):
     """Base of stages that call a function on the values of revisions.
 
@@ -79,7 +52,7 @@ class _ValueStage(Stage):
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
-        self._fn: Derive = kept(node.subject) if node.kind == "table_filter" else node.subject
+        self._fn: Derive = derivation(node)
 
     def _result(self, key: Any, value: Any, index: int | None, convert: Callable[[Any], Any]) -> Any:
         """Returns what `convert` makes of the function's result; None for no value, and where one of them raises.
@@ -104,31 +77,71 @@ class DeriveStage(_ValueStage):
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         out: list[Revision] = []
-        for index, (key, old, new) in enumerate(records):
+        for index, revision in enumerate(records):
+            key, old, new, *sent = revision
             before = self._result(key, old, None, copy_containers)
             after = self._result(key, new, index, copy_containers)
-            if not same(before, after):
-                out.append((key, before, after))
+            if sent or not same(before, after):
+                out.append((key, before, after, *sent))
         return out
 
 
 class GroupStage(_ValueStage):
     """`group_by(name, fn)`: each revision under the key that `fn(key, value)` returns.
 
-    Where old and new are of two groups, one group loses the old value and the other gets the new one.
+    Where old and new are of two groups, one group loses the old value and the other gets the new one.  A revision
+    `(group, old, None, names)` is for the aggregates of these names only.
     """
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._readers: Sequence[str] = node.options["readers"]
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         out: list[Revision] = []
-        for index, (key, old, new) in enumerate(records):
+        for index, revision in enumerate(records):
+            key, old, new, *sent = revision
             before, after = self._result(key, old, None, _group), self._result(key, new, index, _group)
-            if before and after and before == after:
-                out.append((before[0], old, new))
-                continue
-            if before:
-                out.append((before[0], old, None))
-            if after:
-                out.append((after[0], None, new))
+            if sent:
+                self._settle(before and [before[0], old], after, new, sent[0], out)
+            else:
+                _regroup(before, old, after, new, out)
+        return out
+
+    def _settle(
+        self, derived: Any, after: tuple[Any] | None, new: Any, sent: dict[str, Any], out: list[Revision]
+    ) -> None:
+        """Takes from each aggregate what it has of an unsettled row: [group, value] or None."""
+        known = [sent.get(name, derived) for name in self._readers]
+        if known and all(same(known[0], each) for each in known):
+            group, old = known[0] or (None, None)
+            if not (known[0] and after and after == (group,) and same(old, new)):
+                _regroup((group,) if known[0] else None, old, after, new, out)
+            return
+        for name, each in zip(self._readers, known, strict=True):
+            if each:
+                out.append((each[0], each[1], None, [name]))
+        if after:
+            out.append((after[0], None, new))
+
+
+class RevisionsStage(SelectingStage):
+    """`revisions(name)`: the revisions as records."""
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+
+    def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
+        if max(map(len, records)) == PLAIN:
+            self._kept = range(len(records))
+            return records
+        out, places = list[Revision](), list[int]()
+        self._kept = places
+        for index, (key, old, new, *sent) in enumerate(records):
+            before = sent[0].get(self.name, old) if sent else old
+            if not same(before, new):
+                places.append(index)
+                out.append((key, before, new))
         return out
 
 
@@ -137,7 +150,9 @@ class ToStreamStage(_ValueStage):
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Any]:
         fn, out = self._fn, list[Any]()
-        for index, (key, _, new) in enumerate(records):
+        for index, (key, old, new, *sent) in enumerate(records):
+            if sent and same(sent[0].get(self.name, old), new):
+                continue
             try:
                 out.append(fn(key, new))
             except CausalError:
@@ -145,6 +160,17 @@ class ToStreamStage(_ValueStage):
             except Exception as problem:
                 self.failed(index, [key, new], problem, NO_KEY)
         return out
+
+
+def _regroup(before: tuple[Any] | None, old: Any, after: tuple[Any] | None, new: Any, out: list[Revision]) -> None:
+    """Appends the revisions of a value that was in one group and is in another, or in none."""
+    if before and after and before == after:
+        out.append((before[0], old, new))
+        return
+    if before:
+        out.append((before[0], old, None))
+    if after:
+        out.append((after[0], None, new))
 
 
 def _group(group: Any) -> tuple[Any]:
@@ -155,3 +181,8 @@ def _group(group: Any) -> tuple[Any]:
 def kept(fn: Callable[[Any, Any], Any]) -> Derive:
     """Returns the derivation of a filter: the value where `fn(key, value)` is true."""
     return lambda key, value: value if fn(key, value) else None
+
+
+def derivation(node: Node) -> Derive:
+    """Returns the derivation of a `filter` or `map_values`; of another operator its function."""
+    return kept(node.subject) if node.kind == "table_filter" else node.subject

@@ -1,6 +1,7 @@
 """`suppress`: revisions of a key are merged into one, which is sent when its window closes or after some time.
 
-The state of a key is its first old value and its last new one; if these are the same, nothing is sent.
+The state of a key is its first old value and its last new one; if these are the same, nothing is sent.  That of an
+unsettled row has a third item, what was sent of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from operators.state.slots import Slots
 
 
 class SuppressStage(Stage):
-    """One task of `suppress`: slots by (key, when it is sent), value [old, new]."""
+    """One task of `suppress`: slots by (key, when it is sent), value [old, new] or [old, new, sent]."""
 
     traces = False
 
@@ -35,15 +36,20 @@ class SuppressStage(Stage):
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
-        for key, old, new in records:
+        for revision in records:
+            key, old, new, *sent = revision
             slots_of_key = slots.of(key)
             if slots_of_key:
                 pair = (key, slots_of_key[0])
                 slots.touch((pair,))
                 values[pair][1] = new
+                if sent:
+                    values[pair][2:] = [{**sent[0], **dict(*values[pair][2:])}]
                 folded += 1
                 continue
-            slots.add({(key, self._due_ns(key)): [old, new]})
+            if sent:
+                old = sent[0].get(self.name, old)
+            slots.add({(key, self._due_ns(key)): [old, new, *sent]})
             if self._keys_max is not None and len(values) > self._keys_max:
                 self._send(slots.take_first(), out)
         self.count("held_back", folded)
@@ -58,9 +64,9 @@ class SuppressStage(Stage):
         return min(mark_ns + (self._after_ns or 0), END_NS)
 
     def _send(self, taken: list[tuple[Pair, Any]], out: list[Revision]) -> None:
-        for (key, _), (old, new) in taken:
-            if not same(old, new):
-                out.append((key, old, new))
+        for (key, _), (old, new, *sent) in taken:
+            if sent or not same(old, new):
+                out.append((key, old, new, *sent))
 
     def advance(self, mark_ns: int) -> list[Revision]:
         first = self._mark_ns is None
@@ -79,6 +85,11 @@ class SuppressStage(Stage):
     def passes(self, mark_ns: int) -> int:
         """Holds the watermark back: what is held has the time at which it arrived."""
         return mark_ns if self._after_ns is None or mark_ns in (END_NS, IDLE_NS) else mark_ns - self._after_ns
+
+    @property
+    def held(self) -> dict[Pair, list[Any]]:
+        """What is held by (key, when it is sent)."""
+        return self._slots.values
 
     # Snapshots.
 

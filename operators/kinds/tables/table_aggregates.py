@@ -8,12 +8,14 @@ that a group refuses is remembered, so that it is not retracted later.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.graph import Node
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
+from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.scope import Scope
@@ -53,6 +55,15 @@ class AggregateRow:
                 return None
             raise
 
+    def shown(self, accumulator: Any) -> Any:
+        """Returns the row of an accumulator; None where `result` raises."""
+        try:
+            return self(accumulator)
+        except CausalError:
+            raise
+        except Exception:
+            return None
+
     def added(self, accumulator: Any, record: Any) -> Any:
         """Returns the accumulator with one record more; `accumulator` may be ABSENT."""
         return self._aggregate.add(
@@ -69,39 +80,45 @@ class AggregateRow:
         return copy_containers(accumulator) if self._keeps and type(accumulator) not in SCALARS else accumulator
 
 
-class _Folding(SelectingStage, ABC):
+class _Folding(SelectingStage, RowStage, ABC):
     """A stage with one row per key, the result of an aggregate."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._row = AggregateRow(node.subject, scope.failures.set_aside)
         self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
+        self._begin_settled(node, scope)
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
         keys = keys or []
         invariant(len(keys) == len(records), "a table has a key for each record", operator=self.name)
         self._table.touch(keys)
         self._kept = places = list[int]()
-        out: list[Revision] = []
+        out, unsettled = list[Revision](), self.unsettled.values
         for index, (key, record) in enumerate(zip(keys, records, strict=True)):
             try:
-                old, new = self._change(index, key, record)
+                changed = self._change(index, key, record)
             except CausalError:
                 raise
             except Exception as problem:
                 self.failed(index, record, problem, key)
                 continue
+            if changed is None:
+                continue
+            old, new = changed
+            if unsettled:
+                old = self._sent(key, old)
             if not same(old, new):
                 places.append(index)
-                out.append((key, old, new))
+                out.append(self._revision(key, old, new) if unsettled else (key, old, new))
         return out
 
     @abstractmethod
-    def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
-        """Changes the row of a key and returns (old, new); where it raises, nothing has changed."""
+    def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any] | None:
+        """Changes the row of a key and returns (old, new), None for nothing; where it raises, nothing has changed."""
 
     def tables(self) -> list[KeyedTable]:
-        return [self._table]
+        return [self._table, self.unsettled]
 
 
 class AggregateTableStage(_Folding):
@@ -115,6 +132,9 @@ class AggregateTableStage(_Folding):
         self._table.values[key] = accumulator
         return old, new
 
+    def rows(self) -> Iterable[tuple[Any, Any]]:
+        return ((key, self._row.shown(accumulator)) for key, accumulator in self._table.values.items())
+
 
 class AggregateGroupsStage(_Folding):
     """`group_by(…).aggregate(name, aggregate)`: the row of a group is the result of its current values.
@@ -122,8 +142,16 @@ class AggregateGroupsStage(_Folding):
     State per group: [number of values, accumulator], then the values that it has refused, if there are any.
     """
 
-    def _change(self, index: int, key: Any, record: Revision) -> tuple[Any, Any]:
-        _, gone, came = record
+    def rows(self) -> Iterable[tuple[Any, Any]]:
+        return (
+            (key, self._row.shown(accumulator) if count else None)
+            for key, (count, accumulator, *_) in self._table.values.items()
+        )
+
+    def _change(self, index: int, key: Any, record: Revision) -> tuple[Any, Any] | None:
+        _, gone, came, *only = record
+        if only and self.name not in only[0]:
+            return None
         count, accumulator, *more = self._table.values.get(key) or (0, ABSENT)
         refused: list[Any] = list(more[0]) if more else []
         accumulator = accumulator if count else ABSENT

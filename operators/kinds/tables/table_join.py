@@ -5,6 +5,7 @@ A revision on either side gives at most one revision; (a, None) and then (a, b) 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -12,13 +13,13 @@ from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import Pair, apart, keeps_left, keeps_right
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
+from operators.kinds.tables.unsettled import RowStage
 from operators.records.ownership import copy_containers
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage
 from operators.state.keyed_tables import KeyedTable
 
 
-class TableJoinStage(Stage):
+class TableJoinStage(RowStage):
     """One task of a join of two tables; `<name>:left` and `<name>:right` hold their rows."""
 
     sides = True
@@ -33,14 +34,16 @@ class TableJoinStage(Stage):
             KeyedTable(f"{name}:left", name, key_groups),
             KeyedTable(f"{name}:right", name, key_groups),
         )
+        self._begin_settled(node, scope)
 
     def run_side(self, side: int, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         keys = keys or []
         invariant(len(keys) == len(records), "a table has a key for each revision", operator=self.name)
         mine, others = self._rows[side], self._rows[1 - side].values
         mine.touch(keys)
-        rows, out = mine.values, list[Revision]()
-        for index, (key, _, new) in enumerate(records):
+        rows, out, unsettled = mine.values, list[Revision](), self.unsettled.values
+        for index, revision in enumerate(records):
+            key, new = revision[0], revision[2]
             old, other = rows.get(key), others.get(key)
             if new is None:
                 rows.pop(key, None)
@@ -48,8 +51,10 @@ class TableJoinStage(Stage):
                 rows[key] = new
             old_row = self._row(side, key, old, other, None)
             new_row = self._row(side, key, new, other, index)
+            if unsettled:
+                old_row = self._sent(key, old_row)
             if not same(old_row, new_row):
-                out.append((key, old_row, new_row))
+                out.append(self._revision(key, old_row, new_row) if unsettled else (key, old_row, new_row))
         return out
 
     def _row(self, side: int, key: Any, mine: Any, other: Any, index: int | None) -> Any:
@@ -69,4 +74,9 @@ class TableJoinStage(Stage):
             return None
 
     def tables(self) -> list[KeyedTable]:
-        return list(self._rows)
+        return [*self._rows, self.unsettled]
+
+    def rows(self) -> Iterable[tuple[Any, Any]]:
+        lefts, rights = (rows.values for rows in self._rows)
+        for key in dict.fromkeys([*lefts, *rights]):
+            yield key, self._row(LEFT, key, lefts.get(key), rights.get(key), None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from causal.errors import PipelineError
 from operators.graph import Node, time_of_inputs, watermarked
-from operators.kinds.tables.revisions import DeriveStage, GroupStage, LatestStage, ToStreamStage
+from operators.kinds.tables.latest import LatestStage
+from operators.kinds.tables.revisions import DeriveStage, GroupStage, RevisionsStage, ToStreamStage
 from operators.kinds.tables.suppressing import SuppressStage
 from operators.kinds.tables.table_aggregates import AggregateGroupsStage, AggregateTableStage
 from operators.kinds.tables.table_join import TableJoinStage
@@ -12,8 +13,6 @@ from operators.kinds.tables.windowed import WindowTableStage
 from operators.kinds.windows import window_kinds
 from operators.kinds.windows.aggregates import shown_aggregate
 from operators.stage.kind import Kind
-from operators.stage.scope import Scope
-from operators.stage.stages import Stage
 
 
 def _check_windowed(node: Node) -> None:
@@ -33,10 +32,6 @@ def _check_suppress(node: Node) -> None:
                     f"{node.where}: suppress {node.name!r} counts event time, but {edge.source.name!r} has none; put "
                     ".watermarks(name, time) before the table"
                 )
-
-
-def _revisions(node: Node, scope: Scope) -> Stage:
-    return Stage(node.name, scope)
 
 
 def _aggregate(node: Node) -> str:
@@ -59,6 +54,6 @@ KINDS = {
     "aggregate": Kind(AggregateGroupsStage, keyed="needed", meaning=_aggregate),
     "table_join": Kind(TableJoinStage, keyed="needed", begins=True, meaning=_how),
     "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True),
-    "revisions": Kind(_revisions, keeps_time=True),
+    "revisions": Kind(RevisionsStage, keeps_time=True),
     "to_stream": Kind(ToStreamStage),
 }

@@ -8,7 +8,8 @@ The watermark that is passed on is stream time less grace: no later record revis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -16,6 +17,7 @@ from operators.graph import Node, time_of_inputs, watermarked
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.table_aggregates import ABSENT, AggregateRow
+from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate, keeps_records
 from operators.kinds.windows.assigners import Sliding, Tumbling
 from operators.records.keys import canonical_key
@@ -29,7 +31,7 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 
-class WindowTableStage(SelectingStage):
+class WindowTableStage(SelectingStage, RowStage):
     """One task of a windowed table."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -44,6 +46,9 @@ class WindowTableStage(SelectingStage):
         self._grace_ns: int = node.options["grace_ns"]
         self._tags = scope.tags
         self._stream_ns: int | None = None
+        self._forgotten_ns: int | None = None
+        """The windows that ended by then are removed, whatever the grace is now."""
+        self._begin_settled(node, scope, itemgetter(0))
         self._slots = Slots(f"{node.name}:panes", node.name, scope.config.key_groups, self._assigner.end_ns)
         self._ready: list[tuple[Any, int | None]] = []
         self._kept: list[int] = []
@@ -74,8 +79,8 @@ class WindowTableStage(SelectingStage):
         if self.makes_marks and (self._stream_ns is None or time_ns > self._stream_ns):
             self._stream_ns = time_ns
         stream_ns, end_of = self._stream_ns, self._assigner.end_ns
-        if stream_ns is not None and time_ns < stream_ns - self._grace_ns:
-            starts = [start for start in starts if end_of(start) > stream_ns]
+        if stream_ns is not None and (over_ns := self._over_ns(time_ns, stream_ns)) is not None:
+            starts = [start for start in starts if end_of(start) > over_ns]
             if not starts:
                 self.count("late", 1)
                 if "late" in self._tags:
@@ -94,10 +99,24 @@ class WindowTableStage(SelectingStage):
             self._slots.values[key, start] = accumulator
             if fresh:
                 self._slots.added(((key, start),))
+            if self.unsettled.values:
+                old = self._sent(self._key_of((key, start)), old)
             if not same(old, new):
                 self._kept.append(index)
-                bounds = seconds_of(start), seconds_of(end_of(start))
-                out.append((canonical_key((key, *bounds)), old, new))
+                out.append(self._revision(self._key_of((key, start)), old, new))
+
+    def _key_of(self, pair: tuple[Any, int]) -> Any:
+        """Returns the key of the row of a window."""
+        key, start = pair
+        return canonical_key((key, seconds_of(start), seconds_of(self._assigner.end_ns(start))))
+
+    def _over_ns(self, time_ns: int, stream_ns: int) -> int | None:
+        """Returns the time by which windows have ended for a record of that time; None where all are open for it."""
+        open_ns = stream_ns - self._grace_ns
+        if time_ns < open_ns:
+            return stream_ns
+        forgotten_ns = self._forgotten_ns
+        return forgotten_ns if forgotten_ns is not None and forgotten_ns > open_ns else None
 
     def _changed(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any, Any]:
         """Returns (accumulator, old, new) of the row of a window with one record more, without changing state."""
@@ -108,7 +127,12 @@ class WindowTableStage(SelectingStage):
 
     def _forget(self) -> None:
         if self._stream_ns is not None:
-            self._slots.take(self._stream_ns - self._grace_ns)
+            until_ns = self._stream_ns - self._grace_ns
+            taken = self._slots.take(until_ns)
+            if self._forgotten_ns is None or until_ns > self._forgotten_ns:
+                self._forgotten_ns = until_ns
+            if self.unsettled.values:
+                self._forget_sent([self._key_of(pair) for pair, _ in taken])
 
     # Event time.
 
@@ -132,16 +156,24 @@ class WindowTableStage(SelectingStage):
     # Snapshots.
 
     def tables(self) -> list[KeyedTable]:
-        return [self._slots.table]
+        return [self._slots.table, self.unsettled]
+
+    def rows(self) -> Iterable[tuple[Any, Any]]:
+        return ((self._key_of(pair), self._row.shown(kept)) for pair, kept in self._slots.values.items())
 
     def header(self) -> dict[str, Any]:
-        return {"stream_ns": self._stream_ns}
+        return {"stream_ns": self._stream_ns, "forgotten_ns": self._forgotten_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._stream_ns = header.get("stream_ns")
+        self._forgotten_ns = header.get("forgotten_ns")
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Takes the latest stream time: a window that one task has removed must not be opened again in another."""
-        stream_times_ns = [header["stream_ns"] for header in headers if header.get("stream_ns") is not None]
-        return {"stream_ns": max(stream_times_ns, default=None)}
+        return {name: _latest(headers, name) for name in ("stream_ns", "forgotten_ns")}
+
+
+def _latest(headers: Sequence[dict[str, Any]], name: str) -> int | None:
+    times_ns = [header[name] for header in headers if header.get(name) is not None]
+    return max(times_ns, default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +79,7 @@ def fed(job_plan: Plan, name: str, batches: Sequence[list[Any]]) -> list[list[by
 
 
 def rescaled(before: Plan, saved_tasks: list[Saved], after: Plan, allow: bool = False) -> Rescaling:
-    return Rescaling(before.topology, saved_tasks, after, GROUPS, allow)
+    return Rescaling(before.topology, saved_tasks, after, GROUPS, allow, lambda: nullcontext(before))
 
 
 def owned(batch: Sequence[Any], index: int, parallelism: int) -> list[Any]:

@@ -1,0 +1,76 @@
+"""The readers of the rows of a table, and what a reader receives of a row by the functions between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.errors import CausalError
+from operators.graph import LEFT, Node
+from operators.kinds.tables.revisions import derivation
+from operators.records.keys import canonical_key
+from operators.records.ownership import copy_containers
+
+ROWS = frozenset(("table", "aggregate_table", "window_table", "aggregate", "table_join"))
+"""Kinds whose stage keeps the rows of a table."""
+SUPPRESS, GROUP = "suppress", "group_by"
+_BETWEEN = frozenset(("table_filter", "map_values", GROUP, SUPPRESS))
+"""Kinds through which the rows of a table reach a reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An operator that receives the rows of a table: each of its keys once, as a value or in a group.
+
+    Attributes:
+        name: its name; of a join of two tables with the side.
+        path: the operators between the table and it, in the order of the rows.
+        node: the operator.
+    """
+
+    name: str
+    path: tuple[Node, ...]
+    node: Node
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether it keeps something of what it receives, so that it must be the rows of one table."""
+        return self.node.kind in ("aggregate", "table_join", "join_table")
+
+
+def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
+    """Returns all readers of the rows of `table`, which may be a `suppress` as well."""
+    known: list[Reader] = []
+    waiting: list[tuple[Node, tuple[Node, ...]]] = [(table, ())]
+    while waiting:
+        giver, path = waiting.pop()
+        edges = [(node, edge) for node in nodes for edge in node.edges if edge.source is giver and not edge.tag]
+        for node, edge in edges:
+            if node.kind in _BETWEEN:
+                waiting.append((node, (*path, node)))
+            if node.kind == "table_join":
+                known.append(Reader(f"{node.name}:{'left' if edge.side == LEFT else 'right'}", path, node))
+            elif node.kind == SUPPRESS or node.kind not in _BETWEEN:
+                known.append(Reader(node.name, path, node))
+    return known
+
+
+def received(path: Sequence[Node], key: Any, row: Any) -> Any:
+    """Returns what a row is behind a path: a value, in a group `[group, value]`; None for nothing."""
+    value = copy_containers(row) if path else row
+    for node in path:
+        if value is None:
+            return None
+        if node.kind == SUPPRESS:
+            continue
+        try:
+            if node.kind == GROUP:
+                value = [canonical_key(node.subject(key, value)), value]
+            else:
+                value = copy_containers(derivation(node)(key, value))
+        except CausalError:
+            raise
+        except Exception:  # such a value was, or will be, a dead letter: its reader has nothing of it
+            return None
+    return value

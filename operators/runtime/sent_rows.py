@@ -1,0 +1,208 @@
+"""What the version that wrote a savepoint had sent of the rows of its tables, for the version that continues.
+
+A running job derives an old value again, with the code that sent it.  The code of a run is part of the run, so at an
+upgrade the version before says what each reader had received of each row; where the new code says something else, that
+is stored with the row as unsettled (`operators.kinds.tables.unsettled`).  All of it is done offline, before anything
+is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from causal.errors import CausalError, PipelineError, invariant
+from causal.ports import Chain
+from operators.engine.chain import FusedChain
+from operators.engine.plan import Plan
+from operators.graph import Node
+from operators.kinds.tables.readers import ROWS, SUPPRESS, Reader, readers, received
+from operators.kinds.tables.sameness import same
+from operators.kinds.tables.suppressing import SuppressStage
+from operators.kinds.tables.unsettled import OWN, RowStage
+from operators.kinds.windows.aggregates import Aggregate
+from operators.records.ownership import copy_containers
+
+Written = Callable[[], AbstractContextManager[Plan]]
+"""Loads the plan of the version that wrote the savepoint, whose code can be called until it is closed."""
+Files = Sequence[Sequence[bytes]]
+"""The parts of each file of the snapshot of a task, oldest first."""
+_NEW_NAME = "give it a name of its own, with --allow-dropped-state"
+_RAISED: Any = object()
+
+
+class SentRows:
+    """What every reader of a table had received of each row at a savepoint.
+
+    Args:
+        files: of each task of the plan that wrote the savepoint.
+
+    Raises:
+        PipelineError: the code of that version cannot be loaded; or a reader has rows of another table now.
+    """
+
+    def __init__(self, written: Written, files: Sequence[Files], plan: Plan) -> None:
+        self._nodes = {node.name: node for node in plan.operators}
+        self._rows: dict[str, dict[Any, Any]] = {}
+        self._held: dict[str, dict[Any, list[Any]]] = {}
+        """What a `suppress` holds, by key."""
+        self._facts: dict[str, dict[Any, Any]] = {}
+        """By reader what it has of each row, where it has something."""
+        self._tables: dict[str, tuple[str, Reader]] = {}
+        """The table of each reader."""
+        self._readers: dict[str, list[Reader]] = {}
+        """The readers that a table or a `suppress` has in the new plan."""
+        nodes = [node for node in plan.operators if node.kind in ROWS]
+        if nodes:
+            for node in (node for node in plan.operators if node.kind in ROWS or node.kind == SUPPRESS):
+                self._readers[node.name] = readers(plan.operators, node)
+            with written() as before:
+                self._remember(before, files)
+            self._check(nodes)
+
+    # The version before.
+
+    def _remember(self, before: Plan, files: Sequence[Files]) -> None:
+        tasks = before.topology.tasks
+        invariant(len(tasks) == len(files), "the plan of a savepoint has its tasks", tasks=len(tasks))
+        overrides: dict[str, dict[Any, dict[str, Any]]] = {}
+        for task, parts in zip(tasks, files, strict=True):
+            if not any(node.kind in ROWS or node.kind == SUPPRESS for node in before.nodes(task.index)):
+                continue
+            for stage in _stages(_restored(before.chain(task.index), parts)):
+                if isinstance(stage, RowStage):
+                    sent = stage.unsettled.values
+                    overrides.setdefault(stage.name, {}).update(sent)
+                    self._rows.setdefault(stage.name, {}).update(
+                        (key, sent[key].get(OWN, row) if key in sent else row) for key, row in stage.rows()
+                    )
+                elif isinstance(stage, SuppressStage):
+                    self._held.setdefault(stage.name, {}).update((key, held) for (key, _), held in stage.held.items())
+        for node in (node for node in before.operators if node.kind in ROWS):
+            for reader in readers(before.operators, node):
+                self._tables[reader.name] = node.name, reader
+                self._facts[reader.name] = dict(self._received(node.name, reader, overrides.get(node.name, {})))
+
+    def _received(
+        self, table: str, reader: Reader, overrides: dict[Any, dict[str, Any]]
+    ) -> Iterable[tuple[Any, Any]]:
+        for key, row in self._rows.get(table, {}).items():
+            held, place = self._holding(reader.path, key)
+            sent = overrides.get(key, {}) if held is None else held[2] if len(held) > 2 else {}
+            value = row if held is None else held[0]
+            fact = sent[reader.name] if reader.name in sent else received(reader.path[place:], key, value)
+            if fact is not None:
+                yield key, fact
+
+    def _holding(self, path: Sequence[Node], key: Any) -> tuple[list[Any] | None, int]:
+        """Returns what the last `suppress` of a path that holds a key holds, and where the path continues behind it."""
+        for place in range(len(path), 0, -1):
+            node = path[place - 1]
+            held = self._held.get(node.name, {}).get(key) if node.kind == SUPPRESS else None
+            if held is not None:
+                return held, place
+        return None, 0
+
+    # The version that continues.
+
+    def _check(self, tables: Iterable[Node]) -> None:
+        """Refuses what an operator that accumulates rows could not take back."""
+        for node in tables:
+            for reader in self._readers[node.name]:
+                if reader.name not in self._tables or not reader.accumulates:
+                    continue
+                was, before = self._tables[reader.name]
+                if was != node.name and self._facts[reader.name]:
+                    raise PipelineError(
+                        f"{reader.node.where}: {reader.node.kind} {reader.node.name!r} has rows of table {was!r}, and "
+                        f"gets those of {node.name!r} now, so that nothing would take them back; {_NEW_NAME}"
+                    )
+                if reader.node.kind == "aggregate":
+                    _check_retraction(before.node.subject, reader.node, self._facts[reader.name].values())
+
+    def settle(self, chain: Chain) -> None:
+        """Stores in a chain of the new plan, whose state is restored, what its tables had sent otherwise."""
+        for stage in _stages(chain):
+            if isinstance(stage, RowStage):
+                entries = ((key, self._unlike(stage.name, key, row)) for key, row in stage.rows())
+                unsettled = {key: entry for key, entry in entries if entry}
+                stage.unsettled.clear()
+                stage.unsettled.values.update(unsettled)
+            elif isinstance(stage, SuppressStage):
+                for (key, _), held in stage.held.items():
+                    sent = {
+                        reader.name: fact
+                        for reader in self._readers[stage.name]
+                        if self._holding(reader.path, key)[0] is None
+                        and not same(fact := self._fact(reader, key), received(reader.path, key, held[0]))
+                    }
+                    held[2:] = [sent] if sent else []
+
+    def _unlike(self, table: str, key: Any, row: Any) -> dict[str, Any]:
+        """Returns what was sent of a row otherwise than the new code would have sent it."""
+        was = self._rows.get(table, {}).get(key)
+        sent: dict[str, Any] = {} if same(was, row) else {OWN: was}
+        for reader in self._readers[table]:
+            if self._holding(reader.path, key)[0] is None:
+                fact = self._fact(reader, key)
+                if not same(fact, received(reader.path, key, was)):
+                    sent[reader.name] = fact
+        return sent
+
+    def _fact(self, reader: Reader, key: Any) -> Any:
+        return self._facts.get(reader.name, {}).get(key)
+
+
+def _restored(chain: Chain, files: Files) -> Chain:
+    for parts in files:
+        chain.restore(parts)
+    return chain
+
+
+def _stages(chain: Chain) -> Sequence[Any]:
+    return chain.stages if isinstance(chain, FusedChain) else ()
+
+
+def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[Sequence[Any]]) -> None:
+    """Refuses an aggregate that would not take a value back as the one before would: rows would be wrong for good.
+
+    Both take back each value that is in a group, from an accumulator that the one before made of it.
+
+    Raises:
+        PipelineError: they differ.
+    """
+    for group, value in facts:
+        accumulator = _added(before, value)
+        if accumulator is _RAISED:  # the group has refused it
+            continue
+        if not same(_taken(before, accumulator, value), _taken(node.subject, accumulator, value)):
+            raise PipelineError(
+                f"{node.where}: aggregate {node.name!r} takes {_shown(value)} back from group {_shown(group)} "
+                f"otherwise than the one that added it, so its rows would stay wrong; {_NEW_NAME}"
+            )
+
+
+def _added(aggregate: Aggregate[Any, Any], value: Any) -> Any:
+    """Returns the accumulator of a value that was added twice."""
+    try:
+        accumulator = aggregate.add(aggregate.initial(), copy_containers(value))
+        return aggregate.add(accumulator, copy_containers(value))
+    except CausalError:
+        raise
+    except Exception:
+        return _RAISED
+
+
+def _taken(aggregate: Aggregate[Any, Any], accumulator: Any, value: Any) -> Any:
+    invariant(aggregate.subtract is not None, "an aggregate of a table can subtract")
+    try:
+        return aggregate.subtract(copy_containers(accumulator), copy_containers(value))  # type: ignore[misc]
+    except CausalError:
+        raise
+    except Exception:
+        return _RAISED
+
+
+def _shown(value: object) -> str:
+    return " ".join(repr(value)[:100].split())
