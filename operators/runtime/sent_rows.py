@@ -91,7 +91,7 @@ class SentRows:
             held, place = self._holding(reader.path, key)
             sent = overrides.get(key, {}) if held is None else held[2] if len(held) > 2 else {}
             value = row if held is None else held[0]
-            fact = sent[reader.name] if reader.name in sent else received(reader.path[place:], key, value)
+            fact = sent[reader.name] if reader.name in sent else received(reader.path[place:], key, value, sent)
             if fact is not None:
                 yield key, fact
 
@@ -135,7 +135,7 @@ class SentRows:
                         reader.name: fact
                         for reader in self._readers[stage.name]
                         if self._holding(reader.path, key)[0] is None
-                        and not same(fact := self._fact(reader, key), received(reader.path, key, held[0]))
+                        and not same(fact := self._fact(reader.name, key), self._claimed(reader, key, held[0]))
                     }
                     held[2:] = [sent] if sent else []
 
@@ -145,13 +145,18 @@ class SentRows:
         sent: dict[str, Any] = {} if same(was, row) else {OWN: was}
         for reader in self._readers[table]:
             if self._holding(reader.path, key)[0] is None:
-                fact = self._fact(reader, key)
-                if not same(fact, received(reader.path, key, was)):
+                fact = self._fact(reader.name, key)
+                if not same(fact, self._claimed(reader, key, was)):
                     sent[reader.name] = fact
         return sent
 
-    def _fact(self, reader: Reader, key: Any) -> Any:
-        return self._facts.get(reader.name, {}).get(key)
+    def _claimed(self, reader: Reader, key: Any, row: Any) -> Any:
+        """Returns what the new code would say that a reader has of a row."""
+        sent = {node.name: self._fact(node.name, key) for node in reader.path if node.kind == SUPPRESS}
+        return received(reader.path, key, row, sent)
+
+    def _fact(self, reader: str, key: Any) -> Any:
+        return self._facts.get(reader, {}).get(key)
 
 
 def _restored(chain: Chain, files: Files) -> Chain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +56,18 @@ def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
     return known
 
 
-def received(path: Sequence[Node], key: Any, row: Any) -> Any:
-    """Returns what a row is behind a path: a value, in a group `[group, value]`; None for nothing."""
+def received(path: Sequence[Node], key: Any, row: Any, sent: Mapping[str, Any]) -> Any:
+    """Returns what a row is behind a path: a value, in a group `[group, value]`; None for nothing.
+
+    Args:
+        sent: what each `suppress` of the path has received, where that does not follow from the row.
+    """
     value = copy_containers(row) if path else row
     for node in path:
-        if value is None:
-            return None
         if node.kind == SUPPRESS:
+            value = sent.get(node.name, value)
+            continue
+        if value is None:
             continue
         try:
             if node.kind == GROUP:
