@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from causal.errors import CausalError, PipelineError, invariant
+from causal.errors import PipelineError, invariant
 from causal.ports import Chain
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
@@ -84,9 +84,7 @@ class SentRows:
                 self._tables[reader.name] = node.name, reader
                 self._facts[reader.name] = dict(self._received(node.name, reader, overrides.get(node.name, {})))
 
-    def _received(
-        self, table: str, reader: Reader, overrides: dict[Any, dict[str, Any]]
-    ) -> Iterable[tuple[Any, Any]]:
+    def _received(self, table: str, reader: Reader, overrides: dict[Any, dict[str, Any]]) -> Iterable[tuple[Any, Any]]:
         for key, row in self._rows.get(table, {}).items():
             held, place = self._holding(reader.path, key)
             sent = overrides.get(key, {}) if held is None else held[2] if len(held) > 2 else {}
@@ -193,18 +191,16 @@ def _added(aggregate: Aggregate[Any, Any], value: Any) -> Any:
     try:
         accumulator = aggregate.add(aggregate.initial(), copy_containers(value))
         return aggregate.add(accumulator, copy_containers(value))
-    except CausalError:
-        raise
     except Exception:
         return _RAISED
 
 
 def _taken(aggregate: Aggregate[Any, Any], accumulator: Any, value: Any) -> Any:
-    invariant(aggregate.subtract is not None, "an aggregate of a table can subtract")
+    """Returns the accumulator with the value taken back; one of another kind makes any function raise anything."""
+    subtract = aggregate.subtract
+    invariant(subtract is not None, "an aggregate of a table can subtract")
     try:
-        return aggregate.subtract(copy_containers(accumulator), copy_containers(value))  # type: ignore[misc]
-    except CausalError:
-        raise
+        return subtract(copy_containers(accumulator), copy_containers(value))  # type: ignore[misc]
     except Exception:
         return _RAISED
 

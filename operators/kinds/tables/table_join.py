@@ -11,7 +11,7 @@ from typing import Any
 from causal.errors import CausalError, invariant
 from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import Pair, apart, keeps_left, keeps_right
-from operators.kinds.tables.revisions import Revision
+from operators.kinds.tables.revisions import PLAIN, Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
 from operators.records.ownership import copy_containers
@@ -45,6 +45,8 @@ class TableJoinStage(RowStage):
         for index, revision in enumerate(records):
             key, new = revision[0], revision[2]
             old, other = rows.get(key), others.get(key)
+            if len(revision) > PLAIN and same(old, new):
+                continue
             if new is None:
                 rows.pop(key, None)
             else:

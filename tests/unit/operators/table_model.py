@@ -162,7 +162,7 @@ class Model:
         if not changed:
             return
         value = derived(graph.first, key, record)
-        if graph.join:
+        if graph.join and not same(self.left.get(key), value):
             self.left[key] = value
             self._joined(key)
         if graph.suppress:

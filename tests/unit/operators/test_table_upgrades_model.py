@@ -1,4 +1,4 @@
-"""Whatever of a graph of tables changes at an upgrade, each reader takes back what it received, and gets the new value."""
+"""Whatever of a graph of tables changes at an upgrade: each reader takes back what it received."""
 
 from __future__ import annotations
 
