@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -9,29 +10,29 @@ from typing import Any
 from operators.kinds.tables.sameness import same
 from operators.kinds.windows.aggregates import Aggregate
 
-MAPS = {
+MAPS: dict[str, Callable[[Any, Any], Any]] = {
     "as it is": lambda key, value: value,
     "tenfold": lambda key, value: {**value, "v": value["v"] * 10},
     "constant": lambda key, value: {"v": 7},
     "odd ones": lambda key, value: {**value, "v": -value["v"]} if value["v"] % 2 else None,
 }
-FILTERS = {
+FILTERS: dict[str, Callable[[Any, Any], Any]] = {
     "all": lambda key, value: True,
     "from 3": lambda key, value: value["v"] >= 3,
     "even": lambda key, value: value["v"] % 2 == 0,
     "none": lambda key, value: False,
 }
-GROUPS = {
+GROUPS: dict[str, Callable[[Any, Any], Any]] = {
     "one": lambda key, value: 0,
     "key": lambda key, value: key % 2,
     "value": lambda key, value: value["v"] % 3,
 }
-RESULTS = {
+RESULTS: dict[str, Callable[[Any], Any] | None] = {
     "total": None,
     "hundredfold": lambda total: {"v": total * 100},
     "large": lambda total: {"v": total} if total > 9 else None,
 }
-PAIRS = {
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "left": lambda left, right: left,
     "sum": lambda left, right: {"v": left["v"] + right["v"]},
 }

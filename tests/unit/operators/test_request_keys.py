@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,10 +15,11 @@ from operators import Count, Operator, Pipeline, Tumbling
 from operators.builder.streams.stream import Stream
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan, plan
-from operators.runtime.rescaling import Rescaling, Saved
+from operators.runtime.rescaling import Saved
 from operators.sources import SequenceSource
 from operators.testing import At, run
 from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, source
+from tests.unit.operators.test_rescaling import rescaled
 
 
 class Service:
@@ -197,6 +196,5 @@ def test_no_key_recurs_behind_any_change_of_the_graph() -> None:
             for task in planned.topology.tasks
         ]
         if place + 1 < len(graphs):
-            version = partial(nullcontext, planned)
-            state = Rescaling(planned.topology, saved, graphs[place + 1], 16, True, version).chains()
+            state = rescaled(planned, saved, graphs[place + 1], allow=True).chains()
     assert len(asked) == 3 * (1 + 2 + 0 + 1 + 2) and len(set(asked)) == len(asked)
