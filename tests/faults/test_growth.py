@@ -80,13 +80,17 @@ FAILURES: dict[str, tuple[Callable[[Job], int], tuple[str, ...]]] = {
 CASES = [(kind, state, count) for kind in FAILURES for state in ("memory", "disk") for count in (SAMPLE, MANY)]
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("kind", "state", "count"), members(CASES, ("echo", "memory", SAMPLE), ("rollback", "memory", SAMPLE))
 )
 def test_each_process_stays_as_large_as_it_is(start: Start, tmp_path: Path, kind: str, state: str, count: int) -> None:
     fail, arguments = FAILURES[kind]
     settings: list[Any] = sets(out=tmp_path / "rows", gate=tmp_path / "gate", state=state)
-    job = start(PIPELINES / "filled.py", *settings, "--checkpoint-interval", "0.5", *arguments, own_standbys=True)
+    arguments = ("--checkpoint-interval", "0.5", *arguments)
+    job = start(
+        PIPELINES / "filled.py", *settings, *arguments, config={"crash_loop_max": 10 * count}, own_standbys=True
+    )
     job.until_warm(records=FILLED_RECORDS // 100)
     growth, pid = Growth(), 0
     for _ in range(count):
