@@ -52,6 +52,7 @@ from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
 from causal.task.task import TaskProtocol
 from operators.builder.loading import load_of_job
+from operators.capture.active import RUNNING
 from operators.capture.install import install
 from operators.engine.chain import FusedChain
 from operators.engine.plan import plan
@@ -168,12 +169,12 @@ class Worker:
     def label(self) -> str:
         """The name of the process in its log: the task that it runs, or its slot while it is a standby.
 
-        Whether that replays is the question that also mutes `ctx.log`, so no line of that is of a replay.
+        What a standby performs, hot or as a check, is a replay.  Whether a task replays is what also mutes `ctx.log`.
         """
         if self.driver is None:
-            return self.slot
+            return self.slot if RUNNING.active is None else f"{RUNNING.active.task} (replay)"
         task = self.driver.task
-        return f"{task.name} (replay)" if task.schedule.replaying else task.name
+        return f"{task.name} (replay)" if task.recovery.replays else task.name
 
     def handle(self, event: Input) -> None:
         """Let the membership take a step, and perform its acts."""
