@@ -1,0 +1,102 @@
+"""What operators do outside of a job: `ctx.replaying` and `ctx.log` say of each event whether it is new."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.runs import sets
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job
+from tests.faults.test_hot_standbys import shadow_of
+from tests.members import members
+
+COUNT, RATE = 300, 150
+NAMES = ("left", "right")
+EVERYTHING = {f"{name}-{i}" for name in NAMES for i in range(COUNT)}
+TAIL = 40
+"""The most records of the events that a task performed last and that no other process had heard of when it died."""
+
+
+class Watched:
+    """A run of the pipeline, and what it did outside."""
+
+    def __init__(self, start: Start, directory: Path, *arguments: str, **settings: object) -> None:
+        self._effects, self.gate, self._out = directory / "effects", directory / "gate", directory / "rows"
+        given = sets(effects=self._effects, gate=self.gate, out=self._out, count=COUNT, rate=RATE, **settings)
+        interval_s = "0.5" if "hot" in arguments else "600"  # a hot standby begins at a checkpoint
+        arguments = (*given, "--checkpoint-interval", interval_s, *arguments)
+        small = {"batch_elements_max": 4}
+        self.job: Job = start(PIPELINES / "effects.py", *arguments, config=small, own_standbys=True)
+
+    def until(self, records: int) -> None:
+        """Waits until so many records have had their effect; the last one of each source waits for the gate."""
+        self.job.until(f"{records} effects", lambda view: len(self.effects()) >= records or None)
+
+    def effects(self) -> Counter[str]:
+        return Counter(self._effects.read_text().split()) if self._effects.exists() else Counter()
+
+    def said(self, pattern: str) -> Counter[str]:
+        """Record → how often a line of the logs says it that way."""
+        logs = (path.read_text(errors="replace") for path in (self.job.state / "logs").glob("w*.log*"))
+        return Counter(name for text in logs for name in re.findall(pattern, text))
+
+    def finish(self) -> None:
+        self.gate.touch()
+        self.job.finish_well()
+
+
+@pytest.mark.parametrize("delivery", ["arrival", *members(["ordered"])])
+def test_a_hot_standby_that_takes_over_nothing_has_no_effect(start: Start, tmp_path: Path, delivery: str) -> None:
+    watched = Watched(start, tmp_path, "--standbys", "hot", delivery=delivery, every=7)
+    job = watched.job
+    shadow: Callable[..., object] = lambda view: shadow_of(view, "effects/0")  # noqa: E731
+    job.until("a hot standby", shadow)
+    watched.until(len(EVERYTHING) - len(NAMES))
+    job.until("it has performed what its task has", lambda view: (shadow_of(view, "effects/0") or {})["behind"] == 0)
+    watched.finish()
+    once = Counter(EVERYTHING)
+    assert watched.effects() == once
+    assert watched.said(r"INFO operators\.effects: once (\S+)") == once
+    assert watched.said(r"Z effects/0 print: each (\S+)") == once
+    assert watched.said(r"Z effects/0 \(replay\) print: each (\S+)"), "it has performed something"
+    assert not watched.said(r"Z w\d+ print: each (\S+)")
+
+
+KILLED = {"the task": ("effects/0",), "with its neighbour": ("effects/0", "out/0")}
+
+
+@pytest.mark.parametrize("killed", members(KILLED, "with its neighbour"))
+@pytest.mark.parametrize("standbys", members(["hot", "per-task"], "per-task"))
+@pytest.mark.parametrize("delivery", ["arrival", "ordered"])
+def test_kills_repeat_the_effects_of_the_last_events_alone(
+    start: Start, tmp_path: Path, delivery: str, standbys: str, killed: str
+) -> None:
+    watched = Watched(start, tmp_path, "--standbys", standbys, delivery=delivery)
+    for part in (1, 2, 3):
+        watched.until(len(EVERYTHING) * part // 4)
+        watched.job.replace(*KILLED[killed])
+    watched.finish()
+    effects = watched.effects()
+    assert set(effects) == EVERYTHING
+    assert sum(effects.values()) - len(EVERYTHING) <= 3 * TAIL, effects.most_common(40)
+    assert set(watched.said(r"INFO operators\.effects: once (\S+)")) == EVERYTHING
+    assert set(watched.said(r"print: each (\S+)")) == EVERYTHING
+
+
+@pytest.mark.parametrize("delivery", members(["arrival", "ordered"], "ordered"))
+def test_a_resume_after_the_death_of_every_process_repeats_no_more(start: Start, tmp_path: Path, delivery: str) -> None:
+    watched = Watched(start, tmp_path, delivery=delivery)
+    watched.until(len(EVERYTHING) // 2)
+    watched.job.kill_everything()
+    before = watched.effects()
+    watched.job.start("--resume")
+    watched.until(len(EVERYTHING) - len(NAMES))
+    watched.finish()
+    effects = watched.effects()
+    assert set(effects) == EVERYTHING and sum(before.values()) >= len(EVERYTHING) // 2
+    assert sum(effects.values()) - len(EVERYTHING) <= TAIL, effects.most_common(20)
