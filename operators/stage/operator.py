@@ -26,9 +26,10 @@ class Operator:
     """
 
     def open(self, ctx: Context) -> None:
-        """Prepare, once per process before the first record: load models, compile patterns, connect.
+        """Prepare, before the first record: load models, compile patterns, connect.
 
-        Only `ctx.task` and `ctx.log` are there: it runs again in each standby, so nothing of it is replayed.
+        Only `ctx.task` and `ctx.log` are there: it runs again in each standby, and on a fresh copy of the operator
+        where a process goes back to a checkpoint, so nothing of it is replayed.
         """
 
     def process(self, record: Any, ctx: Context) -> Iterable[Any] | None:

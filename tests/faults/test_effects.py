@@ -18,6 +18,8 @@ from tests.members import members
 COUNT, RATE = 300, 150
 NAMES = ("left", "right")
 EVERYTHING = {f"{name}-{i}" for name in NAMES for i in range(COUNT)}
+HELD = 8
+"""The records that may wait until the sources end: their last ones, and in order what comes behind these."""
 TAIL = 40
 """The most records of the events that a task performed last and that no other process had heard of when it died."""
 
@@ -56,7 +58,7 @@ def test_a_hot_standby_that_takes_over_nothing_has_no_effect(start: Start, tmp_p
     job = watched.job
     shadow: Callable[..., object] = lambda view: shadow_of(view, "effects/0")  # noqa: E731
     job.until("a hot standby", shadow)
-    watched.until(len(EVERYTHING) - len(NAMES))
+    watched.until(len(EVERYTHING) - HELD)
     job.until("it has performed what its task has", lambda view: (shadow_of(view, "effects/0") or {})["behind"] == 0)
     watched.finish()
     once = Counter(EVERYTHING)
@@ -95,7 +97,7 @@ def test_a_resume_after_the_death_of_every_process_repeats_no_more(start: Start,
     watched.job.kill_everything()
     before = watched.effects()
     watched.job.start("--resume")
-    watched.until(len(EVERYTHING) - len(NAMES))
+    watched.until(len(EVERYTHING) - HELD)
     watched.finish()
     effects = watched.effects()
     assert set(effects) == EVERYTHING and sum(before.values()) >= len(EVERYTHING) // 2
