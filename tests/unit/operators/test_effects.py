@@ -37,10 +37,14 @@ class Effects(Operator):
             yield {**record, "n": n}
 
 
+def _nothing(partition: int, position: int) -> dict[str, Any]:
+    return {}
+
+
 def built(notes: list[Any], delivery: str, every: int = 1) -> Pipeline:
     pipeline = Pipeline("effects")
     sources = [
-        pipeline.source(name, GeneratedSource(lambda p, i: {}, count=0)).watermarks(f"{name}-time", lambda r: r["i"])
+        pipeline.source(name, GeneratedSource(_nothing, count=0)).watermarks(f"{name}-time", lambda r: r["i"])
         for name in NAMES
     ]
     united = sources[0].union(sources[1])
@@ -112,7 +116,7 @@ def test_the_effects_of_an_ordered_task_are_known_after_the_death_of_all() -> No
 def test_an_ordered_task_that_does_not_ask_logs_nothing() -> None:
     pipeline = Pipeline("silent")
     sources = [
-        pipeline.source(name, GeneratedSource(lambda p, i: {}, count=0)).watermarks(f"{name}-time", lambda r: r["i"])
+        pipeline.source(name, GeneratedSource(_nothing, count=0)).watermarks(f"{name}-time", lambda r: r["i"])
         for name in NAMES
     ]
     silent = type("Silent", (Operator,), {"process": lambda self, record, ctx: [record]})
