@@ -420,9 +420,17 @@ class FusedChain(PlainChain):
             for table in stage.tables():
                 table.renumber(self._numbers)
 
-    def changed(self, epoch: int) -> None:
-        """Notes that the job's graph was changed at the savepoint of that epoch, and its state has been taken over."""
+    def changed(self, epoch: int, ended: Sequence[int]) -> None:
+        """Notes that the job's graph was changed at the savepoint of that epoch, and its state has been taken over.
+
+        Args:
+            ended: the inputs that had ended by then: an operator that is new hears of it here only.
+        """
         self._arrival.generation = epoch
+        for input in ended:
+            self._merge.ended_before(input)
+            for branch in self._marking:
+                branch.stage.ended_before(input)
         for stage in self._stages:
             stage.changed(epoch)
 

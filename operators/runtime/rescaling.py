@@ -99,7 +99,9 @@ class Rescaling:
             if olds:
                 self._fill(chain, task, olds)
                 self._sent.settle(chain)
-            chain.changed(self._saved[0].cut.epoch)
+            inputs = self._plan.topology.inputs(task.index)
+            ended = [number for number, channel in enumerate(inputs) if self._has_ended(channel.source)]
+            chain.changed(self._saved[0].cut.epoch, ended)
         return whole(chain)
 
     def _contributors(self, task: Task) -> list[Saved]:

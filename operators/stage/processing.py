@@ -367,12 +367,12 @@ class ProcessStage(Stage):
 
     def advance(self, mark_ns: int) -> list[Any]:
         """Fire the event-time timers that are due, then remove what no record that may still come can see."""
-        self._mark_ns = mark_ns
+        self._mark_ns = mark_ns if self._mark_ns is None else max(self._mark_ns, mark_ns)
         out: list[Any] = []
         self._fire_event_timers(mark_ns, out)
         if mark_ns != END_NS:
-            self._age_mark_ns = mark_ns
-            self._declared.advance("event", mark_ns)
+            self._age_mark_ns = self._mark_ns
+            self._declared.advance("event", self._mark_ns)
         elif self._age_mark_ns is not None:
             self._declared.finish(self._age_mark_ns)
         return out
@@ -470,7 +470,10 @@ class ProcessStage(Stage):
         return contents
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge headers as every stage does, but count ages from where the furthest task is."""
+        """Merge headers as every stage does, but count ages from where the furthest task is, and time as well."""
+        marks_ns = [header["mark"] for header in headers if "mark" in header]
+        if marks_ns:
+            headers = [{**header, "mark": max(marks_ns)} for header in headers]
         state_headers = [header["states"] for header in headers if "states" in header]
         if not state_headers:
             return super().merge_headers(headers)

@@ -243,6 +243,12 @@ class Stage:
     def ended(self, input: int) -> None:
         """Note that one input channel has ended and others have not; called for stages that make watermarks only."""
 
+    def ended_before(self, input: int) -> None:
+        """Note that one input channel ended before a change of the job's graph, perhaps before the stage was there.
+
+        Called for stages that make watermarks only, after their state was loaded.
+        """
+
     def finish(self) -> list[Any]:
         """End the input, after END_NS was received; returns the last records."""
         return []

@@ -66,6 +66,10 @@ class Merge:
             self.dozing = True in self._idle
             self._waiting = True
 
+    def ended_before(self, input: int) -> None:
+        """Notes that an input ended before this merge began; what follows from it is passed on with the next mark."""
+        self._ended[input] = True
+
     def ended(self, input: int) -> int | None:
         """Notes the end of an input; returns the same as `update`, END_NS if all have ended."""
         self._ended[input] = True
@@ -111,16 +115,18 @@ class Merge:
 
     @staticmethod
     def rewired(headers: Sequence[dict[str, Any]], origins: Origins) -> dict[str, Any]:
-        """Returns the header of a task that continues those of several."""
+        """Returns the header of a task that continues those of several.
+
+        No input is idle: those that are say so again, so that operators which are new behind them hear it, too.
+        """
         marks = [least(headers[place]["marks"][input] for place, input in each) for each in origins]
-        idle = [bool(each) and all(headers[place]["idle"][input] for place, input in each) for each in origins]
         ended = [bool(each) and all(headers[place]["ended"][input] for place, input in each) for each in origins]
         return {
             "marks": marks,
-            "idle": idle,
+            "idle": [False] * len(origins),
             "ended": ended,
             "merged": least(header["merged"] for header in headers),
-            "waiting": not all(map(max, idle, ended)),
+            "waiting": not all(ended),
         }
 
     def load(self, header: dict[str, Any]) -> None:

@@ -184,9 +184,14 @@ class Timelines(KeyedTable):
                 del self.values[key]
 
     def settle(self, mark_ns: int) -> None:
-        """Forget, behind a load, what is over by the watermark of the snapshot, and was taken before it."""
-        if self._waiting is not None:
-            self._waiting.pop(mark_ns)
+        """Forget, behind a load, what is over by the watermark of the snapshot, and was taken before it.
+
+        What was taken counts as matched, so that no other task, which is less far, takes it again.
+        """
+        for key, slot in self._waiting.pop(mark_ns) if self._waiting is not None else ():
+            entries = self.values[key]
+            place = bisect_left(entries, slot)
+            entries[place] = (*entries[place][:3], True)
         self.drop(mark_ns)
 
     def clear(self) -> None:

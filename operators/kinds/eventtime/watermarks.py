@@ -163,6 +163,9 @@ class WatermarkStage(OneToOneStage):
         if merged is not None and merged != END_NS:
             self._ready.append(([], merged))
 
+    def ended_before(self, input: int) -> None:
+        self._merge.ended_before(input)
+
     def advance(self, mark_ns: int) -> list[Any]:
         if mark_ns == END_NS:
             furthest = self._merge.furthest()
@@ -235,11 +238,12 @@ class WatermarkStage(OneToOneStage):
         if not headers:
             return headers
         largest = [[headers[place]["largest"][input] for place, input in each] for each in origins]
-        idle = [[headers[place]["idle"][input] for place, input in each] for each in origins]
-        fields = {
+        fields = {  # idleness is counted from the first check
             "largest": list(map(least, largest)),
             "quiet": [0] * len(origins),
-            "idle": [bool(each) and all(each) for each in idle],
+            "idle": [False] * len(origins),
+            "next_ns": 0,
+            "was_late": False,
             "merge": Merge.rewired([header["merge"] for header in headers], origins),
             "generators": [self._state_of(headers, each) for each in origins] if self._generator else [],
         }
@@ -256,8 +260,8 @@ class WatermarkStage(OneToOneStage):
         return states[0] if states else self._fresh_generator().state
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes what is said of the inputs, which are rewired; idleness is counted from the first check."""
-        return {**headers[0], "next_ns": 0}
+        """Takes what is said of the inputs, which are rewired."""
+        return headers[0]
 
 
 def _one_per_stream(node: Node) -> None:

@@ -8,6 +8,7 @@ from event times alone, whichever side was faster and however records were batch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import lt
 from typing import Any
 
 from causal.errors import CausalError
@@ -67,15 +68,21 @@ class AsOfStage(TimedJoinStage):
             self._revise(records, keys, places, times)
         return []
 
-    def _floor_ns(self) -> int:
+    def _floor_ns(self, key: Any) -> int:
         """Returns the time below which a record is late: the watermark of its channel, after idleness of the task."""
-        known = [mark_ns for mark_ns in (self._arrival.mark_ns, self._mark_ns) if mark_ns is not None]
+        known = [mark_ns for mark_ns in (self._arrival.mark_ns, self._reached.of(key)) if mark_ns is not None]
         return max(known, default=_ALWAYS_NS)
 
+    def _floors_ns(self, keys: list[Any], places: Sequence[int]) -> Sequence[int]:
+        """Returns the time below which each record is late."""
+        if self._reached.differs:
+            return [self._floor_ns(keys[place]) for place in places]
+        return [self._floor_ns(None)] * len(places)
+
     def _hold(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
-        floor_ns, channel, first = self._floor_ns(), self._arrival.channel, self._arrival.first
+        floors_ns, channel, first = self._floors_ns(keys, places), self._arrival.channel, self._arrival.first
         kept, slots = list[int](), list[Slot]()
-        for index, time_ns in zip(places, times, strict=True):
+        for index, time_ns, floor_ns in zip(places, times, floors_ns, strict=True):
             if time_ns < floor_ns:
                 self._late(records[index])
             else:
@@ -84,12 +91,12 @@ class AsOfStage(TimedJoinStage):
         self._waiting.add([keys[index] for index in kept], slots, [records[index] for index in kept])
 
     def _revise(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
-        floor_ns, channel, first = self._floor_ns(), self._arrival.channel, self._arrival.first
+        floors_ns, channel, first = self._floors_ns(keys, places), self._arrival.channel, self._arrival.first
         slots = [
             (max(time_ns, floor_ns), time_ns, channel, first + index)
-            for index, time_ns in zip(places, times, strict=True)
+            for index, time_ns, floor_ns in zip(places, times, floors_ns, strict=True)
         ]
-        self.count("late_rows", sum(time_ns < floor_ns for time_ns in times))
+        self.count("late_rows", sum(map(lt, times, floors_ns)))
         rows = [self._derived(keys[index], records[index], index) for index in places]
         self._versions.add([keys[index] for index in places], slots, rows)
 
@@ -109,7 +116,7 @@ class AsOfStage(TimedJoinStage):
     # Event time.
 
     def advance(self, mark_ns: int) -> list[Any]:
-        self._mark_ns = mark_ns
+        self._reached.advance(mark_ns)
         revisions: dict[Any, list[Revision]] = {}
         for _, _, key, slot, row in sorted(self._versions.take(mark_ns), key=slot_of):
             revisions.setdefault(key, []).append((slot, row))
@@ -155,12 +162,6 @@ class AsOfStage(TimedJoinStage):
 
     def tables(self) -> list[KeyedTable]:
         return [self._rows, self._waiting, self._versions, self._deleted.table]
-
-    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the least watermark of the tasks, so that nothing that one of them may still release is late."""
-        marks = [header["mark"] for header in headers]
-        mark = None if None in marks else min(marks, default=None)
-        return super().merge_headers([{**header, "mark": mark} for header in headers])
 
 
 class _Cursor:

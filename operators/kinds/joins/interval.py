@@ -56,13 +56,15 @@ class IntervalJoinStage(TimedJoinStage):
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
         mine, others = self._buffers[side], self._buffers[1 - side]
         places, times = self._timed(self._times[side], records, keys)
-        late_ns = _ALWAYS_NS if self._mark_ns is None else self._mark_ns
-        over_ns = _ALWAYS_NS if self._mark_ns is None else over_until(self._mark_ns) - mine.over_ns
+        late_ns, over_ns = self._late_and_over(mine, None)
+        differs = self._reached.differs
         low_ns, high_ns, is_left, number = mine.low_ns, mine.high_ns, side == LEFT, self._numbers
         get, pair, out = others.records.values.get, self._pairing.add, list[Any]()
         kept_keys, kept = list[Any](), list[Entry]()
         for index, time_ns in zip(places, times, strict=True):
             key, record = keys[index], records[index]
+            if differs:
+                late_ns, over_ns = self._late_and_over(mine, key)
             if time_ns < late_ns:
                 self._late(record)
                 continue
@@ -85,12 +87,17 @@ class IntervalJoinStage(TimedJoinStage):
         mine.records.extend(kept_keys, kept)
         return out
 
+    def _late_and_over(self, mine: Buffer, key: Any) -> tuple[int, int]:
+        """Returns below which time a record of that key is late, and up to which one no partner of it can arrive."""
+        mark_ns = self._reached.of(key)
+        return (_ALWAYS_NS, _ALWAYS_NS) if mark_ns is None else (mark_ns, over_until(mark_ns) - mine.over_ns)
+
     def _give_alone(self, out: list[Any], side: int, key: Any, record: Any, index: int | None) -> None:
         left, right = (record, None) if side == LEFT else (None, record)
         self._pairing.add(out, key, left, right, index)
 
     def advance(self, mark_ns: int) -> list[Any]:
-        self._mark_ns = mark_ns
+        self._reached.advance(mark_ns)
         out: list[Any] = []
         for side, buffer in enumerate(self._buffers):
             for key, record in buffer.records.take_unmatched(over_until(mark_ns)):
@@ -110,6 +117,7 @@ class IntervalJoinStage(TimedJoinStage):
         return [buffer.records for buffer in self._buffers]
 
     def restored(self) -> None:
-        if self._mark_ns is not None:
+        mark_ns = self._reached.mark_ns
+        if mark_ns is not None:
             for buffer in self._buffers:
-                buffer.records.settle(over_until(self._mark_ns))
+                buffer.records.settle(over_until(mark_ns))

@@ -11,7 +11,7 @@ from operators.kinds.joins.interval import IntervalJoinStage
 from operators.kinds.joins.rows import RowJoinStage
 from operators.kinds.joins.sides import time_of_side
 from operators.kinds.joins.window_join import WindowJoinStage
-from operators.kinds.windows.assigners import described
+from operators.kinds.windows.assigners import described, shown_seconds
 from operators.stage.kind import Kind
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
@@ -54,6 +54,9 @@ def _check_rows(node: Node) -> None:
 def _meaning(node: Node) -> str:
     """Returns of which windows what is kept is, and whether it says what has no partner."""
     parts = [f"how={node.options['how']!r}"]
+    if "within_ns" in node.options:
+        before_ns, after_ns = node.options["within_ns"]
+        parts.append(f"within=({shown_seconds(before_ns)}, {shown_seconds(after_ns)})")
     if "assigner" in node.options:
         parts.append(described(node.options["assigner"]))
     if node.options.get("as_of"):

@@ -13,8 +13,12 @@ from causal.errors import invariant
 from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import KeyKinds, Pairing, time_of_side
 from operators.stage.event_times import times_of
+from operators.stage.floors import Reached
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
+
+_REACHED = ("mark", "floors")
+"""The fields of the header that say how far event time is."""
 
 
 class JoinStage(Stage, ABC):
@@ -76,7 +80,7 @@ class TimedJoinStage(JoinStage):
         self._times: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (left, right)  # type: ignore[assignment]
         """The functions of the event time of left and right records."""
         self._tags = scope.tags
-        self._mark_ns: int | None = None
+        self._reached = Reached(scope.config.key_groups, node.keyed)
 
     def _late(self, record: Any) -> None:
         self.count("late", 1)
@@ -84,8 +88,14 @@ class TimedJoinStage(JoinStage):
             self.aside.setdefault("late", []).append(record)
 
     def header(self) -> dict[str, Any]:
-        return {"mark": self._mark_ns, **super().header()}
+        return {**self._reached.header(), **super().header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
-        self._mark_ns = header.get("mark")
+        self._reached.load(header)
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Takes the least watermark of the tasks; for the keys of the others, what was late there stays late."""
+        reached = self._reached.merged(headers)
+        others = [{name: value for name, value in header.items() if name not in _REACHED} for header in headers]
+        return {**super().merge_headers(others), **reached}

@@ -34,6 +34,7 @@ class RowJoinStage(WaitingStage, JoinStage):
             return []
         if self._waiting is None:
             return self._joined(keys, records, range(len(records)))
+        self._ready.append((self._joined(*self._waiting.overdue(), None), None))
         self._ready.append((self._unless_waiting(self._waiting, records, keys), None))
         return []
 

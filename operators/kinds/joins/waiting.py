@@ -37,6 +37,8 @@ class Waiting:
         self._inputs = inputs_of_side(node, RIGHT, scope.task, scope.inputs)
         self._awaited = list(self._inputs)
         self._numbers = scope.numbers
+        self._overdue = False
+        """Whether records may wait although the other side has ended: it had, in the state that was loaded."""
 
     def waits(self, time_ns: int) -> bool:
         """Returns whether a record of that time, END_NS without one, has to wait."""
@@ -50,6 +52,16 @@ class Waiting:
         """Advances event time; returns (keys, records) that it releases, by time, key order and arrival."""
         self.mark_ns = mark_ns
         return self._taken(END_NS if self.over else mark_ns)
+
+    def ended_before(self, input: int) -> None:
+        """Notes that an input ended before the task began; what waits is released with the next record or watermark."""
+        self._awaited = [awaited for awaited in self._awaited if awaited != input]
+        self.over = self._overdue = self.over or not self._awaited
+
+    def overdue(self) -> tuple[list[Any], list[Any]]:
+        """Returns (keys, records) that waited for what a change of the job's graph has shown to be over."""
+        overdue, self._overdue = self._overdue, False
+        return self._taken(END_NS) if overdue else ([], [])
 
     def ended(self, input: int) -> tuple[list[Any], list[Any]]:
         """Notes the end of an input; returns (keys, records) that it releases."""
@@ -70,12 +82,14 @@ class Waiting:
     def load(self, header: dict[str, Any]) -> None:
         """Restores what `header` returned."""
         self.over, self.mark_ns = header["over"], header["mark"]
+        self._overdue = self.over
         self._awaited = list(self._inputs if header["awaited"] is None else header["awaited"])
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> list[dict[str, Any]]:
         """See `Stage.rewired`: an input is waited for unless all that it continues have ended.
 
-        Where none is left to wait for, as those that had not ended are gone, the next watermark releases the records.
+        Where none is left to wait for, as those that had not ended are gone, the next record or watermark releases
+        those that wait.
         """
         ended = [
             all(
@@ -110,6 +124,10 @@ class WaitingStage(Stage):
     def pieces(self) -> list[tuple[Any, int | None]]:
         ready, self._ready = self._ready, []
         return ready
+
+    def ended_before(self, input: int) -> None:
+        if self._waiting is not None:
+            self._waiting.ended_before(input)
 
     def header(self) -> dict[str, Any]:
         header = super().header()

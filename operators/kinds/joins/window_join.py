@@ -30,9 +30,12 @@ class WindowJoinStage(TimedJoinStage):
 
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
         places, times = self._timed(self._times[side], records, keys)
-        mark_ns, end_of, values = self._mark_ns, self._assigner.end_ns, self._slots.values
+        reached, end_of, values = self._reached, self._assigner.end_ns, self._slots.values
+        mark_ns, differs = reached.mark_ns, reached.differs
         for index, starts in zip(places, self._assigner.panes(times), strict=True):
             key, record = keys[index], records[index]
+            if differs:
+                mark_ns = reached.of(key)
             opened = [start for start in starts if mark_ns is None or end_of(start) > mark_ns]
             if not opened:
                 self._late(record)
@@ -47,7 +50,7 @@ class WindowJoinStage(TimedJoinStage):
         return []
 
     def advance(self, mark_ns: int) -> list[Any]:
-        self._mark_ns = mark_ns
+        self._reached.advance(mark_ns)
         out: list[Any] = []
         for (key, _), (lefts, rights) in self._slots.take(over_until(mark_ns)):
             if not rights and self._alone[0]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from operators.graph import Node
 from operators.stage.event_times import times_of
+from operators.stage.floors import Reached
 from operators.stage.scope import INPUTS_MAX, Scope
 from operators.stage.stages import Stage, without
 from operators.state.due_entries import DueEntries, Slot, slot_of
@@ -51,7 +52,7 @@ class HoldStage(Stage):
         self._arrival = scope.arrival
         self._aside = LATE in scope.tags
         self._waiting = DueEntries(f"{node.name}:held", node.name, scope.config.key_groups)
-        self._released_ns: int | None = None
+        self._reached = Reached(scope.config.key_groups, node.keyed)
         self._ready: list[tuple[int, int, list[Any], list[Any] | None]] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
@@ -65,7 +66,7 @@ class HoldStage(Stage):
             records, keys = without(records, lost), None if keys is None else without(keys, lost)
         places: Sequence[int] = range(arrival.first, arrival.first + len(records) + len(lost))
         places = without(places, lost) if lost else places
-        late = self._late(times)
+        late = self._late(times, keys)
         if late:
             self.count(LATE, len(late))
             if self._aside:
@@ -75,9 +76,18 @@ class HoldStage(Stage):
         self._hold(records, keys, list(zip(times, repeat(arrival.channel), places)))
         return []
 
-    def _late(self, times: Sequence[int]) -> list[int]:
+    def _late(self, times: Sequence[int], keys: Sequence[Any] | None) -> list[int]:
         """Returns the indices of the times below the channel's watermark, or below the released records."""
-        marks = [mark_ns for mark_ns in (self._arrival.mark_ns, self._released_ns) if mark_ns is not None]
+        if self._reached.differs:
+            return [
+                index
+                for index, (time_ns, key) in enumerate(zip(times, repeat(None) if keys is None else keys))
+                if self._late_by([time_ns], self._reached.of(key))
+            ]
+        return self._late_by(times, self._reached.mark_ns)
+
+    def _late_by(self, times: Sequence[int], released_ns: int | None) -> list[int]:
+        marks = [mark_ns for mark_ns in (self._arrival.mark_ns, released_ns) if mark_ns is not None]
         if not marks or not times or min(times) >= max(marks):
             return []
         floor = max(marks)
@@ -91,7 +101,7 @@ class HoldStage(Stage):
 
     def advance(self, mark_ns: int) -> list[Any]:
         """Makes all older records ready, in order."""
-        self._released_ns = mark_ns
+        self._reached.advance(mark_ns)
         taken = sorted(self._waiting.take(mark_ns - 1), key=slot_of)
         released = [(*value, key) for _, _, key, _, value in taken]
         inputs = [self._origin(slot, *value) for _, _, _, slot, value in taken]
@@ -128,11 +138,14 @@ class HoldStage(Stage):
         return [self._waiting]
 
     def header(self) -> dict[str, Any]:
-        return {"released": self._released_ns}
+        return self._reached.header()
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
-        self._released_ns = header["released"]
+        self._reached.load(header)
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return self._reached.merged(headers)
 
 
 def _without_time(index: int, problem: Exception) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, NoReturn
 
@@ -23,6 +23,7 @@ from operators.records.seconds import seconds_of
 from operators.stage.context import Context
 from operators.stage.event_times import times_of
 from operators.stage.failures import NO_KEY
+from operators.stage.floors import Reached
 from operators.stage.operator import Operator
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, check_records
@@ -30,7 +31,6 @@ from operators.stage.state_binding import declared
 from operators.state.due_entries import Slot
 from operators.state.keyed_tables import KeyedTable, States, StateTable
 from operators.state.slots import Slots
-from operators.state.snapshot_parts import REPORTED
 from operators.state.timers import Timers
 
 Revision = tuple[Any, Any, Any]
@@ -89,7 +89,7 @@ class SpeculativeStage(Stage):
         self._ctx = Context(name, scope.task, self._states, timers, timers, self)
         self._refusing: Any = _Refusing(name)
         self._time_ns: int | None = None
-        self._mark_ns: int | None = None
+        self._reached = Reached(groups, node.keyed)
 
     # Called by the context.
 
@@ -97,7 +97,7 @@ class SpeculativeStage(Stage):
         return self._time_ns
 
     def watermark_ns(self) -> int | None:
-        return self._mark_ns
+        return self._reached.mark_ns
 
     def put_aside(self, tag: str, record: Any) -> None:
         raise OperatorFailed(
@@ -127,18 +127,19 @@ class SpeculativeStage(Stage):
         times, lost = times_of(
             self._time_of, records, lambda index, problem: self.failed(index, records[index], problem)
         )
-        marks = [mark_ns for mark_ns in (arrival.mark_ns, self._mark_ns) if mark_ns is not None]
+        differs, marks = self._reached.differs, (arrival.mark_ns, self._reached.mark_ns)
+        known_ns = max([mark_ns for mark_ns in marks if mark_ns is not None], default=None)
         untimed, remaining = dict.fromkeys(lost), iter(times)
         services, self._active.services = self._active.services, self._refusing
         for index, record in enumerate(records):
             if index in untimed:
                 continue
-            time_ns = next(remaining)
-            if marks and time_ns < max(marks):
+            time_ns, key = next(remaining), None if keys is None else keys[index]
+            reached_ns = self._reached.of(key) if differs else known_ns
+            if (known_ns is not None and time_ns < known_ns) or (reached_ns is not None and time_ns < reached_ns):
                 self._late(record)
             else:
-                slot = (time_ns, arrival.channel, arrival.first + index, self._number)
-                self._place(None if keys is None else keys[index], slot, record, out)
+                self._place(key, (time_ns, arrival.channel, arrival.first + index, self._number), record, out)
         self._active.services = services
         return out
 
@@ -208,7 +209,7 @@ class SpeculativeStage(Stage):
 
     def advance(self, mark_ns: int) -> list[Any]:
         """Drops what is older than the watermark: nothing can change it."""
-        self._mark_ns = mark_ns
+        self._reached.advance(mark_ns)
         self._since.take(mark_ns)
         return []
 
@@ -218,11 +219,14 @@ class SpeculativeStage(Stage):
         return [self._table, self._since.table]
 
     def header(self) -> dict[str, Any]:
-        return {REPORTED: self._mark_ns}
+        return self._reached.header()
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
-        self._mark_ns = header[REPORTED]
+        self._reached.load(header)
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return self._reached.merged(headers)
 
 
 def _plain(value: Any) -> bool:

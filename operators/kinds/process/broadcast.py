@@ -239,6 +239,8 @@ class BroadcastStage(WaitingStage, ProcessStage):
         if side == RIGHT:
             return self._in_pieces(self._ruled(records))
         waiting = self._waiting
+        if waiting is not None:
+            self._released(*waiting.overdue())
         if waiting is None or waiting.over:
             return self._in_pieces(self.run(records, keys))
         waiting.add(keys or [None] * len(records), [END_NS] * len(records), records)

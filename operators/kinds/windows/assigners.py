@@ -18,6 +18,8 @@ _SECONDS_MAX = 1e9
 _COUNT_MAX = 1_000_000
 _PANES_MAX = 1000
 _ALWAYS = (0,)
+_PLAIN = (str, bytes, int, float, bool, type(None))
+"""The types of attributes of an assigner of the user's own that are parameters of it."""
 
 
 @runtime_checkable
@@ -146,15 +148,22 @@ Assigned = Assigner | Session | CountWindow
 
 
 def described(assigner: Assigned) -> str:
-    """Returns an assigner with all its parameters, as errors show it; of an assigner of the user's own the class."""
+    """Returns an assigner with all its parameters, as errors show it; of one of the user's own, its plain values."""
     kind = type(assigner)
     if kind.__module__ != __name__:
-        return kind.__name__
+        values = getattr(assigner, "__dict__", {})
+        parts = [f"{name}={value!r}" for name, value in sorted(values.items()) if isinstance(value, _PLAIN)]
+        return f"{kind.__name__}({', '.join(parts)})" if parts else kind.__name__
     parts = [
-        f"{name.removesuffix('_ns')}_s={value / NS_PER_S:g}" if name.endswith("_ns") else f"{name}={value!r}"
+        f"{name.removesuffix('_ns')}_s={shown_seconds(value)}" if name.endswith("_ns") else f"{name}={value!r}"
         for name, value in vars(assigner).items()
     ]
     return f"{kind.__name__}({', '.join(parts)})"
+
+
+def shown_seconds(value_ns: int) -> str:
+    """Returns a duration in seconds, exactly."""
+    return repr(value_ns / NS_PER_S).removesuffix(".0")
 
 
 def clock_of(where: str, what: str, clock: object) -> Clock:

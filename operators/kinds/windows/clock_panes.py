@@ -101,12 +101,14 @@ class WallClock(ServedStage, AssignedStage):
         self._slides, self._last_records = list(header["slides"]), header[REPORTED]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the latest end, so that no end is used twice; windows that were due earlier are emitted then."""
+        """Takes the latest end, so that no end is used twice; windows that were due earlier are emitted then.
+
+        The key groups of tasks that were further keep their marks.
+        """
         last_end_ns = max(header["last_end_ns"] for header in headers)
         opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
-        marks = [header["mark"] for header in headers if header["mark"] is not None]
         return {
-            "mark": max(marks, default=None),
+            **super().merge_headers(headers),
             "end_ns": later_end(opened, last_end_ns, self._every_ns),
             "last_end_ns": last_end_ns,
             "slides": [sum(sum(header["slides"]) for header in headers)],

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from operators.graph import Node
 from operators.kinds.windows.assigners import Tumbling
 from operators.kinds.windows.window_stage import AssignedStage, window_of
 from operators.records.ownership import copy_containers
+from operators.stage.scope import Scope
 from operators.state.due_index import Pair
+from operators.state.keyed_tables import KeyedTable
+from operators.state.slots import PairTable
+
+UNSEEN = 0
+"""The place, in what a trigger notes of a pane, of whether records have arrived since it was emitted."""
 
 
 class PaneStage(AssignedStage):
@@ -18,7 +25,15 @@ class PaneStage(AssignedStage):
 
     A pane is emitted when the watermark reaches its end, and kept until the watermark is its lateness beyond.  Each
     record that arrives in between causes it to be emitted again.
+
+    `<name>:triggers` has an entry of each pane that a trigger emitted which the pipeline no longer has, until a record
+    arrives: without one the pane is not emitted again.
     """
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._table = PairTable(f"{node.name}:triggers", node.name, scope.config.key_groups)
+        self._entries: dict[Pair, Any] = self._table.values
 
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         places: Sequence[int]
@@ -32,7 +47,8 @@ class PaneStage(AssignedStage):
             places = [place for place, starts_of in enumerate(panes) for _ in starts_of]
             pairs = [(key, at) for key, starts_of in zip(named, panes, strict=True) for at in starts_of]
             earliest = min([starts_of[0] for starts_of in panes])
-        if self.mark_ns is not None and self._assigner.end_ns(earliest) + self._lateness_ns <= self.mark_ns:
+        is_late = self.mark_ns is not None and self._assigner.end_ns(earliest) + self._lateness_ns <= self.mark_ns
+        if is_late or self._floors:
             pairs, places = self._open_ones(rows, pairs, places)
         records = rows if len(places) == len(rows) and type(places) is range else [rows[place] for place in places]
         self._absorb(pairs, records, places, out)
@@ -41,9 +57,10 @@ class PaneStage(AssignedStage):
         self, rows: Sequence[Any], pairs: Sequence[Pair], places: Sequence[int]
     ) -> tuple[list[Pair], list[int]]:
         """Returns the pairs whose window is not closed, and their places; records without an open window are late."""
-        closed_ns = (self.mark_ns or 0) - self._lateness_ns
-        end_ns = self._assigner.end_ns
-        kept = [(pair, place) for pair, place in zip(pairs, places, strict=True) if end_ns(pair[1]) > closed_ns]
+        closed, end_ns = self._closed, self._assigner.end_ns
+        kept = [
+            (pair, place) for pair, place in zip(pairs, places, strict=True) if not closed(pair[0], end_ns(pair[1]))
+        ]
         taken = frozenset([place for _, place in kept])
         self._late([row for place, row in enumerate(rows) if place not in taken])
         return [pair for pair, _ in kept], [place for _, place in kept]
@@ -56,17 +73,30 @@ class PaneStage(AssignedStage):
         opened: dict[int, list[Pair]] = {}
         for pair in contents.add(pairs, rows, self._failed_in(places, rows), places):
             opened.setdefault(pair[1], []).append(pair)
+        if self._entries:
+            self._forget(pairs)
         for start_ns, pairs_of in opened.items():
-            self._wakes.add(pairs_of, self._due_ns((None, start_ns)))
-        if mark_ns is not None and self._lateness_ns:
-            ended = [pair for pair in dict.fromkeys(pairs) if end_ns(pair[1]) <= mark_ns and pair in contents.values]
-            for pair in ended:
-                contents.emit(pair, self._window_of(pair), out, keeps=True)
+            if self._floors:
+                for pair in pairs_of:
+                    self._wakes.set(pair, self._due_ns(pair))
+            else:
+                self._wakes.add(pairs_of, self._due_ns((None, start_ns)))
+        if self._lateness_ns and (mark_ns is not None or self._floors):
+            for pair in dict.fromkeys(pairs):
+                if self._ended(pair[0], end_ns(pair[1])) and pair in contents.values:
+                    contents.emit(pair, self._window_of(pair), out, keeps=True)
+
+    def _forget(self, pairs: Iterable[Pair]) -> None:
+        """Forgets what a trigger had emitted of these panes."""
+        known = [pair for pair in dict.fromkeys(pairs) if pair in self._entries]
+        self._table.touch(known)
+        for pair in known:
+            del self._entries[pair]
 
     def _due_ns(self, pair: Pair) -> int:
         """Returns when a pane is due: at its end, then at the end of its lateness."""
         end_ns = self._assigner.end_ns(pair[1])
-        return end_ns if self.mark_ns is None or end_ns > self.mark_ns else end_ns + self._lateness_ns
+        return end_ns + self._lateness_ns if self._ended(pair[0], end_ns) else end_ns
 
     def _window_of(self, pair: Pair) -> Any:
         return window_of(pair[1], self._assigner.end_ns(pair[1]))
@@ -74,19 +104,44 @@ class PaneStage(AssignedStage):
     def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
         contents, gone = self._contents, list[Pair]()
         if not self._lateness_ns:
+            if self._entries:
+                said = [pair for pair in due if pair in self._entries]
+                due = [pair for pair in due if pair not in self._entries]
+                contents.drop(said)
+                self._forget(said)
             for start_ns, pairs in groupby(due, key=itemgetter(1)):
                 contents.emit_last(list(pairs), self._window_of((None, start_ns)), out)
             return
         for pair in due:
             end_ns = self._assigner.end_ns(pair[1])
             over = end_ns + self._lateness_ns <= mark_ns
-            if before_ns is None or end_ns > before_ns:
+            known_ns = self._mark_of(pair[0], before_ns)
+            if (known_ns is None or end_ns > known_ns) and pair not in self._entries:
                 contents.emit(pair, self._window_of(pair), out, keeps=not over)
             if over:
                 gone.append(pair)
             else:
                 self._wakes.set(pair, end_ns + self._lateness_ns)
         contents.drop(gone)
+        if self._entries:
+            self._forget(due)
+
+    # State.
+
+    def tables(self) -> list[KeyedTable]:
+        return [*super().tables(), self._table]
+
+    def changed(self, epoch: int) -> None:
+        """Drops panes that a shorter lateness has closed, and what a trigger noted of those that it had not emitted."""
+        contents, end_ns = self._contents.values, self._assigner.end_ns
+        self._contents.drop([pair for pair in contents if self._closed(pair[0], end_ns(pair[1]))])
+        self._table.touch(self._entries)
+        self._forget(
+            pair
+            for pair, entry in list(self._entries.items())
+            if pair not in contents or entry[UNSEEN] or self._ended(pair[0], end_ns(pair[1]))
+        )
+        self._entries.update({pair: [False, None, 0, 0, {}] for pair in self._entries})  # of whatever trigger
 
     def _rebuild(self) -> None:
         for pair in self._contents.values:

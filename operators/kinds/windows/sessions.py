@@ -51,7 +51,7 @@ class SessionStage(WindowedStage):
             session = sessions[-1] if sessions else None
             if session is None or not session[_START] <= time_ns < session[_END]:
                 first, last = self._reached(sessions, time_ns)
-                if first == last and self._over(time_ns):
+                if first == last and self._closed(key, time_ns + self._gap_ns):
                     late.append(rows[place])
                     continue
                 if last - first > 1:  # their contents are merged, with all that came before
@@ -77,7 +77,7 @@ class SessionStage(WindowedStage):
         for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
             sessions = self._sessions.get(key, [])
             first, last = self._reached(sessions, time_ns)
-            if first == last and self._over(time_ns):
+            if first == last and self._closed(key, time_ns + self._gap_ns):
                 late.append(record)
                 continue
             pairs = [(key, session[_ID]) for session in sessions[first:last]] or [(key, time_ns)]
@@ -119,10 +119,6 @@ class SessionStage(WindowedStage):
             last += 1
         return first, last
 
-    def _over(self, time_ns: int) -> bool:
-        """Returns whether a session that began at that time would be closed already."""
-        return self.mark_ns is not None and time_ns + self._gap_ns + self._lateness_ns <= self.mark_ns
-
     def _joined(self, key: Any, time_ns: int, first: int, last: int, changed: dict[Pair, _Session]) -> _Session:
         """Returns the session of a record that reaches those from `first` to before `last`, which it merges."""
         gone = [(key, other[_ID]) for other in self._sessions.get(key, [])[first + 1 : last]]
@@ -144,7 +140,7 @@ class SessionStage(WindowedStage):
     def _came(self, changed: dict[Pair, _Session], out: list[Any]) -> None:
         """Schedules sessions that have grown, and emits again those that have ended."""
         for pair, session in changed.items():
-            session[_EMITTED] = self.mark_ns is not None and session[_END] <= self.mark_ns
+            session[_EMITTED] = self._ended(pair[0], session[_END])
             if session[_EMITTED] and pair in self._contents.values:
                 self._contents.emit(pair, window_of(session[_START], session[_END]), out, keeps=True)
             self._wakes.set(pair, self._due_ns(session))
@@ -182,6 +178,21 @@ class SessionStage(WindowedStage):
             shown[name] = [[seconds_of(session[_START]), seconds_of(session[_END])] for session in shown[name]]
         return shown
 
+    def changed(self, epoch: int) -> None:
+        """Drops sessions that a shorter lateness has closed."""
+        gone = [
+            (key, session)
+            for key, sessions in self._sessions.items()
+            for session in sessions
+            if session[_EMITTED] and self._closed(key, session[_END])
+        ]
+        self._table.touch(dict.fromkeys(key for key, _ in gone))
+        self._contents.drop([(key, session[_ID]) for key, session in gone])
+        for key, session in gone:
+            self._sessions[key].remove(session)
+            if not self._sessions[key]:
+                del self._sessions[key]
+
     def _rebuild(self) -> None:
         for key, sessions in self._sessions.items():
             for session in sessions:
@@ -210,7 +221,8 @@ class ClockSessionStage(ServedStage, SessionStage):
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Takes the latest clock of the tasks."""
-        return {"mark": max([header["mark"] for header in headers if header["mark"] is not None], default=None)}
+        mark_ns = max([header["mark"] for header in headers if header["mark"] is not None], default=None)
+        return {**headers[0], "mark": mark_ns}
 
     def advance(self, mark_ns: int) -> Any:
         """Ignores event time; at the end of the input all sessions close."""

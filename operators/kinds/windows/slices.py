@@ -24,6 +24,8 @@ from operators.state.due_index import Pair
 PANES_MIN, WHOLE_MIN = 8, 3
 """The number of windows per record from which on the windows of an aggregate are sliced; the latter where the period
 divides the size, so that a window has as many slices as a record has windows."""
+_NEVER_NS = -(1 << 63)
+"""A mark below all times."""
 _WAKE = 0
 """The slot of a key in the index of what is due: each key has one time."""
 
@@ -59,10 +61,11 @@ class SliceStage(AssignedStage):
         length_ns, offset_ns = self._length_ns, self._offset_ns
         pairs = [(key, at_ns - (at_ns - offset_ns) % length_ns) for key, at_ns in zip(named, times, strict=True)]
         places: Sequence[int] = range(len(rows))
-        if self.mark_ns is not None and pairs:
-            closed_ns = self.mark_ns - self._lateness_ns
-            if self._last_end_ns_of(min(map(itemgetter(1), pairs))) <= closed_ns:
-                places = [place for place, pair in enumerate(pairs) if self._last_end_ns_of(pair[1]) > closed_ns]
+        if (self.mark_ns is not None or self._floors) and pairs:
+            closed_ns, last_ns_of = self._closed_of(None), self._last_end_ns_of
+            earliest_ns = last_ns_of(min(map(itemgetter(1), pairs)))
+            if self._floors or (closed_ns is not None and earliest_ns <= closed_ns):
+                places = [place for place, (key, at_ns) in enumerate(pairs) if not self._closed(key, last_ns_of(at_ns))]
                 taken = frozenset(places)
                 self._late([row for place, row in enumerate(rows) if place not in taken])
                 pairs, rows = [pairs[place] for place in places], [rows[place] for place in places]
@@ -71,11 +74,15 @@ class SliceStage(AssignedStage):
             insort(self._slices.setdefault(key, []), start_ns)
         for key in dict.fromkeys(map(itemgetter(0), fresh)):
             self._schedule(key)
-        if self.mark_ns is not None and self._lateness_ns:
+        if self._lateness_ns and (self.mark_ns is not None or self._floors):
             starts_of: dict[Any, list[int]] = {}
             for key, start_ns in sorted(dict.fromkeys(pairs), key=itemgetter(1)):
                 starts_of.setdefault(key, []).append(start_ns)
-            self._emit(self._ends(starts_of, self.mark_ns - self._lateness_ns, self.mark_ns), out)
+            self._emit(self._ends_by_key(starts_of, self._closed_of, self._mark_of_now), out)
+
+    def _mark_of_now(self, key: Any) -> int:
+        mark_ns = self._mark_of(key, self.mark_ns)
+        return _NEVER_NS if mark_ns is None else mark_ns
 
     # Which windows a slice is in.
 
@@ -120,6 +127,21 @@ class SliceStage(AssignedStage):
                     end_ns += every_ns
         return sorted(keys_of.items())
 
+    def _ends_by_key(
+        self,
+        starts_of: Mapping[Any, Sequence[int]],
+        above_ns_of: Callable[[Any], int | None],
+        until_ns_of: Callable[[Any], int],
+    ) -> list[tuple[int, list[Any]]]:
+        """Returns what `_ends` does, where the marks may be different ones for each key."""
+        if not self._floors:
+            return self._ends(starts_of, above_ns_of(None), until_ns_of(None))
+        keys_of: dict[int, list[Any]] = {}
+        for key in ordered(starts_of):
+            for end_ns, keys in self._ends({key: starts_of[key]}, above_ns_of(key), until_ns_of(key)):
+                keys_of.setdefault(end_ns, []).extend(keys)
+        return sorted(keys_of.items())
+
     # Results.
 
     def _emit(self, ends: Sequence[tuple[int, Sequence[Any]]], out: list[Any]) -> None:
@@ -136,7 +158,8 @@ class SliceStage(AssignedStage):
 
     def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
         slices_due = {key: self._slices[key] for key, _ in due}
-        self._emit(self._ends(slices_due, before_ns, mark_ns), out)
+        ends = self._ends_by_key(slices_due, lambda key: self._mark_of(key, before_ns), lambda key: mark_ns)
+        self._emit(ends, out)
         gone: list[Pair] = []
         for key, slices in slices_due.items():
             while slices and self._last_end_ns_of(slices[0]) + self._lateness_ns <= mark_ns:
@@ -152,7 +175,7 @@ class SliceStage(AssignedStage):
             self._wakes.forget([(key, _WAKE)])
             return
         over_ns = self._last_end_ns_of(slices[0]) + self._lateness_ns
-        next_ns = self._next_end_ns(key, self.mark_ns)
+        next_ns = self._next_end_ns(key, self._mark_of(key, self.mark_ns))
         self._wakes.set((key, _WAKE), over_ns if next_ns is None else min(over_ns, next_ns))
 
     def loaders(self) -> dict[str, Callable[[bytes], None]]:
@@ -164,6 +187,11 @@ class SliceStage(AssignedStage):
             f"operator {self.name!r}: the version that wrote the checkpoint kept an accumulator per window, this one "
             "keeps one per slice; end the job with that version, or begin a new one"
         )
+
+    def changed(self, epoch: int) -> None:
+        """Drops slices that a shorter lateness has closed."""
+        closed, last_ns_of = self._closed, self._last_end_ns_of
+        self._contents.drop([pair for pair in self._contents.values if closed(pair[0], last_ns_of(pair[1]))])
 
     def _rebuild(self) -> None:
         self._slices = {}

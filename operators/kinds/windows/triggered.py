@@ -17,9 +17,9 @@ from causal.errors import CausalError
 from causal.records.rows import Counted
 from operators.graph import ORDERED, Node, time_of_inputs
 from operators.kinds.windows.assigners import Global, Tumbling
-from operators.kinds.windows.panes import PaneStage
+from operators.kinds.windows.panes import UNSEEN, PaneStage
 from operators.kinds.windows.task_windows import Window
-from operators.kinds.windows.triggers import AtEnd, Firing, Trigger
+from operators.kinds.windows.triggers import AtEnd, EverySeconds, Firing, Trigger, described
 from operators.kinds.windows.wakes import Wakes
 from operators.kinds.windows.window_stage import window_of
 from operators.records.seconds import LATEST_S, ns_of_seconds, seconds_of
@@ -27,10 +27,8 @@ from operators.stage.event_times import ns_of, times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import Due, ServedStage, without
 from operators.state.due_index import Pair
-from operators.state.keyed_tables import KeyedTable
-from operators.state.slots import PairTable
 
-_UNSEEN, _WAKE, _BEGUN, _SEEN, _STATE = range(5)
+_WAKE, _BEGUN, _SEEN, _STATE = range(UNSEEN + 1, 5)
 _ALWAYS_NS = -(1 << 63)
 """A wake time below every event time: the trigger is called at the first time that is known."""
 _ONLY = 0
@@ -55,8 +53,8 @@ class TriggeredStage(ServedStage, PaneStage):
         self._one_by_one = asks or (self._contents.shares and not isinstance(self._assigner, (Tumbling, Global)))
         """Whether each record is put before the next; otherwise a batch is put into its windows at once."""
         self._by_clock = trigger.clock == "processing"
-        self._table = PairTable(f"{node.name}:triggers", node.name, scope.config.key_groups)
-        self._entries: dict[Pair, _Entry] = self._table.values
+        self._trigger_was = described(trigger)
+        """The trigger that the entries are of: until `changed`, that of the snapshot."""
         self._clock_wakes = Wakes()
 
     # Records.
@@ -87,7 +85,7 @@ class TriggeredStage(ServedStage, PaneStage):
     def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
         contents, entries = self._contents, self._entries
         distinct = dict.fromkeys(pairs)
-        if not (self._one_by_one or contents.refuses or any(map(self._ended, distinct))):
+        if not (self._one_by_one or contents.refuses or any(map(self._pane_ended, distinct))):
             self._absorb_at_once(pairs, rows, places)
             return
         contents.opening(distinct)
@@ -123,7 +121,7 @@ class TriggeredStage(ServedStage, PaneStage):
             known = entry is not None
             if entry is None:
                 entry = self._entries[pair] = [False, None, 0, 0, {}]
-            entry[_UNSEEN] = True
+            entry[UNSEEN] = True
             entry[_SEEN] += count
             if self._wakes_itself or not known:
                 self._schedule(pair, entry)
@@ -133,7 +131,7 @@ class TriggeredStage(ServedStage, PaneStage):
         entry = self._entries.get(pair)
         if entry is None:
             entry = self._entries[pair] = [False, None, 0, 0, {}]
-        entry[_UNSEEN] = True
+        entry[UNSEEN] = True
         entry[_SEEN] += 1
         try:
             firing = self._trigger.on_record(entry[_STATE], record, self._bounds(pair, entry), mark_s)
@@ -141,7 +139,7 @@ class TriggeredStage(ServedStage, PaneStage):
             raise
         except Exception as problem:
             self._stop(pair, problem)
-        if firing is Firing.NOTHING and self._ended(pair):
+        if firing is Firing.NOTHING and self._pane_ended(pair):
             firing = Firing.FIRE
         if firing is not Firing.NOTHING:
             self._perform(firing, pair, entry, out)
@@ -151,8 +149,8 @@ class TriggeredStage(ServedStage, PaneStage):
             return seconds_of(self._services.now_ns() // 1000 * 1000)
         return None if self.mark_ns is None else seconds_of(self.mark_ns)
 
-    def _ended(self, pair: Pair) -> bool:
-        return self.mark_ns is not None and self._assigner.end_ns(pair[1]) <= self.mark_ns
+    def _pane_ended(self, pair: Pair) -> bool:
+        return self._ended(pair[0], self._assigner.end_ns(pair[1]))
 
     def _bounds(self, pair: Pair, entry: _Entry) -> Window:
         """Returns the bounds of a window in seconds; of a global window the numbers of its records."""
@@ -166,14 +164,14 @@ class TriggeredStage(ServedStage, PaneStage):
         if firing is Firing.NOTHING or pair not in self._contents.values:
             return
         self._contents.emit(pair, self._bounds(pair, entry), out, keeps=firing is Firing.FIRE)
-        entry[_UNSEEN] = False
+        entry[UNSEEN] = False
         if firing is Firing.PURGE:
             self._contents.drop([pair])
             entry[_BEGUN] = entry[_SEEN]
 
     def _schedule(self, pair: Pair, entry: _Entry) -> None:
         """Asks the trigger when to call it, and schedules that."""
-        if self._wakes_itself and not self._ended(pair):
+        if self._wakes_itself and not self._pane_ended(pair):
             try:
                 at_s = self._trigger.wake_at_s(entry[_STATE], self._bounds(pair, entry))
                 entry[_WAKE] = None if at_s is None else _wake_ns(at_s)
@@ -189,7 +187,7 @@ class TriggeredStage(ServedStage, PaneStage):
             self._clock_wakes.forget([pair])
             if entry[_WAKE] is not None:
                 self._clock_wakes.set(pair, entry[_WAKE])
-        elif entry[_WAKE] is not None and not self._ended(pair):
+        elif entry[_WAKE] is not None and not self._pane_ended(pair):
             at_ns = min(at_ns, entry[_WAKE])
         self._wakes.set(pair, at_ns)
 
@@ -208,9 +206,9 @@ class TriggeredStage(ServedStage, PaneStage):
                 self._wake(pair, entry, mark_ns, out)
                 continue
             over = end_ns + self._lateness_ns <= mark_ns
-            if entry[_UNSEEN] and pair in self._contents.values:
+            if entry[UNSEEN] and pair in self._contents.values:
                 self._contents.emit(pair, self._bounds(pair, entry), out, keeps=not over)
-                entry[_UNSEEN] = False
+                entry[UNSEEN] = False
             if over:
                 gone.append(pair)
             else:
@@ -228,7 +226,7 @@ class TriggeredStage(ServedStage, PaneStage):
             raise
         except Exception as problem:
             self._stop(pair, problem)
-        if firing is not Firing.FIRE or entry[_UNSEEN]:
+        if firing is not Firing.FIRE or entry[UNSEEN]:
             self._perform(firing, pair, entry, out)
         entry[_WAKE] = None
         self._schedule(pair, entry)
@@ -254,15 +252,33 @@ class TriggeredStage(ServedStage, PaneStage):
 
     # State.
 
-    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the least mark of the tasks where records come in order; each window knows what it emitted."""
-        if self._in_order is None:
-            return super().merge_headers(headers)
-        marks = [header["mark"] for header in headers]
-        return {**headers[0], "mark": None if None in marks else min(marks)}
+    def header(self) -> dict[str, Any]:
+        return {**super().header(), "trigger": self._trigger_was}
 
-    def tables(self) -> list[KeyedTable]:
-        return [*super().tables(), self._table]
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._trigger_was = header.get("trigger", self._trigger_was)
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {**super().merge_headers(headers), "trigger": headers[0].get("trigger", self._trigger_was)}
+
+    def changed(self, epoch: int) -> None:
+        """Adds what windows lack that had no trigger, and begins again where it is another: it counts from now on."""
+        was, self._trigger_was = self._trigger_was, described(self._trigger)
+        contents, entries = self._contents.values, self._entries
+        self._table.touch([*contents, *entries])
+        fresh = [pair for pair in contents if pair not in entries]
+        for pair in fresh:
+            entries[pair] = [not self._pane_ended(pair), None, 0, 0, {}]
+        for pair in fresh if was == self._trigger_was else list(entries):
+            entry = entries[pair]
+            entry[_STATE], entry[_WAKE] = {}, None
+            if pair not in contents and not isinstance(self._assigner, Global):
+                del entries[pair]  # what was purged is over with the trigger that had purged it
+            elif isinstance(self._trigger, EverySeconds) and entry[UNSEEN]:
+                self._trigger.begin(entry[_STATE], None if self.mark_ns is None else seconds_of(self.mark_ns))
+            if pair in entries:
+                self._schedule(pair, entry)
 
     def _rebuild(self) -> None:
         self._clock_wakes.clear()

@@ -64,8 +64,12 @@ class Every(Trigger):
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
         """See `Trigger`."""
         count = state.get("count", 0) + 1
-        state["count"] = 0 if count == self.n else count
-        return self._firing if count == self.n else Firing.NOTHING
+        is_full = count >= self.n  # above, where an earlier version of the pipeline had a larger n
+        state["count"] = 0 if is_full else count
+        return self._firing if is_full else Firing.NOTHING
+
+
+_NO_WINDOW = Window(0.0, 0.0)
 
 
 class EverySeconds(Trigger):
@@ -73,7 +77,7 @@ class EverySeconds(Trigger):
 
     def __init__(self, period_s: float, clock: Clock, purge: bool) -> None:
         self.clock = clock
-        self._period_ns = ns_of_seconds(period_s)
+        self.period_ns = ns_of_seconds(period_s)
         self._firing = Firing.PURGE if purge else Firing.FIRE
 
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
@@ -81,6 +85,17 @@ class EverySeconds(Trigger):
         if "at" not in state:
             state["at"] = None if mark_s is None else self._next(mark_s)
         return Firing.NOTHING
+
+    def begin(self, state: dict[str, Any], mark_s: float | None) -> None:
+        """Begins in the midst of a window, which has new records and had another trigger.
+
+        Args:
+            mark_s: event time; the wall clock is first known when the trigger is called.
+        """
+        if self.clock == "event":
+            self.on_record(state, None, _NO_WINDOW, mark_s)
+        else:
+            state["at"], state["begins"] = None, True
 
     def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
         """See `Trigger`."""
@@ -90,11 +105,21 @@ class EverySeconds(Trigger):
 
     def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
         """See `Trigger`."""
+        if state.pop("begins", False):
+            state["at"] = self._next(at_s)
+            return Firing.NOTHING
         del state["at"]
         return self._firing
 
     def _next(self, now_s: float) -> float:
-        return seconds_of((ns_of_seconds(now_s) // self._period_ns + 1) * self._period_ns)
+        return seconds_of((ns_of_seconds(now_s) // self.period_ns + 1) * self.period_ns)
+
+
+def described(trigger: Trigger) -> list[Any]:
+    """Returns of which trigger the state is that windows have; `every` counts on, whatever its number is now."""
+    if isinstance(trigger, EverySeconds):
+        return [EverySeconds.__name__, trigger.period_ns, trigger.clock]
+    return [type(trigger).__qualname__]
 
 
 def at_end() -> Trigger:

@@ -68,6 +68,8 @@ class VectorWindowStage(WindowStage):
         pieces, self._pieces = self._pieces, []
         self._generation += 1
         self._oldest = self._generation
+        if not pieces:  # this task has none of the rows of a window that was open when there were fewer tasks
+            return []
         try:
             result = self._batch_fn(join([piece.vectors for piece in pieces]).batch, window)
             return [] if result is None else exact_vectors(result)

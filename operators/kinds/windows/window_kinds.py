@@ -82,8 +82,12 @@ def _check(node: Node) -> None:
 
 def meaning(node: Node) -> str:
     """Returns which windows hold what."""
-    subject, assigner = node.subject, node.options["assigner"]
-    return f"{described(assigner)} of {shown_aggregate(subject) if isinstance(subject, Aggregate) else 'records'}"
+    subject, assigner, trigger = node.subject, node.options["assigner"], node.options.get("trigger")
+    contents = shown_aggregate(subject) if isinstance(subject, Aggregate) else "records"
+    if node.vectors:
+        contents = "vectors"
+    in_slices = node.kind == "window" and sliced(assigner, subject) and (trigger is None or type(trigger) is AtEnd)
+    return f"{described(assigner)} of {contents}{' in slices' * in_slices}{'' if node.keyed else ' without a key'}"
 
 
 KINDS = {

@@ -17,6 +17,7 @@ from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.event_times import times_of
 from operators.stage.failures import NO_KEY
+from operators.stage.floors import Floors
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 from operators.stage.watermark_merge import over_until
@@ -49,6 +50,8 @@ class WindowedStage(Stage, ABC):
         self._time_of = time_of_inputs(node) if node.options["assigner"].clock == "event" else None
         """The function of the event time of a record; None where records have the time of their arrival."""
         self._lateness_ns: int = node.options["lateness_ns"]
+        self._key_groups = scope.config.key_groups
+        self._floors = Floors(self._key_groups, node.keyed)
         self._late_is_read = LATE in scope.tags
         self._wakes = Wakes()
         self._stale = False
@@ -117,11 +120,35 @@ class WindowedStage(Stage, ABC):
         self._settle()
 
     def advance(self, mark_ns: int) -> Any:
-        before_ns, self.mark_ns = self.mark_ns, mark_ns
+        before_ns = self.mark_ns
+        if before_ns is not None and mark_ns <= before_ns:  # event time does not fall, whatever generates the marks now
+            return []
+        self.mark_ns = mark_ns
         out: list[Any] = []
         until_ns = over_until(mark_ns)
         self._close(self._wakes.due(until_ns), before_ns, until_ns, out)
+        if self._floors:
+            self._floors.passed(mark_ns, mark_ns - self._lateness_ns)
         return out
+
+    def _mark_of(self, key: Any, mark_ns: int | None) -> int | None:
+        """Returns how far event time is for a key where the task is at `mark_ns`: windows that ended were emitted."""
+        return self._floors.mark_ns(key, mark_ns) if self._floors else mark_ns
+
+    def _closed_of(self, key: Any) -> int | None:
+        """Returns up to when the windows of a key are closed."""
+        closed_ns = None if self.mark_ns is None else self.mark_ns - self._lateness_ns
+        return self._floors.closed_ns(key, closed_ns) if self._floors else closed_ns
+
+    def _ended(self, key: Any, end_ns: int) -> bool:
+        """Returns whether a window of a key has ended."""
+        mark_ns = self._mark_of(key, self.mark_ns)
+        return mark_ns is not None and end_ns <= mark_ns
+
+    def _closed(self, key: Any, end_ns: int) -> bool:
+        """Returns whether a window of a key is closed: what arrives for it is late."""
+        closed_ns = self._closed_of(key)
+        return closed_ns is not None and end_ns <= closed_ns
 
     @abstractmethod
     def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
@@ -146,12 +173,21 @@ class WindowedStage(Stage, ABC):
         return [self._contents.table]
 
     def header(self) -> dict[str, Any]:
-        return {"mark": self.mark_ns}
+        return {"mark": self.mark_ns, "lateness": self._lateness_ns, **self._floors.header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
+        """With another lateness than that of the snapshot, what that one has closed stays closed."""
         super().load_header(header, full)
         self.mark_ns = header["mark"]
+        self._floors.load(header)
+        lateness_ns = header.get("lateness", self._lateness_ns)
+        if self.mark_ns is not None and lateness_ns < self._lateness_ns:
+            self._floors.raise_all(self.mark_ns, self.mark_ns - lateness_ns)
         self._stale = True
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        merged = Floors(self._key_groups, self._keyed).merge(headers, self._lateness_ns)
+        return {"lateness": self._lateness_ns, **merged}
 
     def _settle(self) -> None:
         """Derives the index of what is due, after state was loaded."""

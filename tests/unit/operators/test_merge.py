@@ -84,7 +84,7 @@ def test_all_idle_is_reported_once_and_again_after_an_input_was_awake() -> None:
     assert merge.update(1, 7) == 7, "one that comes back alone decides"
 
 
-def test_an_input_that_continues_several_is_as_far_as_the_slowest_and_idle_if_all_are() -> None:
+def test_an_input_that_continues_several_is_as_far_as_the_slowest_and_awake() -> None:
     one, other = Merge(2), Merge(2)
     for merge, marks in ((one, (5, 9)), (other, (7, None))):
         for input, mark in enumerate(marks):
@@ -97,7 +97,7 @@ def test_an_input_that_continues_several_is_as_far_as_the_slowest_and_idle_if_al
     continued.load(Merge.rewired([one.header(), other.header()], origins))
     assert continued.header() == {
         "marks": [9, 5, None, None],
-        "idle": [True, False, False, False],
+        "idle": [False] * 4,
         "ended": [False] * 4,
         "merged": None,
         "waiting": True,

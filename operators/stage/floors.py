@@ -1,0 +1,125 @@
+"""How far the key groups of a task were before a change of the job's graph or of its options.
+
+Tasks may differ in how far they are: with idle inputs that depends on arrival.  After a change a task is where the last
+of those was that it continues, but what is over stays over: each key group keeps the mark that its task had, and the
+time up to which that had closed its windows, until event time has passed both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from operators.records.keys import key_group, task_of_group
+from operators.stage.watermark_merge import least
+
+Floor = Sequence[int]
+"""(key group, the mark of its task, the time up to which its windows were closed)"""
+
+
+class Floors:
+    """The floors of the key groups that are ahead of their task; false while there are none."""
+
+    def __init__(self, key_groups: int, keyed: bool) -> None:
+        self._key_groups = key_groups
+        self._keyed = keyed
+        self._of_group: dict[int, tuple[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of_group)
+
+    def mark_ns(self, key: Any, mark_ns: int | None) -> int | None:
+        """Returns how far event time is for a key, in a task that is at `mark_ns`."""
+        floor = self._of_group.get(key_group(key, self._key_groups))
+        return mark_ns if floor is None else floor[0] if mark_ns is None else max(floor[0], mark_ns)
+
+    def closed_ns(self, key: Any, closed_ns: int | None) -> int | None:
+        """Returns up to when windows of a key are closed, in a task where they are up to `closed_ns`."""
+        floor = self._of_group.get(key_group(key, self._key_groups))
+        return closed_ns if floor is None else floor[1] if closed_ns is None else max(floor[1], closed_ns)
+
+    def raise_all(self, mark_ns: int, closed_ns: int) -> None:
+        """Notes for every key group that it had reached a mark, and had closed windows up to a time."""
+        self._raise(range(self._key_groups), mark_ns, closed_ns)
+
+    def _raise(self, groups: Iterable[int], mark_ns: int, closed_ns: int) -> None:
+        for group in groups:
+            known = self._of_group.get(group)
+            floor = (mark_ns, closed_ns)
+            self._of_group[group] = floor if known is None else (max(known[0], mark_ns), max(known[1], closed_ns))
+
+    def passed(self, mark_ns: int, closed_ns: int) -> None:
+        """Forgets the floors that a task has passed."""
+        self._of_group = {
+            group: floor for group, floor in self._of_group.items() if floor[0] > mark_ns or floor[1] > closed_ns
+        }
+
+    def header(self) -> dict[str, Any]:
+        """Returns the whole state as a field of a header, none where there is nothing."""
+        floors = [[group, *self._of_group[group]] for group in sorted(self._of_group)]
+        return {"floors": floors} if floors else {}
+
+    def load(self, header: Mapping[str, Any]) -> None:
+        """Restores what `header` returned."""
+        self._of_group = {group: (mark_ns, closed_ns) for group, mark_ns, closed_ns in header.get("floors", ())}
+
+    def merge(self, headers: Sequence[Mapping[str, Any]], lateness_ns: int = 0) -> dict[str, Any]:
+        """Returns the mark and the floors of a task that continues all tasks of an operator, given their headers."""
+        mark_ns = least(header["mark"] for header in headers)
+        self._of_group = {}
+        for place, header in enumerate(headers):
+            groups = dict.fromkeys(self._groups_of(place, len(headers)))
+            if header["mark"] is not None:
+                self._raise(groups, header["mark"], header["mark"] - lateness_ns)
+            for group, *floor in header.get("floors", ()):
+                if group in groups:
+                    self._raise([group], *floor)
+        if mark_ns is not None:
+            self.passed(mark_ns, mark_ns - lateness_ns)
+        return {"mark": mark_ns, **self.header()}
+
+    def _groups_of(self, place: int, tasks: int) -> Sequence[int]:
+        """Returns the key groups of the task of that number, of so many."""
+        if not self._keyed:
+            return [key_group(None, self._key_groups)]
+        return [group for group in range(self._key_groups) if task_of_group(group, tasks, self._key_groups) == place]
+
+
+class Reached:
+    """How far event time is in a task, for operators that treat what is older as late.
+
+    Attributes:
+        mark_ns: the last watermark; None before the first.
+    """
+
+    def __init__(self, key_groups: int, keyed: bool) -> None:
+        self.mark_ns: int | None = None
+        self._floors = Floors(key_groups, keyed)
+
+    @property
+    def differs(self) -> bool:
+        """Whether it depends on the key."""
+        return bool(self._floors)
+
+    def of(self, key: Any) -> int | None:
+        """Returns how far event time is for a key."""
+        return self._floors.mark_ns(key, self.mark_ns) if self._floors else self.mark_ns
+
+    def advance(self, mark_ns: int) -> None:
+        """Notes a watermark; event time does not fall, whatever generates the watermarks now."""
+        self.mark_ns = mark_ns if self.mark_ns is None else max(self.mark_ns, mark_ns)
+        if self._floors:
+            self._floors.passed(self.mark_ns, self.mark_ns)
+
+    def header(self) -> dict[str, Any]:
+        """Returns the whole state, for a snapshot."""
+        return {"mark": self.mark_ns, **self._floors.header()}
+
+    def load(self, header: Mapping[str, Any]) -> None:
+        """Restores what `header` returned."""
+        self.mark_ns = header.get("mark")
+        self._floors.load(header)
+
+    def merged(self, headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns the header of a task that continues all tasks of an operator."""
+        return self._floors.merge(headers)
