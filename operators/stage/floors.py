@@ -33,10 +33,12 @@ class Floors:
         floor = self._of_group.get(key_group(key, self._key_groups))
         return mark_ns if floor is None else floor[0] if mark_ns is None else max(floor[0], mark_ns)
 
-    def closed_ns(self, key: Any, closed_ns: int | None) -> int | None:
-        """Returns up to when windows of a key are closed, in a task where they are up to `closed_ns`."""
+    def closed_ns(self, key: Any, mark_ns: int | None, lateness_ns: int) -> int | None:
+        """Returns up to when windows of a key are closed, in a task that is at `mark_ns`."""
+        reached_ns = self.mark_ns(key, mark_ns)
+        closed_ns = None if reached_ns is None else reached_ns - lateness_ns
         floor = self._of_group.get(key_group(key, self._key_groups))
-        return closed_ns if floor is None else floor[1] if closed_ns is None else max(floor[1], closed_ns)
+        return closed_ns if floor is None or closed_ns is None else max(floor[1], closed_ns)
 
     def raise_all(self, mark_ns: int, closed_ns: int) -> None:
         """Notes for every key group that it had reached a mark, and had closed windows up to a time."""

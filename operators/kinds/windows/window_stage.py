@@ -137,8 +137,9 @@ class WindowedStage(Stage, ABC):
 
     def _closed_of(self, key: Any) -> int | None:
         """Returns up to when the windows of a key are closed."""
-        closed_ns = None if self.mark_ns is None else self.mark_ns - self._lateness_ns
-        return self._floors.closed_ns(key, closed_ns) if self._floors else closed_ns
+        if self._floors:
+            return self._floors.closed_ns(key, self.mark_ns, self._lateness_ns)
+        return None if self.mark_ns is None else self.mark_ns - self._lateness_ns
 
     def _ended(self, key: Any, end_ns: int) -> bool:
         """Returns whether a window of a key has ended."""

@@ -135,7 +135,9 @@ def test_the_clocks_of_several_tasks_become_one() -> None:
     first = header_of(10, end_ns=1000 * S, last_end_ns=995 * S, slides=[1, 2], last_records=4)
     second = header_of(None, end_ns=None, last_end_ns=1000 * S, slides=[0], last_records=3)
     merged = header_of(10, end_ns=1005 * S, last_end_ns=1000 * S, slides=[3], last_records=7)
-    assert stage.merge_headers([first, second]) == merged
+    assert stage.merge_headers([{**first, "mark": 10}, {**second, "mark": 10}]) == merged
+    ahead = stage.merge_headers([first, second])
+    assert ahead.pop("floors") and ahead == {**merged, "mark": None}, "the one that is further has floors"
 
 
 def test_windows_with_functions_of_several_tasks_become_one() -> None:

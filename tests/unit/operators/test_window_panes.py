@@ -122,7 +122,7 @@ def test_a_checkpoint_with_an_accumulator_per_window_is_refused_in_one_line() ->
     before = window_chain(Sliding(1, 0.25), collected())
     before.deliver(0, listed([("a", 0.5, 1)]), 0, Services())
     now = window_chain(Sliding(1, 0.25), merged())
-    with pytest.raises(PipelineError, match="^operator 'w': the version that wrote .* per slice; end the job with"):
+    with pytest.raises(PipelineError, match="^window 'w' was .* of Aggregate when .* is .* of Aggregate in slices now"):
         now.restore(parts_of(before, full=True))
 
 
