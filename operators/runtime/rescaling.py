@@ -113,7 +113,8 @@ class Rescaling:
     def _fill(self, chain: FusedChain, task: Task, olds: Sequence[Saved]) -> None:
         fresh, _ = _read(whole(self._plan.chain(task.index)))
         shares = [self._share(task, saved, fresh) for saved in olds]
-        header = {**fresh, "stages": {}, "counts": {}, "numbers": max(share.header["numbers"] for share in shares)}
+        numbers = max(share.header["numbers"] for share in shares)
+        header = {**fresh, "stages": dict(fresh["stages"]), "counts": {}, "numbers": numbers}
         fragments: Fragments = {}
         for stage in chain.stages:
             name = _operator_of(stage.name, task)

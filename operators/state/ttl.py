@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from causal.errors import PipelineError
 
 _TICKS = 8
+_TICK = 3
+"""The place, in a header by the wall clock, of the time between two timers."""
 _ABSENT: Any = object()
 
 Age = int | None
@@ -290,12 +292,15 @@ class ClockExpiry:
 
     def header(self) -> list[Any]:
         closed = [[age, at_ns] for age, at_ns in self._closed.items() if age in self._generations]
-        return [self.clock, self.current_ns, sorted(closed, key=lambda pair: pair[1])]
+        return [self.clock, self.current_ns, sorted(closed, key=lambda pair: pair[1]), self.tick_ns]
 
     def load_header(self, header: Sequence[Any]) -> None:
         self._foreign = header[0] != self.clock
         self.current_ns = None if self._foreign else header[1]
         self._closed = {} if self._foreign else dict(header[2])
+        tick_ns = self.tick_ns if self._foreign or len(header) <= _TICK else header[_TICK]
+        if self.current_ns is not None and tick_ns > self.tick_ns:  # it may have been written in until then
+            self._closed[self.current_ns] = self.current_ns + tick_ns
 
 
 def merged(headers: Sequence[Sequence[Any]]) -> list[Any]:
@@ -315,5 +320,7 @@ def merged(headers: Sequence[Sequence[Any]]) -> list[Any]:
     for header in headers:
         for age, at_ns in header[2]:
             closed[age] = max(at_ns, closed.get(age, at_ns))
-    closed.pop(first_ns, None)  # the next write belongs to it
-    return [clocks[0], first_ns, sorted(([age, at_ns] for age, at_ns in closed.items()), key=lambda pair: pair[1])]
+    if first_ns in closed:  # the next write belongs to it
+        closed[first_ns] = max(closed[first_ns], first_ns + headers[0][_TICK])
+    times = [[age, closed[age]] for age in sorted(closed, key=closed.__getitem__)]
+    return [clocks[0], first_ns, times, headers[0][_TICK]]

@@ -225,11 +225,6 @@ class WatermarkStage(OneToOneStage):
         self._quiet = list(header.get("quiet", [0] * len(self._idle)))  # not in headers of earlier versions
         self._merge.load(header["merge"])
         self._next_ns, self._was_late = header["next_ns"], header.get("was_late", False)
-        if bool(header["generators"]) != bool(self._generators):
-            raise PipelineError(
-                f"watermarks {self.name!r} had {'a' if header['generators'] else 'no'} generator of its own when the "
-                "checkpoint was written; resume with the pipeline that wrote it"
-            )
         self._generators = [self._fresh_generator() for _ in header["generators"]]
         for generator, state in zip(self._generators, header["generators"], strict=True):
             generator.state = state
@@ -274,4 +269,10 @@ def _one_per_stream(node: Node) -> None:
             )
 
 
-KINDS = {"watermarks": Kind(WatermarkStage, check=_one_per_stream)}
+def _generated(node: Node) -> str:
+    """Returns what the state of generators is of; without one the largest times are kept."""
+    generator = node.options["generator"]
+    return "one without a generator" if generator is None else f"one by {type(generator()).__qualname__}"
+
+
+KINDS = {"watermarks": Kind(WatermarkStage, check=_one_per_stream, meaning=_generated)}

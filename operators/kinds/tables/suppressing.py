@@ -6,6 +6,7 @@ unsettled row has a third item, what was sent of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from operators.graph import Node
@@ -33,6 +34,8 @@ class SuppressStage(Stage):
         """The number of keys beyond which those that are due first are sent at once."""
         self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, int, by_key=True)
         self._mark_ns: int | None = None
+        self._after_was_ns = self._after_ns
+        """What the times of the slots were computed with: until `changed`, that of the snapshot."""
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
@@ -50,7 +53,7 @@ class SuppressStage(Stage):
             if sent:
                 old = sent[0].get(self.name, old)
             slots.add({(key, self._due_ns(key)): [old, new, *sent]})
-            if self._keys_max is not None and len(values) > self._keys_max:
+            while self._keys_max is not None and len(values) > self._keys_max:
                 self._send(slots.take_first(), out)
         self.count("held_back", folded)
         return out
@@ -70,7 +73,7 @@ class SuppressStage(Stage):
 
     def advance(self, mark_ns: int) -> list[Revision]:
         first = self._mark_ns is None
-        self._mark_ns = mark_ns
+        self._mark_ns = mark_ns if self._mark_ns is None else max(self._mark_ns, mark_ns)
         if first and self._after_ns is not None:
             self._count_from(mark_ns)
         out: list[Revision] = []
@@ -97,8 +100,28 @@ class SuppressStage(Stage):
         return [self._slots.table]
 
     def header(self) -> dict[str, Any]:
-        return {"mark": self._mark_ns}
+        return {"mark": self._mark_ns, "after_ns": self._after_was_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._mark_ns = header.get("mark")
+        self._after_was_ns = header.get("after_ns", self._after_ns)
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Takes the furthest watermark of the tasks."""
+        marks_ns = [header["mark"] for header in headers if header["mark"] is not None]
+        return {**headers[0], "mark": max(marks_ns, default=None)}
+
+    def changed(self, epoch: int) -> None:
+        """Makes what is held due when the options of now say so; its time counts from when it was held."""
+        was_ns, self._after_was_ns = self._after_was_ns, self._after_ns
+        held = self._slots.take(over_until(END_NS))
+        self._slots.add({(key, self._due_again_ns(key, due_ns, was_ns)): value for (key, due_ns), value in held})
+
+    def _due_again_ns(self, key: Any, due_ns: int, was_ns: int | None) -> int:
+        """Returns when a key is due that was due at another time with another `after_s`, None with until="closed"."""
+        if was_ns is None and self._after_ns is None:
+            return due_ns
+        if was_ns is None or self._after_ns is None or due_ns == END_NS:  # which is before the first watermark
+            return self._due_ns(key)
+        return min(due_ns - was_ns + self._after_ns, END_NS)

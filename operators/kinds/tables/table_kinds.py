@@ -38,6 +38,10 @@ def _aggregate(node: Node) -> str:
     return shown_aggregate(node.subject)
 
 
+def _held(node: Node) -> str:
+    return f"one of {'windows' if node.options['windowed'] else 'rows'}"
+
+
 def _how(node: Node) -> str:
     return f"one with how={node.options['how']!r}"
 
@@ -53,7 +57,7 @@ KINDS = {
     "group_by": Kind(GroupStage),
     "aggregate": Kind(AggregateGroupsStage, keyed="needed", meaning=_aggregate),
     "table_join": Kind(TableJoinStage, keyed="needed", begins=True, meaning=_how),
-    "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True),
+    "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True, meaning=_held),
     "revisions": Kind(RevisionsStage, keeps_time=True),
     "to_stream": Kind(ToStreamStage),
 }

@@ -255,7 +255,22 @@ def test_another_clock_makes_everything_young_again() -> None:
 def test_headers_of_several_tasks_are_merged_so_that_nothing_gets_older() -> None:
     assert merged([["event", 7], ["event", None], ["event", 4]]) == ["event", 4]
     assert merged([["event", None]]) == ["event", None]
-    headers = [["processing", 300, [[100, 200], [200, 300]]], ["processing", 200, [[100, 210]]]]
-    assert merged(headers) == ["processing", 200, [[100, 210]]]
+    headers = [["processing", 300, [[100, 200], [200, 300]], 100], ["processing", 200, [[100, 210]], 100]]
+    assert merged(headers) == ["processing", 200, [[100, 210], [200, 300]], 100]
     with pytest.raises(PipelineError, match="by the clocks event, processing"):
-        merged([["event", 7], ["processing", None, []]])
+        merged([["event", 7], ["processing", None, [], 100]])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_shorter_time_to_live_counts_from_the_last_write_too(several: bool) -> None:
+    """The generation of the snapshot is as long as its own timers say, not those of now."""
+    now_ns = 1000
+    long = ClockExpiry(800, lambda: now_ns)  # a timer each 100
+    long.wrote("a")
+    now_ns = 1095
+    long.wrote("a")
+    short = ClockExpiry(80, lambda: now_ns)  # each 10
+    short.load_header(merged([long.header(), long.header()]) if several else long.header())
+    short.load("a", long.age("a"))
+    assert [short.advance(at_ns) for at_ns in (1110, 1175)] == [[], []]
+    assert short.advance(1200) == ["a"]
