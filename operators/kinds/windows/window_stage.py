@@ -75,7 +75,8 @@ class WindowedStage(Stage, ABC):
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         rows, named, times = self._timed(records, keys)
         out: list[Any] = []
-        if self._lateness_ns and self.mark_ns is not None and len(rows) > 1 and min(times) < self.mark_ns:
+        may_be_late = len(rows) > 1 and (self._floors or (self.mark_ns is not None and min(times) < self.mark_ns))
+        if self._lateness_ns and may_be_late:
             # One by one: each late record causes its windows to be emitted again, whatever else is in the batch.
             places = self._places
             for at in range(len(rows)):
