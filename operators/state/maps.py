@@ -7,6 +7,7 @@ put, after those that kept their place.  Loaded in that order, a map iterates as
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import repeat
 from typing import Any
 
 from causal.records.values import refuse_nan
@@ -127,7 +128,8 @@ class MapTable(TypedTable):
             self._forget(key, removed)
             known.update(zip(entries, values if plain else map(read, values), strict=True))
             if expiry is not None:
-                for entry, age in zip(entries, ages, strict=True):
+                # What was written without a time to live has no ages.
+                for entry, age in zip(entries, ages or repeat(None, len(entries)), strict=True):
                     expiry.load((key, entry), age)
         self.shrink()
 
