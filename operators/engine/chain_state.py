@@ -46,7 +46,7 @@ class ChainState:
             jobs += frozen
         header = {
             "stages": {name: stage_header for name, stage_header in stages.items() if stage_header},
-            "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.tables()},
+            "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.loaders()},
             "meanings": {stage.name: stage.meaning for stage in self._stages if stage.meaning},
             "numbers": self._numbers.next,
             "generation": self._arrival.generation,

@@ -82,6 +82,10 @@ def _delivery(node: Node) -> str:
     return 'one with delivery="speculative"' if speculative else "one with another delivery"
 
 
+def _column(node: Node) -> str:
+    return f"one of column {node.subject!r}"
+
+
 def _class_of_source(node: Node) -> str:
     """Returns of which class of this package a source is: its positions count what that class says."""
     kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.sources.")]
@@ -101,9 +105,9 @@ KINDS: dict[str, Kind] = {
     "process": Kind(_process, keyed="allowed", check=_check_process, asides=None, meaning=_delivery),
     "reduce": Kind(ReduceStage, keyed="needed"),
     "count": Kind(_count, keyed="needed", takes="either"),
-    "sum": Kind(_of_vectors, keyed="needed", takes="vectors"),
-    "min": Kind(_of_vectors, keyed="needed", takes="vectors"),
-    "max": Kind(_of_vectors, keyed="needed", takes="vectors"),
+    "sum": Kind(_of_vectors, keyed="needed", takes="vectors", meaning=_column),
+    "min": Kind(_of_vectors, keyed="needed", takes="vectors", meaning=_column),
+    "max": Kind(_of_vectors, keyed="needed", takes="vectors", meaning=_column),
     **watermarks.KINDS,
     **window_kinds.KINDS,
     **join_kinds.KINDS,

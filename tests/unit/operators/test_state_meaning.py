@@ -18,6 +18,7 @@ from operators.kinds.windows.assigners import CountWindow, Global, Session, Slid
 from operators.sources import FilesSource, GeneratedSource, SequenceSource
 from tests.unit.operators.scene import NoSink, Services, config, parts_of, records_chunk, records_in, source
 from tests.unit.operators.test_rescaling import GROUPS, rescaled, saved
+from tests.unit.operators.versions import Version
 
 Build = Callable[[Any], Any]
 S = 1_000_000_000
@@ -101,6 +102,26 @@ def test_the_rows_of_a_table_are_of_one_aggregate() -> None:
     ]
     with pytest.raises(PipelineError, match="aggregate_table 't' was Count when .* is Mean now"):
         continued(*map(built, tables))
+
+
+FOLDS: dict[str, Callable[[Any], Any]] = {
+    "count": lambda stream: stream.count("n"),
+    "sum": lambda stream: stream.sum("n", "v"),
+    "min": lambda stream: stream.min("n", "v"),
+    "max": lambda stream: stream.max("n", "v"),
+    "another column": lambda stream: stream.sum("n", "w"),
+}
+
+
+@pytest.mark.parametrize("before, after", [*permutations(FOLDS, 2)])
+def test_a_fold_of_vectors_is_not_taken_for_another(before: str, after: str) -> None:
+    def folded(name: str) -> Version:
+        return Version(lambda stream: {"out": FOLDS[name](stream.to_vectors("v", schema).key_by("k"))})
+
+    schema = {"k": "int64", "v": "int64", "w": "int64"}
+    version = folded(before).give({"k": 1, "v": 2, "w": 3})
+    with pytest.raises(PipelineError, match="operator 'n' was a '|sum 'n' was one of column '.' when .* is one of"):
+        version.becomes(folded(after))
 
 
 JOINS: dict[str, Build] = {
