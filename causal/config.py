@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,7 +221,9 @@ class JobConfig:
     verify_replay: bool = False
     """Whether standbys perform every epoch of their tasks again and compare: for development."""
     metrics_port: int = 0
-    """The port of the Prometheus page on 127.0.0.1; 0: none."""
+    """The port of the Prometheus page; 0: none."""
+    metrics_listen: str = "127.0.0.1"
+    """The address of the Prometheus page: one of this machine, or `0.0.0.0` or `::` for all of them."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -315,6 +318,14 @@ def _has_standbys(config: JobConfig) -> bool:
     return config.own_standbys or (size.isdecimal() and len(size) <= 4 and int(size) <= STANDBYS_MAX)
 
 
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _has_cores(config: JobConfig) -> bool:
     cores = config.spark_conf.get("spark.executor.cores", "1")
     return cores.isdecimal() and int(cores) > 0
@@ -346,6 +357,7 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
     ("on", "spark://HOST:PORT, yarn or k8s://…", lambda c: c.on in ("", "yarn") or c.on.startswith(MASTERS)),
     ("spark_conf", "spark.executor.cores as a number from 1", _has_cores),
     ("listen", "tcp://ADDRESS:PORT", lambda c: not c.listen or c.listen.startswith("tcp://")),
+    ("metrics_listen", "an address of this machine, such as 127.0.0.1 or 0.0.0.0", lambda c: _is_ip(c.metrics_listen)),
     (
         "store",
         "file:///DIRECTORY or s3://BUCKET/PREFIX",

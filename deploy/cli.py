@@ -32,8 +32,8 @@ from deploy.jobs.jobdirectory import JobDirectory, check_room_for_sockets
 from deploy.jobs.lookup import ROOT, ended, find_job, holds_job, running
 from deploy.launching import host_agent
 from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
+from deploy.monitoring import exposed as exposing
 from deploy.monitoring import placement_plan, probe
-from deploy.monitoring.exposed import exposed
 from deploy.monitoring.logs import logs
 from deploy.monitoring.querying import state
 from deploy.monitoring.status import status
@@ -160,7 +160,7 @@ def _add_run(commands: Any) -> None:
     running.add_argument(
         "--hidden-nondeterminism", choices=HIDDEN_NONDETERMINISM, help="time.time() and the like; default: capture"
     )
-    running.add_argument("--metrics-port", type=int, metavar="PORT", help="Prometheus page on 127.0.0.1")
+    exposing.add_options(running)
     running.add_argument(
         "--listen", metavar="tcp://ADDRESS:PORT", help="several hosts: where agents join; needs --store"
     )
@@ -230,11 +230,11 @@ def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "standbys": getattr(arguments, "standbys", None),
         "on_error": getattr(arguments, "on_error", None),
         "hidden_nondeterminism": getattr(arguments, "hidden_nondeterminism", None),
-        "metrics_port": getattr(arguments, "metrics_port", None),
         **host_commands.settings_of(arguments),
         "verify_replay": getattr(arguments, "verify_replay", False) or None,
     }
     result.update({name: value for name, value in options.items() if value is not None})
+    result.update(exposing.settings_of(arguments))
     if getattr(arguments, "sharing_depth", None) is not None:
         result["sharing_depth"] = settings.sharing_depth(arguments.sharing_depth)
     if arguments.set:
@@ -296,7 +296,7 @@ def _start(
             if brought is Brought.LED:
                 directory.open_runtime()
                 config = JobConfig.load(directory.path)
-                with exposed(config.metrics_port, directory.path):
+                with exposing.exposed(config.metrics_listen, config.metrics_port, directory.path):
                     return _deploy(directory.path, config, report_path, arguments.template)
             before = directory.take_over()
             if directory.finished():
@@ -319,7 +319,7 @@ def _start(
         host_commands.check(planned, config, arguments)
         version = version.planned(planned)
         config = replace(config, code=version.archive.digest)
-        with exposed(config.metrics_port, directory.path):
+        with exposing.exposed(config.metrics_listen, config.metrics_port, directory.path):
             if arguments.resume:
                 planned.check_resumed(directory.path, written is not None)
                 version.archive.save(directory.path, config.durability == "os")

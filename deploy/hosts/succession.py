@@ -28,7 +28,7 @@ from deploy.jobs.jobdirectory import CHANGE, JobDirectory
 from deploy.jobs.lookup import ROOT, holds_job
 from deploy.launching.host_agent import Outage, fetch_code, say
 from deploy.launching.local import LocalDeployment, Server, supervisor
-from deploy.monitoring.exposed import exposed, port
+from deploy.monitoring import exposed as exposing
 from deploy.savepoints.stored_checkpoints import fetch
 from standby.blueprint import Blueprint
 from standby.candidate.election import FILE as IDENTITY
@@ -46,7 +46,7 @@ from standby.supervision.effects import Record
 
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
 
-OF_THIS_MACHINE = ("listen", "key", "hosts", "metrics_port")
+OF_THIS_MACHINE = ("listen", "key", "hosts", "metrics_port", "metrics_listen")
 """Settings that no task knows."""
 
 
@@ -63,7 +63,7 @@ def add_parser(commands: Any) -> None:
     waiting.add_argument("--store", required=True, metavar="URL", help="the job's shared store")
     waiting.add_argument("--hosts", metavar="hosts.toml", help="the public keys of hosts and supervisors")
     waiting.add_argument("--key", metavar="supervisor-NAME.key", help="this supervisor's key")
-    waiting.add_argument("--metrics-port", type=port, default=0, metavar="PORT", help="Prometheus page on 127.0.0.1")
+    exposing.add_options(waiting, exposing.port)
     waiting.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/supervisors/<job>")
     waiting.set_defaults(act=run)
 
@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         PipelineError: it could not take over, for a reason that another try would meet again.
     """
     own = host_commands.settings_of(arguments)
+    page = {"metrics_listen": "127.0.0.1", "metrics_port": 0, **exposing.settings_of(arguments)}
     _check_free(arguments.listen)
     place = Path(arguments.state_dir) if arguments.state_dir else ROOT / "supervisors" / arguments.job
     directory = JobDirectory(place)
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             _prepare(directory, run, term, {name: own[name] or "" for name in ("listen", "store", "key", "hosts")})
             shown = Shown(arguments.job)
             servers: list[Server] = [supervisor(endings=(STATUS_NEWER,))]
-            with exposed(arguments.metrics_port, directory.path):
+            with exposing.exposed(page["metrics_listen"], page["metrics_port"], directory.path):
                 outcome = LocalDeployment(directory.path, shown.show, servers).run()
             if outcome.status == STATUS_NEWER:
                 continue  # the job was stopped, and another run of it has begun

@@ -39,6 +39,7 @@ APPLIED = frozenset(
         "ingest_bytes_max", "heartbeat_ms", "heartbeat_timeout_ms", "stuck_after_ms", "event_timeout_s",
         "sink_retry_timeout_s", "crash_loop_max", "transport", "listen", "key", "hosts", "on", "agents", "spark_conf",
         "hosts_expected", "host_timeout_ms", "verify_replay", "metrics_port",
+        "metrics_listen",
     )
 )  # fmt: skip
 """Those that no row depends on: a resume applies them from then on."""

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+
+_LISTEN = re.compile(
+    r"(?P<six>[^\[\]]*:[^\[\]]*:[^\[\]]*)|(?:\[(?P<bracketed>[^\]]*)\]|(?P<four>[^:\[\]]*))(?::(?P<port>[^:]*))?"
+)
+"""IPv6 with a port has brackets; without brackets all of it is the address."""
 
 
 def port(text: str) -> int:
@@ -19,19 +29,70 @@ def port(text: str) -> int:
     return int(text)
 
 
-@contextmanager
-def exposed(port: int, job: Path) -> Iterator[None]:
-    """Serves the metrics of the job in a directory on that port of 127.0.0.1; 0: nowhere.
+def listening(text: str) -> tuple[str, int | None]:
+    """The address and, if there is one, the port that `--metrics-listen` gives.
 
     Raises:
-        PipelineError: the port cannot be used.
+        argparse.ArgumentTypeError: it is no address.
+    """
+    match = _LISTEN.fullmatch(text)
+    address = (match["six"] or match["bracketed"] or match["four"]) if match else ""
+    try:
+        ip_address(address)
+    except ValueError:
+        wrong = f"{text:.80} is no address; give one such as 0.0.0.0:9464 or [::1]:9464"
+        raise argparse.ArgumentTypeError(wrong) from None
+    number = match["port"] if match else None
+    return address, None if number is None else port(number)
+
+
+def add_options(parser: argparse.ArgumentParser, number: Callable[[str], int] = int) -> None:
+    """Adds the options for the page of metrics to a parser.
+
+    Args:
+        number: parses the port; `int` where the settings of the job are checked anyway.
+    """
+    parser.add_argument("--metrics-port", type=number, metavar="PORT", help="Prometheus page on 127.0.0.1")
+    parser.add_argument(
+        "--metrics-listen", type=listening, metavar="ADDRESS:PORT", help="Prometheus page at another address"
+    )
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the page that the command line gives.
+
+    Raises:
+        PipelineError: an address without a port, or two ports.
+    """
+    at: tuple[str, int | None] | None = getattr(arguments, "metrics_listen", None)
+    number: int | None = getattr(arguments, "metrics_port", None)
+    if at is None:
+        return {} if number is None else {"metrics_port": number}
+    address, own = at
+    if own is None and number is None:
+        raise PipelineError(f"--metrics-listen {address} has no port; give --metrics-listen {_joined(address)}:9464")
+    if None not in (own, number) and own != number:
+        raise PipelineError(f"--metrics-listen has port {own}, --metrics-port is {number}; give one of them")
+    return {"metrics_listen": address, "metrics_port": number if own is None else own}
+
+
+def _joined(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+@contextmanager
+def exposed(address: str, port: int, job: Path) -> Iterator[None]:
+    """Serves the metrics of the job in a directory at that address and port; port 0: nowhere.
+
+    Raises:
+        PipelineError: they cannot be used.
     """
     if not port:
         yield
         return
     from deploy.monitoring.metrics import serve  # prometheus-client slows down the start, and most runs do not need it
 
-    stop = serve(port, job)
+    stop = serve(address, port, job)
     try:
         yield
     finally:

@@ -389,11 +389,11 @@ def _hosts(view: View, rising: Rising) -> Iterator[Metric]:
     yield from (up, losses, refused, *gauges.values())
 
 
-def serve(port: int, job: Path) -> Callable[[], None]:
-    """Serves the page of the job in a directory on 127.0.0.1 and returns a function that stops it.
+def serve(address: str, port: int, job: Path) -> Callable[[], None]:
+    """Serves the page of the job in a directory and returns a function that stops it.
 
     Raises:
-        PipelineError: the port cannot be used.
+        PipelineError: the address or the port cannot be used.
     """
     registry = CollectorRegistry(auto_describe=False)
     collector = ViewCollector(lambda: latest(job), lambda: view_age_s(job))
@@ -402,9 +402,10 @@ def serve(port: int, job: Path) -> Callable[[], None]:
             collector.continue_from(json.loads((job / name).read_text()))
     registry.register(collector)
     try:
-        server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+        server, thread = start_http_server(port, addr=address, registry=registry)
     except OSError as problem:
-        raise PipelineError(f"--metrics-port {port} cannot be used: {problem.strerror}; give another") from None
+        where = f"--metrics-port {port}" if address == "127.0.0.1" else f"--metrics-listen {address}, port {port},"
+        raise PipelineError(f"{where} cannot be used: {problem.strerror}; give another") from None
 
     def stop() -> None:
         server.shutdown()

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from causal.commands import Command, Natural, read_kind
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The version of what agents and supervisors say to each other.
 
 It rises by one with each new kind or key of a message, and agents of the version before may still join, so that hosts

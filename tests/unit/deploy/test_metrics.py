@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
+from causal.errors import PipelineError
 from deploy.jobs.lookup import VIEW, VIEW_BEFORE
+from deploy.monitoring import exposed
 from deploy.monitoring.metrics import ViewCollector, serve
 from standby.supervision.durations import BOUNDS_S, Durations
 from tests.faults.test_lines import free_port
@@ -29,7 +33,7 @@ def page(tmp_path: Path) -> Iterator[str]:
     """The URL of the page of a job that has every figure."""
     (tmp_path / VIEW).write_text(json.dumps(full_view()))
     port = free_port()
-    stop = serve(port, tmp_path)
+    stop = serve("127.0.0.1", port, tmp_path)
     yield f"http://127.0.0.1:{port}/metrics"
     stop()
 
@@ -110,7 +114,7 @@ def test_a_restarted_supervisor_and_a_rollback_take_no_counter_back() -> None:
 def test_a_page_of_a_resumed_job_begins_with_the_last_view_of_the_life_before(file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(json.dumps(view()))
     port = free_port()
-    stop = serve(port, tmp_path)
+    stop = serve("127.0.0.1", port, tmp_path)
     try:
         (tmp_path / file).unlink()
         shown = view()
@@ -142,3 +146,50 @@ def test_durations_are_counted_in_the_first_bucket_that_has_room_for_them() -> N
     assert Durations.of(shown).shown() == shown
     assert Durations.of({"counts": [1], "sum_s": 1.0}).shown() == durations()
     assert sum(shown["counts"]) == 4 and len(shown["counts"]) == len(BOUNDS_S) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "port"),
+    [
+        ("0.0.0.0:9464", "0.0.0.0", 9464),
+        ("0.0.0.0", "0.0.0.0", None),
+        ("[::1]:9464", "::1", 9464),
+        ("::1", "::1", None),
+        ("[::]", "::", None),
+    ],
+)
+def test_an_address_to_listen_at_may_have_a_port(text: str, address: str, port: int | None) -> None:
+    assert exposed.listening(text) == (address, port)
+
+
+@pytest.mark.parametrize("text", ["", ":9464", "here:9464", "0.0.0.0:", "0.0.0.0:70000", "[::1", "1.2.3", "[::1]9464"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="give"):
+        exposed.listening(text)
+
+
+def test_an_address_needs_one_port() -> None:
+    def settings(*arguments: str) -> dict[str, object]:
+        parser = argparse.ArgumentParser()
+        exposed.add_options(parser)
+        return exposed.settings_of(parser.parse_args(arguments))
+
+    assert settings() == {}
+    assert settings("--metrics-port", "9") == {"metrics_port": 9}
+    assert settings("--metrics-listen", "::1", "--metrics-port", "9") == {"metrics_listen": "::1", "metrics_port": 9}
+    with pytest.raises(PipelineError, match=r"no port; give --metrics-listen \[::1\]:9464"):
+        settings("--metrics-listen", "::1")
+    with pytest.raises(PipelineError, match="has port 8, --metrics-port is 9"):
+        settings("--metrics-listen", "0.0.0.0:8", "--metrics-port", "9")
+
+
+def test_the_page_is_at_the_address_that_is_given(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as free:
+        port = free.getsockname()[1]
+    with exposed.exposed("127.0.0.2", port, tmp_path):
+        assert urlopen(f"http://127.0.0.2:{port}/metrics", timeout=5).status == 200
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=5)
+    with pytest.raises(PipelineError, match="--metrics-listen 192.0.2.1, port 9464, cannot be used"):
+        with exposed.exposed("192.0.2.1", 9464, tmp_path):
+            pass
