@@ -119,6 +119,9 @@ DEFINITE = (
 )
 """The errors after which another try would fail again."""
 
+PASSING = (RetriesExhausted,)
+"""Those of them after which the job may be started again without a change: what is outside of it has failed."""
+
 
 def invariant(condition: object, message: str, **facts: object) -> None:
     """Raises `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""

@@ -174,6 +174,19 @@ def _add_run(commands: Any) -> None:
         "--verify-replay", "--check", action="store_true", help="perform every epoch twice and compare (development)"
     )
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
+    running.add_argument(
+        "--savepoint-on-sigterm",
+        action="store_true",
+        help="SIGTERM ends the job at a savepoint: --resume may then have other code",
+    )
+    running.add_argument(
+        "--temporary-status",
+        type=int,
+        choices=range(3, 126),
+        default=FAILED,
+        metavar="N",
+        help="exit status of a failure that a new start may not meet, such as an unavailable store; default: 1",
+    )
     running.add_argument("--resume", action="store_true", help="resume the job in the state directory")
     running.add_argument(
         "--code",
@@ -277,7 +290,10 @@ def _run(arguments: argparse.Namespace) -> int:
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
     with ExitStack() as copied:  # the copy of a savepoint of a store, until the job has begun with it
         arguments.from_ = copied.enter_context(stored_savepoints.as_directory(arguments.from_))
-        return _start(arguments, path, explicit, kills, report_path, copied)
+        try:
+            return _start(arguments, path, explicit, kills, report_path, copied)
+        except Unavailable as problem:
+            return say(str(problem), arguments.temporary_status)
 
 
 def _start(
@@ -297,7 +313,7 @@ def _start(
                 directory.open_runtime()
                 config = JobConfig.load(directory.path)
                 with exposing.exposed(config.metrics_listen, config.metrics_port, directory.path):
-                    return _deploy(directory.path, config, report_path, arguments.template)
+                    return _deploy(directory.path, config, report_path, arguments)
             before = directory.take_over()
             if directory.finished():
                 return say(namesakes.finished(directory.path, before, path), DONE)
@@ -350,7 +366,7 @@ def _start(
                     file=sys.stderr,
                 )
             with standard_input.given() if planned.takes_standard_input else nullcontext():
-                return _deploy(directory.path, config, report_path, arguments.template)
+                return _deploy(directory.path, config, report_path, arguments)
     finally:
         directory.close()
 
@@ -474,7 +490,7 @@ def _no_such_task(topology: Topology, name: str) -> str:
     return f"there is no such task; tasks are {', '.join(task.name for task in topology.tasks)}"
 
 
-def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Template | None) -> int:
+def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: argparse.Namespace) -> int:
     companions = [companion.name for companion in Blueprint.load(job).companions]
     console = Console(job, sys.stdout.buffer)
     on_terminal = sys.stdout.isatty()
@@ -493,7 +509,7 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Te
             progress.say(f"warning: {line}")
         exported.show(view)
 
-    deployment = LocalDeployment(job, show, servers, template, progress.say)
+    deployment = LocalDeployment(job, show, servers, arguments.template, progress.say, arguments.savepoint_on_sigterm)
     console.start()
     try:
         outcome = deployment.run()
@@ -503,7 +519,10 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, template: Te
     if outcome.view is not None:
         exported.show(outcome.view)
     exported.close()
-    return _conclude(outcome, job, config, report_path, sys.stderr if console.shown else sys.stdout)
+    status = _conclude(outcome, job, config, report_path, sys.stderr if console.shown else sys.stdout)
+    ended = outcome.view["ended"] if outcome.view is not None else None
+    lasting = ended is not None and ended.get("lasting", False)
+    return status if status != FAILED or lasting else arguments.temporary_status
 
 
 def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path | None, out: TextIO) -> int:

@@ -127,6 +127,7 @@ class LocalDeployment:
         servers: the processes that are kept alive, in the order in which they are stopped; none: supervisor and agent.
         template: what forks these processes; none: each is an interpreter.
         say: is called with a line about what is done with one of them.
+        savepoint: whether the first SIGTERM ends the job at a savepoint, so that it may resume with other code.
     """
 
     def __init__(
@@ -136,8 +137,10 @@ class LocalDeployment:
         servers: Sequence[Server] = (),
         template: Template | None = None,
         say: Callable[[str], None] = lambda line: None,
+        savepoint: bool = False,
     ) -> None:
         self._job = job
+        self._savepoint = savepoint
         self._progress = progress
         self._servers = servers or (supervisor(), agent())
         self._template = template
@@ -147,6 +150,8 @@ class LocalDeployment:
         """The exit status of a server that ended the deployment regularly."""
         self._statuses: dict[int, int] = {}
         self._signal = self._signals = 0
+        self._ending = False
+        """Whether the job has been asked to end at a savepoint."""
         self._failure = ""
         self._shown_ns = 0
         self._news_s = self._turned_s = self._attentive_s = 0.0
@@ -201,7 +206,7 @@ class LocalDeployment:
         poll.register(wake, select.POLLIN)
         if (self._job / "runtime").exists():
             self._runtime = Path((self._job / "runtime").read_text().strip())
-        while not self._signal and not self._failure and self._regular is None:
+        while not self._interrupted() and not self._failure and self._regular is None:
             self._failure = self._removed()
             if self._failure:
                 return
@@ -225,6 +230,18 @@ class LocalDeployment:
             self._note_deaths()
             if view is not None and not view["hosts"] and "leader" not in view:
                 self._kill_silent(view)
+
+    def _interrupted(self) -> bool:
+        """Whether a signal ends the job; the first SIGTERM may ask for a savepoint instead, at which the job ends."""
+        if not self._signal or self._signals > 1 or self._signal != signal.SIGTERM:
+            return bool(self._signal)
+        if self._savepoint:
+            self._savepoint = False
+            answer = ask(str(self._runtime), "savepoint", {"final": True}, ANSWER_S) if self._runtime else None
+            self._ending = answer is not None and bool(answer.get("ok"))
+            why = "the supervisor does not answer" if answer is None else str(answer.get("error"))
+            self._say("SIGTERM: the job ends at a savepoint" if self._ending else f"SIGTERM: no savepoint: {why}")
+        return not self._ending
 
     def _kill_silent(self, view: Mapping[str, Any]) -> None:
         """Kills a server that hangs, as it may be killed at any time: the next one does what it does not do."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from causal import commands
 from causal.config import JobConfig
-from causal.errors import invariant
+from causal.errors import PASSING, invariant
 from causal.task.activity import Activity
 from causal.topology import Topology
 from standby.blueprint import Blueprint
@@ -67,6 +67,9 @@ def hot_tasks(config: JobConfig, topology: Topology) -> frozenset[str]:
     return frozenset(task.name for task in tasks if not wanted or wanted.intersection(task.operators))
 
 
+_PASSING = frozenset(error.__name__ for error in PASSING)
+
+
 class Supervision:
     """The state and the rules of one job's supervisor."""
 
@@ -109,6 +112,8 @@ class Supervision:
         self._dirty = DirtyWorkers(self.assignments)
         self._stop_by_ns: int | None = None
         self.stopping: tuple[int, str] | None = None
+        self.lasting = False
+        """Whether the job ends with an error that a new start without a change would meet again."""
         """(status, reason) once the end is decided."""
         self.ended: tuple[int, str] | None = None
         """(status, reason) once the job is over."""
@@ -161,10 +166,12 @@ class Supervision:
         self.checks.apply(record)
         if record["kind"] == "stopping":
             self.stopping = (record["status"], record["reason"])
+            self.lasting = record.get("lasting", False)
         elif record["kind"] == "ended":
             self.stopping = self.ended = (record["status"], record["reason"])
         elif record["kind"] == "resumed":
             self.stopping = self.ended = None
+            self.lasting = False
         self._dirty.apply(record)
 
     # Handlers of events.
@@ -334,7 +341,7 @@ class Supervision:
         slot.complaint = f"{event.error}: {event.message}"
         self._outbox.add(Note(f"{event.task or slot.name}: {slot.complaint}"))
         if event.definite and wanted:
-            self._stop(1, event.message)
+            self._stop(1, event.message, lasting=event.error not in _PASSING)
         else:
             self._reconciler.kill(slot, "failed", self._now_ns, self._outbox)
 
@@ -519,9 +526,9 @@ class Supervision:
             self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, hurries)
             self._dirty.clear()  # the decisions of these three have been acted on
 
-    def _stop(self, status: int, reason: str) -> None:
+    def _stop(self, status: int, reason: str, lasting: bool = False) -> None:
         """Decides the end; workers get `stop` now and again after each beat."""
-        self._outbox.decide("stopping", status=status, reason=reason)
+        self._outbox.decide("stopping", status=status, reason=reason, **({"lasting": True} if lasting else {}))
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.assignments.slots.values():
             if slot.seen_ns:

@@ -74,7 +74,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int, listening_sin
             "before": {name: figures.before(name) for name in ("records_in", "records_out")},
         },
         "last_output_ns": figures.last_output_ns,
-        "ended": None if ended is None else {"status": ended[0], "reason": ended[1]},
+        "ended": None if ended is None else {"status": ended[0], "reason": ended[1], "lasting": supervision.lasting},
     }
 
 

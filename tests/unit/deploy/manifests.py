@@ -8,16 +8,16 @@ from pathlib import Path
 
 import yaml
 
-MANIFEST = Path(__file__).parents[3] / "deploy" / "kubernetes" / "supervisor.yaml"
+MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
 STATE = "/state/job"
 """The job's directory in the pod."""
 
 
-def resumption(directory: Path) -> str:
-    """Returns what the shell of the pod puts behind `causal run` where its job has this directory."""
+def resumption(directory: Path, manifest: str = "supervisor") -> str:
+    """Returns what the shell of the pod appends to `causal run` where its job has this directory."""
     (pod,) = (
         each["spec"]["template"]["spec"]
-        for each in yaml.safe_load_all(MANIFEST.read_text())
+        for each in yaml.safe_load_all((MANIFESTS / f"{manifest}.yaml").read_text())
         if each is not None and each["kind"] == "StatefulSet"
     )
     (line,) = (argument for container in pod["containers"] for argument in container["args"])

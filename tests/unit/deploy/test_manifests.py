@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 def documents() -> list[Document]:
     """Every object, as `kubectl apply` gets it: the file of agents once for each host."""
-    texts = [(DEPLOY / "kubernetes" / f"{name}.yaml").read_text() for name in ("supervisor", "network")]
+    texts = [(DEPLOY / "kubernetes" / f"{name}.yaml").read_text() for name in ("supervisor", "network", "job")]
     agent = (DEPLOY / "kubernetes" / "agent.yaml").read_text()
     texts += [agent.replace("$HOST", host) for host in HOSTS]
     return [each for text in texts for each in yaml.safe_load_all(text) if each is not None]
@@ -44,7 +44,7 @@ def containers() -> Iterator[tuple[Document, Document]]:
     """(pod, container) of each, init containers as well."""
     for each in workloads():
         pod = each["spec"]["template"]["spec"]
-        for container in (*pod["initContainers"], *pod["containers"]):
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
             yield pod, container
 
 
@@ -84,7 +84,7 @@ def test_what_containers_mount_is_in_their_pod() -> None:
         pod = each["spec"]["template"]["spec"]
         claims = [claim["metadata"]["name"] for claim in each["spec"].get("volumeClaimTemplates", ())]
         volumes = {*claims, *(volume["name"] for volume in pod["volumes"])}
-        for container in (*pod["initContainers"], *pod["containers"]):
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
@@ -104,12 +104,13 @@ def commands() -> Iterator[tuple[Document, list[str]]]:
 
 def test_every_command_line_is_one_that_causal_takes() -> None:
     taken = [parser().parse_args(arguments) for _, arguments in commands()]
-    assert len(taken) == 1 + 2 + 3 * len(HOSTS)
+    assert len(taken) == (1 + 2) * 2 + 3 * len(HOSTS)
 
 
 def test_agents_join_the_supervisor_with_their_keys_and_keep_what_the_probes_look_at() -> None:
     named = [each["metadata"]["name"] for each in documents() if each["kind"] == "Service"]
-    (supervisor,) = (parser().parse_args(line) for _, line in commands() if line[0] == "run")
+    runs = [parser().parse_args(line) for _, line in commands() if line[0] == "run"]
+    (supervisor,) = (each for each in runs if each.listen)
     _, port = address_of(supervisor.listen)
     for container, line in commands():
         directory = parser().parse_args(line).state_dir
@@ -136,13 +137,52 @@ def test_the_pod_of_a_supervisor_resumes_a_job_that_has_begun(tmp_path: Path) ->
     assert resumption(tmp_path) == "--resume"
 
 
+def test_the_pod_of_a_job_resumes_it_once_it_has_a_journal(tmp_path: Path) -> None:
+    assert resumption(tmp_path, "job") == ""
+    (tmp_path / JOURNAL).touch()
+    assert resumption(tmp_path, "job") == "--resume"
+
+
+def test_metrics_can_be_scraped_where_pods_run() -> None:
+    rules = next(each for each in documents() if each["kind"] == "NetworkPolicy")["spec"]["ingress"]
+    admitted = {port["port"] for rule in rules for port in rule.get("ports", ())}
+    for workload in workloads():
+        if workload["kind"] != "StatefulSet":
+            continue
+        template = workload["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        (line,) = (each for within, each in commands() if within == container and each[0] == "run")
+        address, port = parser().parse_args(line).metrics_listen
+        assert address == "0.0.0.0" and port in admitted
+        assert template["metadata"]["annotations"]["prometheus.io/port"] == str(port)
+        assert {"name": "metrics", "containerPort": port} in container["ports"]
+
+
+def test_a_new_image_is_an_upgrade() -> None:
+    for pod, container in containers():
+        if " run " in " ".join(container.get("args", ())):
+            assert "--savepoint-on-sigterm" in container["args"][0]
+            assert pod["terminationGracePeriodSeconds"] >= 120
+
+
+def test_a_service_retries_only_what_may_pass_and_has_a_place_for_options() -> None:
+    unit = (DEPLOY / "systemd" / "causal@.service").read_text()
+    line = re.search(r"^ExecStart=.*causal (run .*)'$", unit, re.MULTILINE)
+    assert line is not None and "$$CAUSAL_OPTIONS" in line[1] and "EnvironmentFile=-/etc/causal/%i.env" in unit
+    words = shlex.split(re.sub(r"\$\$\(.*\)|\$\$CAUSAL_OPTIONS", "", line[1]))
+    arguments = parser().parse_args(words)
+    never = re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert never is not None and never[1].split() == ["1", "2"]
+    assert arguments.savepoint_on_sigterm and str(arguments.temporary_status) not in never[1].split()
+
+
 def test_a_pod_and_a_service_have_the_time_that_draining_takes() -> None:
     for pod, container in containers():
         if container["name"] == "agent":
             drain_s = parser().parse_args(container["args"]).drain_timeout
             assert pod["terminationGracePeriodSeconds"] > drain_s + AGENT_STOP_S
     unit = (DEPLOY / "systemd" / "causal-agent@.service").read_text()
-    line = re.search(r"^ExecStart=/opt/causal/bin/causal (.*)$", unit, re.MULTILINE)
+    line = re.search(r"^ExecStart=/opt/causal/bin/causal (.*) \$CAUSAL_OPTIONS$", unit, re.MULTILINE)
     stop_s = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
     assert line is not None and stop_s is not None
     assert int(stop_s[1]) > parser().parse_args(shlex.split(line[1])).drain_timeout + AGENT_STOP_S
