@@ -1,0 +1,31 @@
+"""The logger of an operator: it says nothing in a replay, also where the operator has kept it in an attribute."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import get_ident
+
+from causal.errors import invariant
+from operators.capture.active import RUNNING
+
+
+class EventLogger(logging.Logger):
+    """Passes what is new on to the logger `operators.NAME`; asks for each message that this one would take.
+
+    Args:
+        replays: returns whether the event that is under way is a replay; false between events.
+    """
+
+    def __init__(self, operator: str, replays: Callable[[], bool]) -> None:
+        super().__init__(f"operators.{operator}")
+        self.parent = logging.getLogger(self.name)
+        self._replays = replays
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Returns whether a message is to be passed on; on another thread of user code each is."""
+        invariant(self.parent is not None, "it passes messages on", logger=self.name)
+        if not self.parent.isEnabledFor(level):  # type: ignore[union-attr]
+            return False
+        active = RUNNING.active
+        return (active is not None and active.thread != get_ident()) or not self._replays()
