@@ -75,7 +75,7 @@ def test_a_hot_standby_that_takes_over_nothing_has_no_effect(start: Start, tmp_p
     shadow: Callable[..., object] = lambda view: shadow_of(view, "effects/0")  # noqa: E731
     job.until("a hot standby", shadow)
     watched.until(len(EVERYTHING) - HELD)
-    job.until("it has performed what its task has", lambda view: (shadow_of(view, "effects/0") or {})["behind"] == 0)
+    job.until("it has performed what its task has", lambda view: (shadow_of(view, "effects/0") or {})["behind"] <= HELD)
     watched.finish()
     once = Counter(EVERYTHING)
     assert watched.effects() == once
