@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
-from causal.errors import PipelineError, Unavailable
+from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.shell.depot import Depot, insist
 from causal.shell.files import replace_text
 from deploy.hosts import host_commands
@@ -39,7 +39,8 @@ from standby.leadership.terms import ENDED, STOPPED, TERMS, Entry, Term, entry_n
 from standby.network.gate import address_of
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import Journal, journaled
-from standby.storage.manifests import manifests_from, write_manifest
+from standby.storage.manifests import DIRECTORY as CHECKPOINTS
+from standby.storage.manifests import manifests_from, newest_manifest, write_manifest
 from standby.storage.store_journal import perform
 from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
@@ -296,6 +297,8 @@ def fetch_decisions(job: Path) -> bool:
     if not config.listen:
         return False
     taken = perform(brought(), Depot(config.store, config.place_in_store))
+    if taken is None or not taken[0].term:
+        _check_unbegun(config, job)
     if taken is None:
         return False
     before, sighting = taken
@@ -305,6 +308,8 @@ def fetch_decisions(job: Path) -> bool:
         restore(job, config, before.job, before.graph)
         _restore_manifest(job, before.records)
         fetch(job, ())
+        if not before.interrupted:
+            _check_checkpoint(config, job)
     journal = Journal(job)
     journal.append(before.records)
     journal.close()
@@ -324,6 +329,29 @@ def read_decisions(job: Path) -> Sequence[Record]:
     if not config.listen:
         return journaled(job)
     return perform(decided(), Depot(config.store, config.place_in_store)).records
+
+
+def _check_unbegun(config: JobConfig, job: Path) -> None:
+    """Refuses a store without decisions of a job that this directory's supervisor has led."""
+    if (job / IDENTITY).exists() and Identity.load(job).boot:
+        raise CorruptData(
+            f"{config.store}: {config.place_in_store} lacks the decisions of this job; restore it from a copy, or "
+            "start afresh, without --resume"
+        )
+
+
+def _check_checkpoint(config: JobConfig, job: Path) -> None:
+    """Refuses a store that lacks files of the last checkpoint, before any process begins with it."""
+    newest = newest_manifest(job)
+    if newest is None:
+        return
+    present = set(Depot(config.store, config.place_in_store, proof="").names(CHECKPOINTS))
+    lacking = [path for files in newest[1].values() for path, _, _ in files if path not in present]
+    if lacking:
+        raise CorruptData(
+            f"{config.store}: {config.place_in_store} lacks {len(lacking)} files of checkpoint {newest[0]}, such as "
+            f"{lacking[0]}; restore it from a copy, or start afresh, without --resume"
+        )
 
 
 def _restore_manifest(job: Path, records: Sequence[Record]) -> None:

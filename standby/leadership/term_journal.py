@@ -155,18 +155,31 @@ def elected(term: Term) -> Procedure[bool]:
     return bool((yield from _existing(name)) == data)
 
 
-def inherited(number: int) -> Procedure[Inherited]:
+def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
     """Seals the journals before a term that was won, from the newest, and returns the decisions that they hold.
 
     The newest journal with an entry has all decisions: its leader began it with those before.
 
+    Args:
+        won: otherwise that term does not exist yet, and may become another supervisor's.
+
     Raises:
         Fenced: a supervisor with a higher term has removed what was to be read.
+        CorruptData: it was removed, and not by a supervisor.
     """
     for earlier in range(number - 1, 0, -1):
         place = yield from _sealed(earlier, number)
-        if place >= 0:
+        if place < 0:
+            continue
+        try:
             return (yield from read_back(earlier, place))
+        except Fenced:
+            terms = yield Names(TERMS)
+            if terms and number_of(terms[-1]) >= number + won:
+                raise
+            raise CorruptData(
+                f"{journal_folder(earlier)} in the shared store lacks decisions of the job; restore it from a copy"
+            ) from None
     return Inherited()
 
 
@@ -178,7 +191,7 @@ def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
     seen = yield from looked(None)
     if seen is None:
         return None
-    decided = yield from inherited(seen.term.number + 1)
+    decided = yield from inherited(seen.term.number + 1, won=False)
     sealed = yield from looked(None)
     return decided, sealed or seen
 

@@ -25,6 +25,7 @@ from tests.hosts.counted import (
     other_host,
     rows_out,
 )
+from tests.members import campaign
 from tests.unit.deploy.manifests import resumption
 
 SECOND, THIRD = "supervisor-b", "supervisor-c"
@@ -292,6 +293,34 @@ def test_a_new_run_of_a_job_that_is_led_elsewhere_is_refused_and_follows_with_re
     ended(here)
     assert here.end_of(SUPERVISOR) == 0, here.log(SUPERVISOR)
     assert incarnations(here) == before
+
+
+@pytest.mark.parametrize(
+    ("folder", "line"),
+    [
+        ("journal", "lacks the decisions of this job; restore it from a copy, or start afresh, without --resume"),
+        campaign("terms", "lacks the decisions of this job; restore it from a copy, or start afresh, without --resume"),
+        campaign("checkpoints", "files of checkpoint "),
+    ],
+)
+def test_a_folder_of_the_store_that_was_emptied_is_refused_before_anything_begins(
+    site: MakeSite, folder: str, line: str
+) -> None:
+    here = site(["a", "b"])
+    began(here)
+    wait_for("a checkpoint is complete", lambda: any(here.shared.rglob("checkpoints/count/0/*")))
+    wait_for("it is decided", lambda: (here.view() or {})["checkpoint"]["complete"] > 0)
+    here.ask_to_end(SUPERVISOR, ctrl_c=True)
+    assert here.end_of(SUPERVISOR) == 130
+    (place,) = here.shared.glob(f"{JOB}/*")
+    for path in sorted((place / folder).rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    before = here.log(SUPERVISOR)
+    here.run_again()
+    assert here.end_of(SUPERVISOR) == 1
+    (said,) = here.log(SUPERVISOR)[len(before) :].splitlines()
+    assert f"{here.store}: {JOB}/{place.name} lacks" in said and line in said
+    assert here.log_of(SUPERVISOR, "supervisor").count("supervises, after") == 1
 
 
 @pytest.mark.campaign

@@ -340,6 +340,21 @@ def test_a_sealed_leader_writes_nothing_and_learns_by_whom() -> None:
         store.run(old.append([{"kind": "y"}], 7))
 
 
+@pytest.mark.parametrize("won", [True, False])
+def test_entries_that_no_supervisor_has_removed_are_named(won: bool) -> None:
+    store = Store()
+    old = leader_of(store, "a", 1)
+    store.run(old.append([{"kind": "x"}], 6))
+    store.objects.pop(entry_name(1, 0))
+    if won:
+        store.run(elected(term(2, "b")))
+    with pytest.raises(CorruptData, match=f"{journal_folder(1)} in the shared store lacks decisions of the job"):
+        store.run(inherited(2, won))
+    store.run(elected(term(3 if won else 2, "c")))
+    with pytest.raises(Fenced):
+        store.run(inherited(2, won))
+
+
 @pytest.mark.parametrize("entries", [0, 1, WHOLE_EVERY - 1, WHOLE_EVERY, WHOLE_EVERY + 1, 3 * WHOLE_EVERY + 7])
 def test_a_successor_has_every_decision_and_reads_few_entries(entries: int) -> None:
     store = Store()
