@@ -316,7 +316,8 @@ def _start(
                     return _deploy(directory.path, config, report_path, arguments)
             before = directory.take_over()
             if directory.finished():
-                return say(namesakes.finished(directory.path, before, path), DONE)
+                config = settings.resumed(before, path, explicit, arguments.config)
+                return say(namesakes.finished(directory.path, before, path, config), DONE)
             written = present(directory.path) if arguments.rollback else None
             config, version = _next(arguments, directory, before, path, explicit)
             settings.check_read(explicit, version.pipeline.settings, arguments)

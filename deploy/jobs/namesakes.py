@@ -12,8 +12,9 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
+from deploy.jobs import versions
 from deploy.jobs.hints import resume_command
-from operators.frozen.archive import Archive, same_code
+from operators.frozen.archive import Archive, changed, same_code
 
 
 def of_other_file(job: Path, config: JobConfig, path: Path) -> bool:
@@ -34,6 +35,22 @@ def _same_code(job: Path, config: JobConfig, path: Path) -> bool:
         return False
 
 
+def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> list[str]:
+    """The names of the files and settings of a job that would do something else now."""
+    settings = sorted({*before.settings, *config.settings})
+    differing = [name for name in settings if before.settings.get(name) != config.settings.get(name)]
+    if not path.exists() or (not differing and not versions.changed_since(job, before)):
+        return []
+    version = versions.first(path, dict(config.settings))
+    default = version.pipeline.settings.default
+    others = [
+        f"setting {name}"
+        for name in differing
+        if before.settings.get(name, default(name)) != config.settings.get(name, default(name))
+    ]
+    return [*changed(Archive.load(job, before.code), version.archive), *others]
+
+
 def check_unfinished(job: Path, path: Path) -> None:
     """Refuses to begin a job of `path` where that would discard an unfinished one of another file.
 
@@ -52,12 +69,24 @@ def check_unfinished(job: Path, path: Path) -> None:
         )
 
 
-def finished(job: Path, config: JobConfig, path: Path) -> str:
+def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str:
     """The line for a resume of `path` where a job has finished.
 
+    Args:
+        before: the settings of that job; `config`: those of the resume.
+
     Raises:
-        PipelineError: the job in the directory is of another file.
+        PipelineError: the job in the directory is of another file, or this one would do something else than it did.
     """
+    changes = [] if of_other_file(job, before, path) else _changes(job, before, path, config)
+    if changes:
+        raise PipelineError(
+            f"job {config.name} has finished, and {versions.listed(changes)} changed since: its windows and timers "
+            "ended with its input, so no other version continues it; start without --resume to run this one from the "
+            "beginning; a backfill that another version is to continue keeps its source open, and ends with "
+            "`causal savepoint --stop`"
+        )
+    config = before
     if of_other_file(job, config, path):
         raise PipelineError(
             f"{job} holds no job of {path} to resume: the job that finished there is {config.pipeline}; start this "

@@ -25,7 +25,9 @@ from operators.engine.plan import Plan, plan
 from operators.runtime.inspection import as_of, key_of, owners
 from operators.sinks.contract.sink import encode_json
 from standby.network.control import ask
+from standby.storage.journal import journaled
 from standby.storage.manifests import newest_manifest
+from standby.supervision.savepoints import finished
 
 WITHIN_S = 10.0
 """The time for which the command waits for a task that recovers."""
@@ -60,6 +62,8 @@ def state(arguments: argparse.Namespace) -> int:
         print(encode_json({"operator": arguments.operator, "key": key, "live": arguments.live, "tasks": answers}))
     else:
         _show(answers, key, below_full=arguments.live and config.sharing_depth < _depth(planned))
+        if not arguments.live and not running(job) and finished(journaled(job)):
+            print("the job has finished since: what it performed after that checkpoint is not in this state")
     if not _keeps(answers):
         near = [other for other in _alike(key, planned.keyed(operator)) if _keeps(kept_for(other))]
         hint = f"; it keeps something for the key {encode_json(near[0])}" if near else ""
