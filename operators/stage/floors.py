@@ -1,4 +1,4 @@
-"""How far the key groups of a task were before a change of the job's graph or of its options.
+"""The marks that the key groups of a task had reached before a change of the job's graph or of its options.
 
 Tasks may differ in how far they are: with idle inputs that depends on arrival.  After a change a task is where the last
 of those was that it continues, but what is over stays over: each key group keeps the mark that its task had, and the
@@ -88,7 +88,7 @@ class Floors:
 
 
 class Reached:
-    """How far event time is in a task, for operators that treat what is older as late.
+    """The event time that a task has reached, for operators that treat what is older as late.
 
     Attributes:
         mark_ns: the last watermark; None before the first.

@@ -66,7 +66,7 @@ class Options:
 class Open:
     """One window of one key: the records that it holds, and what its trigger knows."""
 
-    held: int = 0
+    count: int = 0
     unseen: bool = False
     counted: int = 0
     due_s: int | None = None
@@ -90,8 +90,8 @@ class Model:
 
     def _emit(self, start_s: int) -> None:
         window = self.windows[start_s]
-        if window.held:
-            self.out.append((self.key, window.held, float(start_s), float(start_s + self.size_s)))
+        if window.count:
+            self.out.append((self.key, window.count, float(start_s), float(start_s + self.size_s)))
         window.unseen = False
 
     def record(self, time_s: int) -> None:
@@ -102,7 +102,7 @@ class Model:
 
     def _put(self, start_s: int) -> None:
         window, trigger = self.windows.setdefault(start_s, Open()), self.options.trigger
-        window.held += 1
+        window.count += 1
         window.unseen = True
         ended = start_s + self.size_s <= self.mark_s
         if trigger in COUNTS:
@@ -111,7 +111,7 @@ class Model:
                 window.counted = 0
                 self._emit(start_s)
                 if "purging" in trigger:
-                    window.held = 0
+                    window.count = 0
         elif trigger in PERIODS and not window.waits:
             self._wait(window)
         if ended and window.unseen:
@@ -149,7 +149,7 @@ class Model:
         if was.kind != options.kind:
             for start_s, window in list(self.windows.items()):
                 window.counted, window.waits = 0, False
-                if not window.held:
+                if not window.count:
                     del self.windows[start_s]
                 elif options.trigger in PERIODS and window.unseen and start_s + self.size_s > self.mark_s:
                     self._wait(window)
@@ -215,7 +215,7 @@ class Job:
 
 
 def versions(windows: str) -> st.SearchStrategy[Options]:
-    """Versions of a pipeline with these windows: whoever keeps slices has no trigger."""
+    """Versions of a pipeline with these windows: where there are slices there is no trigger."""
     triggers = st.just("none") if windows == "slices" else st.sampled_from(sorted(TRIGGERS))
     return st.builds(Options, triggers, st.sampled_from((0, 6, 25)), st.integers(1, 3))
 
@@ -254,7 +254,7 @@ def test_windows_continue_under_other_options(data: st.DataObject, windows: str)
 
 def by_key(rows: Sequence[Row]) -> dict[int, list[Row]]:
     """Returns the rows of each key, sorted."""
-    found: defaultdict[int, list[Row]] = defaultdict(list)
+    listed_rows: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row[0]].append(tuple(row))  # type: ignore[arg-type]
-    return {key: sorted(of_key) for key, of_key in found.items()}
+        listed_rows[row[0]].append(tuple(row))  # type: ignore[arg-type]
+    return {key: sorted(of_key) for key, of_key in listed_rows.items()}

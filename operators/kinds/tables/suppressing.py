@@ -35,7 +35,7 @@ class SuppressStage(Stage):
         self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, int, by_key=True)
         self._mark_ns: int | None = None
         self._after_was_ns = self._after_ns
-        """What the times of the slots were computed with: until `changed`, that of the snapshot."""
+        """The option that the times of the slots follow: until `changed`, that of the snapshot."""
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
@@ -115,8 +115,8 @@ class SuppressStage(Stage):
     def changed(self, epoch: int) -> None:
         """Makes what is held due when the options of now say so; its time counts from when it was held."""
         was_ns, self._after_was_ns = self._after_was_ns, self._after_ns
-        held = self._slots.take(over_until(END_NS))
-        self._slots.add({(key, self._due_again_ns(key, due_ns, was_ns)): value for (key, due_ns), value in held})
+        waiting = self._slots.take(over_until(END_NS))
+        self._slots.add({(key, self._due_again_ns(key, due_ns, was_ns)): value for (key, due_ns), value in waiting})
 
     def _due_again_ns(self, key: Any, due_ns: int, was_ns: int | None) -> int:
         """Returns when a key is due that was due at another time with another `after_s`, None with until="closed"."""

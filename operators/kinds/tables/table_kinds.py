@@ -38,7 +38,7 @@ def _aggregate(node: Node) -> str:
     return shown_aggregate(node.subject)
 
 
-def _held(node: Node) -> str:
+def _of_windows(node: Node) -> str:
     return f"one of {'windows' if node.options['windowed'] else 'rows'}"
 
 
@@ -57,7 +57,7 @@ KINDS = {
     "group_by": Kind(GroupStage),
     "aggregate": Kind(AggregateGroupsStage, keyed="needed", meaning=_aggregate),
     "table_join": Kind(TableJoinStage, keyed="needed", begins=True, meaning=_how),
-    "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True, meaning=_held),
+    "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True, meaning=_of_windows),
     "revisions": Kind(RevisionsStage, keeps_time=True),
     "to_stream": Kind(ToStreamStage),
 }

@@ -178,7 +178,7 @@ class WindowedStage(Stage, ABC):
         return {"mark": self.mark_ns, "lateness": self._lateness_ns, **self._floors.header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        """With another lateness than that of the snapshot, what that one has closed stays closed."""
+        """Takes over the state; what the lateness of the snapshot has closed stays closed."""
         super().load_header(header, full)
         self.mark_ns = header["mark"]
         self._floors.load(header)

@@ -301,33 +301,46 @@ def test_a_longer_grace_opens_no_row_that_was_closed() -> None:
     assert task.give([(1, 14)]) == [((1, 10.0, 20.0), 1, 2)]
 
 
-def held(number: int) -> Any:
+@pytest.mark.parametrize("appended", [False, True], ids=["removed", "appended"])
+def test_the_state_of_a_task_is_found_though_an_operator_without_state_gives_it_another_name(appended: bool) -> None:
+    def mapped(build: Build) -> Build:
+        return lambda stream: build(stream).map("same", lambda record: record)
+
+    plain = windowed(Tumbling(10))
+    before, after = (plain, mapped(plain)) if appended else (mapped(plain), plain)
+    task = Task(before)
+    assert task.give([(1, 5), (2, 6)], 8) == []
+    task.changed(after)
+    assert task.give([(1, 7)], 12) == [(1, 2, 0.0, 10.0), (2, 1, 0.0, 10.0)]
+
+
+def revised(number: int) -> Any:
     """A revision of a window that ends at 10."""
     return ((number, 0, 10), None, 1)
 
 
 def test_what_is_suppressed_is_due_as_the_options_now_say() -> None:
     task = Task(suppressed(after_s=100))
-    assert task.give([held(1)], 5) == [] == task.give([held(2)])
+    assert task.give([revised(1)], 5) == [] == task.give([revised(2)])
     task.changed(suppressed(until="closed"))
     assert [key for key, _, _ in task.give([], 10)] == [(1, 0, 10), (2, 0, 10)]
 
     task = Task(suppressed(until="closed"))
-    assert task.give([held(1)], 5) == []
+    assert task.give([revised(1)], 5) == []
     task.changed(suppressed(after_s=20))
     assert task.give([], 24) == [] and len(task.give([], 25)) == 1
 
     task = Task(suppressed(after_s=100))
-    assert task.give([], 5) == [] == task.give([held(1)], 10)
+    assert task.give([], 5) == [] == task.give([revised(1)], 10)
     task.changed(suppressed(after_s=7))
     assert task.give([], 11) == [] and len(task.give([], 12)) == 1, "7 s after it was first held"
 
 
 def test_fewer_keys_are_kept_from_the_next_one_on() -> None:
     task = Task(suppressed(after_s=100))
-    assert task.give([held(number) for number in range(5)], 5) == []
+    assert task.give([revised(number) for number in range(5)], 5) == []
     task.changed(suppressed(after_s=100, keys_max=2))
-    assert len(task.give([held(9)])) == 4
+    assert len(task.give([revised(9)])) == 4
 
 
 def test_times_out_of_order_and_idleness_count_from_the_savepoint_on() -> None:
