@@ -1,4 +1,4 @@
-"""What operators do outside of a job: `ctx.replaying` and `ctx.log` say of each event whether it is new."""
+"""The effects of operators outside of a job: `ctx.replaying` and `ctx.log` say of each event whether it is new."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.members import members
 COUNT, RATE = 300, 150
 NAMES = ("left", "right")
 EVERYTHING = {f"{name}-{i}" for name in NAMES for i in range(COUNT)}
-HELD = 8
+WAITING = 8
 """The records that may wait until the sources end: their last ones, and in order what comes behind these."""
 
 
@@ -29,9 +29,9 @@ class Watched:
     def __init__(self, start: Start, directory: Path, *arguments: str, **settings: object) -> None:
         self._noted: list[tuple[set[str], int]] = []
         self._effects, self.gate, self._out = directory / "effects", directory / "gate", directory / "rows"
-        given = sets(effects=self._effects, gate=self.gate, out=self._out, count=COUNT, rate=RATE, **settings)
+        settings_of_job = sets(effects=self._effects, gate=self.gate, out=self._out, count=COUNT, rate=RATE, **settings)
         interval_s = "0.5" if "hot" in arguments else "600"  # a hot standby begins at a checkpoint
-        arguments = (*given, "--checkpoint-interval", interval_s, *arguments)
+        arguments = (*settings_of_job, "--checkpoint-interval", interval_s, *arguments)
         small = {"batch_elements_max": 4}
         self.job: Job = start(PIPELINES / "effects.py", *arguments, config=small, own_standbys=True)
 
@@ -74,8 +74,10 @@ def test_a_hot_standby_that_takes_over_nothing_has_no_effect(start: Start, tmp_p
     job = watched.job
     shadow: Callable[..., object] = lambda view: shadow_of(view, "effects/0")  # noqa: E731
     job.until("a hot standby", shadow)
-    watched.until(len(EVERYTHING) - HELD)
-    job.until("it has performed what its task has", lambda view: (shadow_of(view, "effects/0") or {})["behind"] <= HELD)
+    watched.until(len(EVERYTHING) - WAITING)
+    job.until(
+        "it has performed what its task has", lambda view: (shadow_of(view, "effects/0") or {})["behind"] <= WAITING
+    )
     watched.finish()
     once = Counter(EVERYTHING)
     assert watched.effects() == once
@@ -112,6 +114,6 @@ def test_a_resume_after_the_death_of_every_process_repeats_no_more(start: Start,
     watched.note()
     watched.job.kill_everything()
     watched.job.start("--resume")
-    watched.until(len(EVERYTHING) - HELD)
+    watched.until(len(EVERYTHING) - WAITING)
     watched.finish()
     watched.check()

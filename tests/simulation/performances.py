@@ -1,4 +1,4 @@
-"""Who performs what, and as what: each event is live in one performance, and a replay in all others (D22).
+"""The performances of all events, over all performers: each is live in one, and a replay in all others (D22).
 
 The account is kept from outside, of calls of the chain: an element of an input, a timer, an answer, an end.  What no
 living process and no store knows of a performance when its task's successor has collected may be performed live again.
@@ -28,7 +28,7 @@ class Performances:
         self._world = world
         self._causal = world.scenario.guarantee == "causal"
         self._live: list[dict[Hashable, Place]] = [{} for _ in world.topology.tasks]
-        """What was performed live, of what is not undone: event → where it is in the log."""
+        """The events that were performed live and are not undone: event → where it is in the log."""
         self._ever: list[set[Hashable]] = [set() for _ in world.topology.tasks]
         """All that was ever performed live, by zombies as well."""
         self._collected: set[tuple[int, int]] = set()

@@ -136,7 +136,7 @@ def test_what_was_checked_still_counts_after_a_restart_and_a_resume() -> None:
 
 
 def test_an_epoch_waits_for_a_standby_of_each_task_until_all_are_checked() -> None:
-    """Also behind the first checkpoint: after a resume the rest of a job may be one epoch."""
+    """Checkpoints after the first one wait, too: after a resume the rest of a job may be one epoch."""
     scene = running(verify_replay=True)
     scene.checkpoint()
     scene.die(standby_of(scene, "count/0"))
