@@ -69,7 +69,7 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "staged-and-not-durable": 189,
     "staged-is-finished": 7,
     "alone-back": 17,
-    "an-older-host-works-on": 64,
+    "an-older-host-works-on": 85,
     "beats-of-an-older-host-count": 9,
     "silence-is-no-sign": 165,
     "standbys-beside-their-tasks": 3,

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import Simulation
 
 SPEED = 8
+CANDIDATES_NS = 20 * SECOND
+"""The time after which users start candidates also where the job is not resumed yet."""
+
 NAMES = ("supervisor", "supervisor-b", "supervisor-c")
 
 Procedure = Generator[Request | Pause, Any, Any]
@@ -340,12 +343,14 @@ class Terms:
     def resume(self, ended: bool = True) -> None:
         """Resumes the job, of which every process has ended, or only every supervisor; candidates begin after that."""
         first, *others = self.seats.values()
+        waiting = list(others)
 
         def resumed() -> None:
-            for seat in others:
-                self._world.clock.after(self._world.rng.randint(0, 1000) * MS, seat.start)
+            while waiting:
+                self._world.clock.after(self._world.rng.randint(0, 1000) * MS, waiting.pop(0).start)
 
         first.resume(resumed, ended)
+        self._world.clock.after(CANDIDATES_NS, resumed)  # the one that resumes it may have died before
 
     def aimed_at(self, who: int) -> Seat:
         """The supervisor that a fault is about: mostly the leader of the newest term."""
