@@ -111,6 +111,28 @@ class Topology:
     def _names(self) -> dict[str, Task]:
         return {task.name: task for task in self.tasks}
 
+    @cached_property
+    def components(self) -> tuple[tuple[TaskIndex, ...], ...]:
+        """The connected components: the sets of tasks that channels connect in either direction, by their first task.
+
+        A store or a partition outside connects no tasks: no determinant travels through it.
+        """
+        first = [task.index for task in self.tasks]  # the lowest index that is known to be connected to each
+
+        def root(task: TaskIndex) -> TaskIndex:
+            while first[task] != task:
+                first[task] = task = first[first[task]]
+            return task
+
+        for channel in self.channels:
+            if OUTSIDE not in (channel.source, channel.target):
+                low, high = sorted((root(channel.source), root(channel.target)))
+                first[high] = low
+        groups: dict[TaskIndex, list[TaskIndex]] = {}
+        for task in self.tasks:
+            groups.setdefault(root(task.index), []).append(task.index)
+        return tuple(tuple(group) for group in groups.values())
+
     def ancestors(self, task: TaskIndex) -> dict[TaskIndex, int]:
         """Returns every task upstream of `task` with its shortest distance in hops (1 = direct upstream)."""
         distance: dict[TaskIndex, int] = {}

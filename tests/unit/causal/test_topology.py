@@ -34,6 +34,30 @@ def test_ends_of_the_graph() -> None:
     assert DIAMOND.named("t/9") is None
 
 
+def test_channels_connect_tasks_in_both_directions_and_stores_connect_none() -> None:
+    assert DIAMOND.components == ((0, 1, 2, 3),)
+    two = topology(6, [(-1, 0), (-1, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, -1), (5, -1)])
+    assert two.components == ((0, 2, 4), (1, 3, 5))
+    joined = topology(6, [(-1, 0), (-1, 1), (0, 2), (1, 3), (2, 4), (3, 4), (4, -1), (-1, 5), (5, -1)])
+    assert joined.components == ((0, 1, 2, 3, 4), (5,))
+    late = topology(5, [(0, 3), (1, 4), (3, 4)])  # what connects two comes last
+    assert late.components == ((0, 1, 3, 4), (2,))
+
+
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
+def test_a_component_is_what_is_reached_from_any_of_its_tasks(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    tasks, pairs = drawn
+    edges = [(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]]
+    components = topology(tasks, edges).components
+    assert sorted(task for component in components for task in component) == list(range(tasks))
+    assert [component[0] for component in components] == sorted(component[0] for component in components)
+    for component in components:
+        reached: set[int] = {component[0]}
+        for _ in range(tasks):
+            reached |= {b for a, b in edges if a in reached} | {a for a, b in edges if b in reached}
+        assert sorted(reached) == list(component)
+
+
 def test_distance_is_the_shortest() -> None:
     assert DIAMOND.ancestors(TaskIndex(3)) == {0: 1, 1: 1, 2: 1}
     chain = topology(4, [(0, 1), (1, 2), (2, 3)])
