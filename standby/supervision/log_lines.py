@@ -64,5 +64,5 @@ _LINES: Mapping[str, Callable[[Record], str | None]] = {
     "rolled_back": _rolled_back,
     "savepoint": _savepoint,
     "killing": lambda record: f"{record['slot']} is killed: {record['why']}",
-    "inquired": lambda record: "determinants are lost: every task is asked what depends on them",
+    "inquired": lambda record: "determinants are lost: all tasks that channels connect are asked what depends on them",
 }

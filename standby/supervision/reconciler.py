@@ -150,7 +150,7 @@ class Reconciler:
             epoch=self._coordinator.complete,
             files=self._coordinator.files.get(entry.name, ()),
             peers={name: (endpoint, incarnation) for name, (endpoint, incarnation) in known.items() if endpoint},
-            rollback=self._inquiries.rollback.message(),
+            rollback=self._inquiries.rollback_of(entry.name).message(),
         )
         outbox.send(slot.name, promote)
 

@@ -60,7 +60,10 @@ def remembered(supervision: Supervision) -> dict[str, Any]:
             coordinator.took_ms,
             coordinator.durations.shown(),
         ),
-        "inquiries": (supervision.inquiries.rollback, supervision.inquiries.number, supervision.inquiries.lost),
+        "inquiries": [
+            (inquiry.rollback, inquiry.number, inquiry.lost)
+            for inquiry in map(supervision.inquiries.of, assignments.tasks)
+        ],
         "recoveries": (supervision.timeline.shown(), supervision.timeline.totals.shown()),
         "first record": (supervision.figures.first_record_ns, supervision.figures.life_first_record_ns),
         "end": (supervision.stopping, supervision.ended),
@@ -237,12 +240,13 @@ class Supervised(RuleBasedStateMachine):
     @rule(answers=st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, LOST_BYTES_MAX)), max_size=3))
     def tasks_are_asked(self, answers: list[tuple[bool, bool, int]]) -> None:
         for place, (settled, orphan, extent) in enumerate(answers):
-            inquiries, served = self.scene.supervision.inquiries, self._served(place)
-            if served is None or not inquiries.lost:
+            served = self._served(place)
+            if served is None or not self.scene.supervision.inquiries.of(served[1]).lost:
                 return
             index, task, slot = served
-            finding = OrphanAnswer(settled, inquiries.lost[0] if orphan else None, ((index, 0, extent),))
-            number, incarnation = inquiries.number, self.scene.incarnation_of(task)
+            inquiry = self.scene.supervision.inquiries.of(task)
+            finding = OrphanAnswer(settled, inquiry.lost[0] if orphan else None, ((index, 0, extent),))
+            number, incarnation = inquiry.number, self.scene.incarnation_of(task)
             self._note(self.scene.step(events.OrphanReport(slot, task, incarnation, number, finding)))
 
     # -- the supervisor itself -----------------------------------------------------------------------------------

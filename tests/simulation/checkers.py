@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from causal.channels.receiver import Receiver
 from causal.channels.sink_channel import depended
 from causal.cut import Cut
-from causal.events import CheckpointCompleted, Event, Turn
+from causal.events import CheckpointCompleted, Event, OrphanQuery, Turn
 from causal.ids import OUTSIDE
+from causal.logs.rollback import Extent
 from causal.ports import Bundle
 from causal.task.recovery import PERFORMS, State
 from causal.task.task import TaskProtocol
@@ -144,6 +145,8 @@ class Observer:
         if not self._causal:
             return
         self._note_senders(task, before[0])
+        if isinstance(event, OrphanQuery):
+            self._check_asked(task, event.lost)
         if isinstance(event, CheckpointCompleted):
             self._check_kept(task)
             return
@@ -303,6 +306,17 @@ class Observer:
         """The supervisor has journaled a decision."""
         if record["kind"] == "rolled_back" and not self._partial:
             raise Violated("rollback: with full sharing depth nothing can be lost")
+        if record["kind"] == "rolled_back":
+            back = {index for index, _, _ in record["rollback"]["retreats"]}
+            connected = next(tasks for tasks in self._topology.components if record["component"] in tasks)
+            if back - {*connected}:
+                raise Violated(f"rollback: tasks {back} go back, of which channels connect only {connected}")
+
+    def _check_asked(self, task: TaskProtocol, lost: list[Extent]) -> None:
+        """A task is asked only about losses of tasks with which channels connect it."""
+        connected = next(tasks for tasks in self._topology.components if task.holdings.task in tasks)
+        if any(owner not in connected for owner, _, _ in lost):
+            raise Violated(f"inquiry: {task.name} is asked about {lost}, with whose tasks no channel connects it")
 
     def died(self, process: Process) -> None:
         """A process has ended, or is reported to have ended."""
@@ -402,10 +416,10 @@ class Observer:
 
     def _unsettled(self) -> bool:
         supervisor = self._world.supervisor
-        if supervisor is None or supervisor.supervision.inquiries.lost:
+        if supervisor is None or supervisor.supervision.inquiries.open:
             return True
-        number = supervisor.supervision.inquiries.rollback.number
-        return any(task.inquiry.rollback.number != number for _, task in self._current.values())
+        decided = supervisor.supervision.inquiries.rollback_of
+        return any(task.inquiry.rollback.number != decided(task.name).number for _, task in self._current.values())
 
     # -- the end -------------------------------------------------------------------------------------
 

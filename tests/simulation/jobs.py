@@ -48,12 +48,21 @@ def job_of(scenario: Scenario, config: JobConfig) -> Job:
 
 
 def graph(
-    layers: tuple[int, ...], partitions: int, shortcut: bool, ordered: bool = False, asking: bool = False
+    layers: tuple[int, ...],
+    partitions: int,
+    shortcut: bool,
+    ordered: bool = False,
+    asking: bool = False,
+    separate: bool = False,
 ) -> Topology:
     """Sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one.
 
-    With `asking`, each task has a store for the keys of its requests.
+    Args:
+        asking: each task has a store for the keys of its requests.
+        separate: there are two such graphs, which no channel connects.
     """
+    copies = 1 + separate
+    layers = tuple(width * copies for width in layers)
     tasks: list[Task] = []
     groups: list[list[int]] = []
     for depth, width in enumerate(layers):
@@ -61,10 +70,16 @@ def graph(
         content = ordered and depth > 0
         tasks += [Task(TaskIndex(len(tasks) + i), TaskName(f"l{depth}/{i}"), (), content) for i in range(width)]
     ends: list[tuple[int, int, int]] = [(OUTSIDE, task, place) for task in groups[0] for place in range(partitions)]
-    ends += [(a, b, 0) for above, below in zip(groups, groups[1:], strict=False) for a in above for b in below]
+    between = list(zip(groups, groups[1:], strict=False))
     if shortcut:
-        target = groups[-2] if len(groups) > 3 else groups[-1]
-        ends += [(a, b, 0) for a in groups[0] for b in target]
+        between.append((groups[0], groups[-2] if len(groups) > 3 else groups[-1]))
+    ends += [
+        (a, b, 0)
+        for above, below in between
+        for place, a in enumerate(above)
+        for other, b in enumerate(below)
+        if place * copies // len(above) == other * copies // len(below)
+    ]
     ends += [(task, OUTSIDE, 0) for task in groups[-1]]
     ends += [(task.index, OUTSIDE, REQUESTS) for task in tasks if asking]
     numbered = [(a, b, place) for place, (a, b, _) in enumerate(e for e in ends if e[0] == OUTSIDE)]
@@ -78,7 +93,9 @@ def graph(
 def _hashing_job(scenario: Scenario) -> Job:
     logging = scenario.guarantee == "causal"
     asking = logging and "ask" in scenario.kinds
-    topology = graph(scenario.layers, scenario.partitions, scenario.shortcut, scenario.ordered, asking)
+    topology = graph(
+        scenario.layers, scenario.partitions, scenario.shortcut, scenario.ordered, asking, scenario.separate
+    )
     # Below full depth a request may be taken back, and its number come again; other code asks for other things.
     by_number = logging and scenario.depth == FULL_DEPTH and all(f.kind != OTHER_CODE for f in scenario.faults)
 

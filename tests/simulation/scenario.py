@@ -105,6 +105,8 @@ class Scenario:
     """Equal keys come in several types (1, 1.0, True), where operators have keys."""
     hot: bool = False
     """Standbys perform what their tasks perform."""
+    separate: bool = False
+    """The graph is there twice, and no channel connects the two: what one loses does not concern the other."""
     layout: Layout | None = None
     """The hosts of the job; None for one machine."""
 
@@ -133,6 +135,7 @@ def draw(seed: int) -> Scenario:
         rare += [_timed(late, OTHER_CODE)] if late.random() < OTHER_CODE_SHARE else []
         faults = tuple(sorted((*faults, *rare), key=lambda f: f.at_ns))
     ordered = chance() < 0.4
+    halved = random.Random(seed ^ 0x2_6A_2F)
     return Scenario(
         seed=seed,
         layers=layers,
@@ -159,6 +162,7 @@ def draw(seed: int) -> Scenario:
         load_ms=apart.randint(50, 900) if apart.random() < 0.25 else 0,
         mixed_keys=production and apart.random() < 0.5,
         kept_bytes=apart.choice((400, 2000, 8000)) if apart.random() < 0.25 else 0,
+        separate=not production and depth < FULL_DEPTH and sum(layers) < 5 and halved.random() < 0.4,
     )
 
 

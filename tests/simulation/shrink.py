@@ -44,6 +44,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         if (sum(layers), len(layers)) < (sum(scenario.layers), len(scenario.layers)):
             yield replace(scenario, layers=layers)
     for change in (
+        {"separate": False},
         {"shortcut": False},
         {"fan_out": False},
         {"production": False},

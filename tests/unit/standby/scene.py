@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.harness.graphs import chain_of
 from causal.commands import Files
 from causal.config import JobConfig
+from causal.topology import Topology
 from standby.blueprint import Blueprint, CompanionCall
 from standby.supervision import effects as fx
 from standby.supervision import events
@@ -28,8 +29,15 @@ def snapshot_files(task: str, epoch: int, incarnation: int) -> Files:
 class Scene:
     """A supervisor and the workers it believes in."""
 
-    def __init__(self, *names: str, companions: tuple[CompanionCall, ...] = (), kills: Any = (), **config: Any) -> None:
-        self.topology = chain_of(*(names or ("read/0", "count/0", "out/0")))
+    def __init__(
+        self,
+        *names: str,
+        companions: tuple[CompanionCall, ...] = (),
+        kills: Any = (),
+        topology: Topology | None = None,
+        **config: Any,
+    ) -> None:
+        self.topology = topology or chain_of(*(names or ("read/0", "count/0", "out/0")))
         self.config = JobConfig(run="r", name="job", pipeline="/p.py", **config)
         self.blueprint = Blueprint(self.topology, companions, tuple(kills))
         self.now = SECOND

@@ -1,0 +1,124 @@
+"""The inquiry about lost determinants in one connected component of the graph (D9).
+
+No determinant travels from one component to another, so the answers of one component are a consistent cut for it, and
+the tasks of the others neither answer nor pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from causal import commands
+from causal.logs.rollback import NO_ROLLBACK, Extent, OrphanAnswer, Rollback, TaskRollback, decide, read_rollback
+from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
+from standby.supervision.effects import Outbox, Record
+
+AGAIN_NS = 500_000_000
+"""The time for an answer before the question, or the decision, is sent again."""
+
+
+class ComponentInquiry:
+    """The open question of one component, if any, and its last decision; more losses widen the open question."""
+
+    def __init__(self, assignments: Assignments, names: Sequence[str], tasks: Sequence[int]) -> None:
+        """
+        Args:
+            names: of all tasks of the job, by index.
+            tasks: the indexes of those of the component.
+        """
+        self._assignments = assignments
+        self._names = names
+        self._index = {names[index]: index for index in tasks}
+        self.component = tasks[0]
+        """The index of its first task, which names it in the journal."""
+        self.rollback: Rollback = NO_ROLLBACK
+        """The last decision."""
+        self.number = 0
+        """The number of the last question."""
+        self.lost: tuple[Extent, ...] = ()
+        """The extents that the open question is about; empty if none is open."""
+        self._findings: dict[str, tuple[int, OrphanAnswer]] = {}
+
+    def apply(self, record: Record) -> None:
+        """Applies one decision about this component, or about all of them."""
+        kind = record["kind"]
+        if kind == "inquired":
+            self.number, self._findings = record["number"], {}
+            self.lost = tuple((task, epoch, extent) for task, epoch, extent in record["lost"])
+        elif kind == "rolled_back":
+            self.rollback, self.lost, self._findings = read_rollback(record["rollback"]), (), {}
+        elif kind == "checkpoint":
+            lost = tuple(each for each in self.rollback.lost if each[2] >= record["epoch"])
+            self.rollback = Rollback(self.rollback.number, lost, self.rollback.retreats)
+        elif kind == "resumed":
+            self.lost, self._findings = (), {}
+
+    def widened(self, entry: TaskEntry, lost: Sequence[Extent]) -> list[Extent]:
+        """Returns what the question has to be about after a task's report of losses; nothing if it is already."""
+        own = {each for each in lost if each[0] == self._index[entry.name]}  # only of its own log
+        return [] if own <= set(self.lost) else sorted({*self.lost, *own})
+
+    def record_answer(self, entry: TaskEntry, number: int, finding: OrphanAnswer) -> None:
+        """Records a task's answer to the open question."""
+        if self.lost and number == self.number:
+            self._findings[entry.name] = (entry.incarnation, finding)
+
+    def send(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
+        """Sends the question or the last decision to the process of one of its tasks, if it lacks it."""
+        behind = slot.rollback < self.rollback.number
+        asked = bool(self.lost) and self._findings.get(slot.task, (0,))[0] != slot.incarnation
+        if not behind and not asked:
+            return
+        about = (self.rollback.number, 0 if behind else self.number)
+        if slot.asked_about == about and now_ns - slot.asked_about_ns < AGAIN_NS:
+            return
+        slot.asked_about, slot.asked_about_ns = about, now_ns
+        if behind:  # first the decision: a question is about the state after it
+            outbox.send(slot.name, commands.Keep(self.rollback.message()))
+        else:
+            outbox.send(slot.name, commands.Inquire(self.number, tuple(self.lost)))
+
+    @property
+    def all_answered(self) -> bool:
+        """Whether a question is open that the present incarnation of each task has answered."""
+        if not self.lost or len(self._findings) < len(self._index):
+            return False
+        for name in self._index:
+            entry = self._assignments.tasks[name]
+            slot = self._assignments.holder(entry)
+            if slot is None or slot.state is not WorkerState.SERVING or not slot.seen_ns:
+                return False
+            if self._findings.get(entry.name, (0,))[0] != entry.incarnation:
+                return False
+        return True
+
+    def decide(self, now_ns: int, outbox: Outbox) -> None:
+        """Decides which of its tasks roll back, from all of their answers."""
+        findings = {self._index[name]: finding for name, (_, finding) in self._findings.items()}
+        retreats = {
+            index: TaskRollback(self._assignments.tasks[self._names[index]].incarnation + 1, stands)
+            for index, stands in decide(findings).items()
+        }
+        lost = (*self.rollback.lost, *((self.number, *each) for each in self.lost))
+        outbox.decide(
+            "rolled_back",
+            component=self.component,
+            rollback=Rollback(self.number, lost, retreats).message(),
+            tasks={self._names[index]: retreat.incarnation for index, retreat in sorted(retreats.items())},
+            why=self._why(findings),
+            at_ns=now_ns,
+        )
+
+    def _why(self, findings: Mapping[int, OrphanAnswer]) -> dict[str, str]:
+        """The reason, as a line, for each task that lost determinants or depends on lost ones."""
+        owners = {self._names[task] for task, _, _ in self.lost}
+        why = dict.fromkeys(sorted(owners), "determinants that others depend on died with all their holders")
+        for index, finding in sorted(findings.items()):
+            if finding.orphan is not None:
+                why[self._names[index]] = f"depends on determinants of {self._names[finding.orphan[0]]} that are lost"
+        return why
+
+    @property
+    def awaited(self) -> list[str]:
+        """The tasks that have not answered the open question."""
+        return sorted(set(self._index) - set(self._findings)) if self.lost else []
