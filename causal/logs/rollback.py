@@ -2,8 +2,8 @@
 
 Beyond the sharing depth a failure can lose determinants on which other tasks depend.  Those are
 orphans: what they did since cannot be reproduced.  Every task that channels connect with the loss is asked what it
-depends on and stands still until the decision; a task that depends on nothing lost stays as it is, the others roll back to the last
-complete checkpoint and replay their own logs as far as a task that stays depends on them.  A rollback
+depends on and stands still until the decision; a task that depends on nothing lost stays as it is, the others roll
+back to the last complete checkpoint and replay their own logs as far as a task that stays depends on them.  A rollback
 is no failure: a task keeps all determinants that it holds, so nothing more is lost by it.
 """
 
