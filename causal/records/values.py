@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from itertools import chain
 from sys import getrefcount
@@ -117,7 +117,7 @@ _INSTEAD = {
     "pathlib.PurePath": "str(value)",
     "datetime.date": "value.isoformat()",
     "datetime.time": "value.isoformat()",
-    "datetime.timedelta": "value.total_seconds()",
+    "datetime.timedelta": "value // timedelta(microseconds=1)",
     "msgspec.Struct": "msgspec.structs.asdict(value)",
     "collections.deque": "list(value)",
     "builtins.range": "list(value)",
@@ -154,6 +154,15 @@ def _datetime_bytes(value: datetime) -> bytes:
     return value.isoformat().encode() + (_SECOND_PASS if value.fold else b"")
 
 
+def _datetime_of(text: str) -> datetime:
+    """The datetime that was spelled so; Python itself reads offsets of less than a second as none."""
+    value = datetime.fromisoformat(text)
+    if value.tzinfo is UTC and text[-7] == ".":
+        size = int(text[-6:])
+        return value.replace(tzinfo=timezone(timedelta(microseconds=-size if text[-16] == "-" else size)))
+    return value
+
+
 def _restorer(inner: Callable[[int, bytes], Any] | None, swallowed: list[Any] | None) -> Callable[[int, bytes], Any]:
     """Returns the hook for extensions; `inner` is that for those within a tuple, None where none may be there."""
 
@@ -168,8 +177,8 @@ def _restorer(inner: Callable[[int, bytes], Any] | None, swallowed: list[Any] | 
                 return tuple(items)
             if code == _DATETIME:
                 if data.endswith(_SECOND_PASS):
-                    return datetime.fromisoformat(data.removesuffix(_SECOND_PASS).decode()).replace(fold=1)
-                return datetime.fromisoformat(data.decode())
+                    return _datetime_of(data.removesuffix(_SECOND_PASS).decode()).replace(fold=1)
+                return _datetime_of(data.decode())
             if code == _DECIMAL:
                 return Decimal(data.decode())
             if code == _BIG_INT:

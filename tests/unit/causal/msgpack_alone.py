@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -56,13 +56,22 @@ def _restored(code: int, data: bytes, depth: int) -> Any:
             raise PeerViolation("a tuple in a MessagePack value is not a list of items")
         return tuple(items)
     if code == _DATETIME:
-        value = datetime.fromisoformat(data.removesuffix(b"~").decode())
+        value = _read(data.removesuffix(b"~").decode())
         return value.replace(fold=1) if data.endswith(b"~") else value
     if code == _DECIMAL:
         return Decimal(data.decode())
     if code == _BIG_INT:
         return int(data.decode())
     raise PeerViolation(f"unknown extension type {code} in a MessagePack value")
+
+
+def _read(text: str) -> datetime:
+    """A datetime, whose offset Python does not read where it is less than a second."""
+    value = datetime.fromisoformat(text)
+    match = re.search(r"([+-])00:00:00\.(\d{6})$", text)
+    if match is None:
+        return value
+    return value.replace(tzinfo=timezone(timedelta(microseconds=int(match[1] + match[2]))))
 
 
 def _unpacked(data: bytes, depth: int) -> Any:

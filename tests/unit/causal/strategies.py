@@ -7,7 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-offsets = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+_DAY = 86_400_000_000
+offsets = (
+    st.integers(-1439, 1439).map(lambda minutes: minutes * 60_000_000)
+    | st.integers(-1_000_001, 1_000_001)
+    | st.integers(1 - _DAY, _DAY - 1)
+).map(lambda microseconds: timezone(timedelta(microseconds=microseconds)))
+"""Offsets of all sizes, to the microsecond: of a second and less, too."""
 datetimes = st.builds(
     lambda value, fold: value.replace(fold=fold),
     st.datetimes(timezones=st.none() | offsets),

@@ -7,9 +7,10 @@ import dataclasses
 import enum
 import math
 import uuid
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -75,6 +76,47 @@ def _circle_of_tuples() -> Any:
     inner: list[Any] = []
     inner.append((inner,))
     return inner
+
+
+def _times_of_every_kind() -> list[datetime]:
+    """Extremes of dates and offsets to the last microsecond, with both folds, and a sample of what is between."""
+    chance, day = Random(11), 86_400_000_000
+    near = [0, 1, 5, 999_999, 1_000_000, 1_000_001, 59_999_999, 60_000_000, 3_600_000_000, day - 1]
+    offsets = [*near, *(-each for each in near), *(chance.randrange(1 - day, day) for _ in range(200))]
+    dates = [datetime.min, datetime.max, datetime(2000, 2, 29, 23, 59, 59, 999_999), datetime(1, 1, 1, 0, 0, 0, 1)]
+    zones = [None, *(timezone(timedelta(microseconds=each)) for each in offsets)]
+    return [each.replace(tzinfo=zone, fold=fold) for each in dates for zone in zones for fold in (0, 1)]
+
+
+def test_every_time_comes_back_to_the_last_microsecond_of_its_offset() -> None:
+    for value in _times_of_every_kind():
+        back = decode(encode([value, {"at": (value,)}]))
+        assert spelled(back) == spelled([value, {"at": (value,)}])
+        assert (back[0].utcoffset(), back[0].fold, back[0].tzname()) == (value.utcoffset(), value.fold, value.tzname())
+
+
+class _Minute(datetime):
+    pass
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo(name)) for name in ("UTC", "Europe/Berlin", "Etc/GMT+1")),
+        datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+        datetime(2026, 1, 1, tzinfo=timezone(timedelta(0), "Z")),
+        datetime(2026, 1, 1, tzinfo=timezone(timedelta(microseconds=5), "")),
+        datetime(2026, 1, 1, tzinfo=_Zone()),
+        _Minute(2026, 1, 1),
+        *(time(1), time(1, tzinfo=UTC, fold=1), date.min, date.max),
+        *(timedelta.min, timedelta.max, timedelta(microseconds=1), UTC, ZoneInfo("UTC")),
+    ],
+    ids=repr,
+)
+def test_what_is_more_than_a_time_with_an_offset_is_refused_wherever_it_is(value: Any) -> None:
+    for whole in (value, [value], {"a": value}, (value,), {value: 1}, [{"a": (1, {"b": value})}] * 20):
+        with pytest.raises(NotCarried, match="cannot be carried; use|is more than an offset; use"):
+            encode(whole)
 
 
 REFUSED = [
@@ -144,7 +186,7 @@ class _Point:
         (collections.OrderedDict(), "dict(value)"),
         (collections.deque(), "list(value)"),
         (date(2026, 1, 1), "value.isoformat()"),
-        (timedelta(1), "value.total_seconds()"),
+        (timedelta(1), "value // timedelta(microseconds=1)"),
         (_Pair(1, 2), "tuple(value) or value._asdict()"),
         (_Text("a"), "str(value)"),
         (bytearray(b"a"), "bytes(value)"),
