@@ -62,6 +62,9 @@ SPARK_STOP_S = 10.0
 
 KILL_S = 3.0
 
+DESCRIPTION = "job.json"
+"""The file of a job's directory that says which job it holds."""
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -113,6 +116,15 @@ def executors() -> Server:
     return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """The device and number of a directory, which another one of its name does not have; None if there is none."""
+    try:
+        known = directory.stat()
+    except OSError:
+        return None
+    return known.st_dev, known.st_ino
+
+
 def _ignored(number: signal.Signals) -> bool:
     """Whether this process was started so that the signal does not end it, by `nohup` or with & by a shell."""
     return number != signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN
@@ -145,6 +157,8 @@ class LocalDeployment:
         self._servers = servers or (supervisor(), agent())
         self._template = template
         self._say = say
+        self._identity = _identity(job)
+        self._described = (job / DESCRIPTION).exists()
         self._runtime: Path | None = None
         self._regular: int | None = None
         """The exit status of a server that ended the deployment regularly."""
@@ -185,7 +199,8 @@ class LocalDeployment:
             return Outcome(ended["status"], ended["reason"], view, wall_s)
         if self._regular is not None:
             return Outcome(self._regular, "", view, wall_s, self._signal)
-        if self._signal:
+        removed = self._removed()
+        if self._signal and not removed:
             name = signal.Signals(self._signal).name
             if view is not None and view.get("leader") and not view["leader"]["here"]:
                 reason = f"interrupted by {name}; the job continues, and is followed with: {resume_command(self._job)}"
@@ -194,7 +209,7 @@ class LocalDeployment:
             else:
                 reason = f"interrupted by {name} before it began; start it again without --resume"
             return Outcome(128 + self._signal, reason, view, wall_s, self._signal)
-        return Outcome(1, self._failure, view, wall_s)
+        return Outcome(1, self._failure or removed, view, wall_s)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._signal = self._signal or number
@@ -278,8 +293,13 @@ class LocalDeployment:
 
     def _removed(self) -> str:
         """Says which directory of the job is gone, without which nothing recovers any more; empty if they are there."""
-        if not self._job.exists():
-            return f"its directory {self._job} was removed or moved"
+        if _identity(self._job) != self._identity:  # what writes there may have made another one of that name
+            return (
+                f"its directory {self._job} was removed or moved while it ran; put it back, or where it is gone start "
+                "the job again without --resume"
+            )
+        if self._described and not (self._job / DESCRIPTION).exists():
+            return f"{self._job / DESCRIPTION} was removed while it ran; start the job again without --resume"
         if self._runtime is not None and not self._runtime.exists():
             return (
                 f"the directory of its sockets {self._runtime} was removed; resume it with: {resume_command(self._job)}"

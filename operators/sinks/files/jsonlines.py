@@ -190,13 +190,22 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         os.ftruncate(self._rows, 0)
 
     def _settle(self, ledger: Ledger) -> None:
-        stored, end = os.fstat(self._rows).st_size, ledger.account.row_bytes
-        if stored < end - ledger.row_bytes:
-            raise CorruptData(f"{self._path} has lost rows that were written; restore it or start a new run elsewhere")
-        if stored > ledger.reach:
-            raise CorruptData(f"{self._path} has rows that no bundle wrote; restore it or start a new run elsewhere")
+        end = ledger.account.row_bytes
+        stored = self._stored(ledger, end - ledger.row_bytes)
         if stored > end:  # rows were withdrawn and not cut off yet
             os.ftruncate(self._rows, end)
+
+    def _stored(self, ledger: Ledger, least: int) -> int:
+        """The size of the file, which others may have cut (rotation of logs) or written to."""
+        stored = os.fstat(self._rows).st_size
+        if stored < least:
+            raise CorruptData(
+                f"{self._path} has lost rows that were written: it has {stored:,} bytes of at least {least:,}; restore "
+                "it or start a new run elsewhere, and have no log rotation cut it"
+            )
+        if stored > ledger.reach:
+            raise CorruptData(f"{self._path} has rows that no bundle wrote; restore it or start a new run elsewhere")
+        return stored
 
     def _publish(self, ledger: Ledger) -> None:
         rows = b"".join([entry.bundle.rows for entry in ledger.entries])
@@ -216,6 +225,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         ledger = super()._current()
         if not is_at(self._path, self._rows):
             raise moved(self._path)
+        self._stored(ledger, ledger.account.row_bytes)
         return ledger
 
     def _release(self) -> None:

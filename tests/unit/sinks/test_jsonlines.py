@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,30 @@ def test_files_that_are_moved_away_are_noticed(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(Unavailable, match="not open"):
         store.write(bundle_at(subject, state, 1))
+
+
+@pytest.mark.parametrize(
+    ("touch", "why"),
+    [
+        (
+            lambda rows: os.truncate(rows, 0),
+            "has lost rows that were written: it has 0 bytes of at least .* log rotation",
+        ),
+        (lambda rows: os.truncate(rows, rows.stat().st_size - 1), "has lost rows that were written"),
+        (lambda rows: rows.write_text(rows.read_text() + "{}\n"), "has rows that no bundle wrote"),
+    ],
+    ids=["emptied", "cut", "written to"],
+)
+def test_a_file_that_others_touch_while_it_is_written_ends_the_job(
+    tmp_path: Path, touch: Callable[[Path], None], why: str
+) -> None:
+    subject = lines(tmp_path)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
+    touch(tmp_path / "out" / "out-0.jsonl")
+    with pytest.raises(CorruptData, match=why):
+        store.write(bundle_at(subject, state, 3))
+    store.close()
 
 
 def test_checks_before_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

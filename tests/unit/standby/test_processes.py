@@ -151,16 +151,38 @@ def test_a_job_whose_sockets_are_removed_ends_and_can_be_resumed(start: Start) -
     assert stage.finish()[0] == 0
 
 
-@pytest.mark.parametrize("how", ["removed", "moved"])
+@pytest.mark.parametrize("how", ["removed", "moved", "made again by what writes there", "interrupted"])
 def test_a_job_whose_directory_is_gone_ends_and_says_so(start: Start, tmp_path: Path, how: str) -> None:
     stage = start()
     stage.up()
     runtime = Path((stage.job / "runtime").read_text())
+    if how == "made again by what writes there":
+        (tmp_path / "another" / "checkpoints").mkdir(parents=True)
+        (tmp_path / "another" / "job.json").write_bytes((stage.job / "job.json").read_bytes())
+    if how == "interrupted":
+        stage.process.send_signal(signal.SIGSTOP)
     stage.job.rename(tmp_path / "elsewhere")
+    if how == "made again by what writes there":
+        (tmp_path / "another").rename(stage.job)
     if how == "removed":
         shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
-    assert stage.end() == (1, f"its directory {stage.job} was removed or moved")
+    if how == "interrupted":
+        stage.process.send_signal(signal.SIGTERM)
+        stage.process.send_signal(signal.SIGCONT)
+    status, said = stage.end()
+    assert (status, said.splitlines()) == (1, [said])
+    assert said.startswith(f"its directory {stage.job} was removed or moved while it ran; put it back, or where it is ")
     assert stage.nothing_left() and not runtime.exists()
+
+
+def test_a_job_whose_directory_is_emptied_ends_and_says_so(start: Start) -> None:
+    stage = start()
+    stage.up()
+    for path in stage.job.iterdir():
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    status, said = stage.end()
+    assert status == 1
+    assert f"{stage.job / 'job.json'} was removed while it ran; start the job again without --resume" in said
 
 
 def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: Start) -> None:
