@@ -358,18 +358,23 @@ def _start(
             succession.enrol(config, directory.path)
             if config.durability == "os":
                 directory.sync()
-            for line in placement_plan.warnings(planned, config):
-                print(f"causal: warning: {line}", file=sys.stderr)
-            for name in planned.without_withdrawal(directory.path):
-                print(
-                    f"causal: sink {name!r} cannot take rows back, so more failures at once than --sharing-depth "
-                    f"{config.sharing_depth} covers end the job; with --sharing-depth full none do",
-                    file=sys.stderr,
-                )
-            with standard_input.given() if planned.takes_standard_input else nullcontext():
+            _warn(planned, config, directory.path)
+            with standard_input.offered() if planned.takes_standard_input else nullcontext():
                 return _deploy(directory.path, config, report_path, arguments)
     finally:
         directory.close()
+
+
+def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
+    """Prints what the job does not promise as it is placed and set."""
+    for line in placement_plan.warnings(planned, config):
+        print(f"causal: warning: {line}", file=sys.stderr)
+    for name in planned.without_withdrawal(job):
+        print(
+            f"causal: sink {name!r} cannot take rows back, so more failures at once than --sharing-depth "
+            f"{config.sharing_depth} covers end the job; with --sharing-depth full none do",
+            file=sys.stderr,
+        )
 
 
 def _directory(

@@ -80,7 +80,7 @@ class SinkChain(PlainChain):
 
     def _without_failing(self, records: Records, problem: Exception) -> tuple[list[Any], bytes]:
         """The records that can be encoded, and their rows; each of the others has failed."""
-        every: Sequence[Any] = _held(records) if isinstance(records, Vectors) else listed(records)
+        every: Sequence[Any] = _records_of(records) if isinstance(records, Vectors) else listed(records)
         kept = [record for index, record in enumerate(every) if self._can_encode(index, record)]
         try:
             if len(kept) < len(every):
@@ -129,7 +129,7 @@ class _Unheld:
     problem: Unheld
 
 
-def _held(vectors: Vectors) -> list[Any]:
+def _records_of(vectors: Vectors) -> list[Any]:
     """The rows of vectors as records, with an `_Unheld` for each that is none."""
     try:
         return rows_of(vectors.batch, 0, len(vectors))

@@ -206,7 +206,7 @@ def _opened(file: Listed) -> IO[bytes]:
 
 
 class _Gzip(gzip.GzipFile):
-    """What a compressed file holds; the file is closed with it."""
+    """The content of a compressed file, which is closed with it."""
 
     def __init__(self, handle: IO[bytes]) -> None:
         super().__init__(fileobj=handle, mode="rb")

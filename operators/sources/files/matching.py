@@ -45,16 +45,16 @@ def matches(patterns: Sequence[str]) -> list[Match]:
         OperatorFailed: a directory or a name must not be looked at.
         OSError: it cannot be now.
     """
-    found: dict[str, tuple[bool, Match]] = {}
+    chosen: dict[str, tuple[bool, Match]] = {}
     for pattern in patterns:
         directory = fixed(pattern)
         root = os.path.realpath(directory)
         for path, linked in _paths(pattern, directory):
             real = os.path.realpath(path) if linked else root + path[len(directory) :]
-            known = found.get(real)
+            known = chosen.get(real)
             if known is None or (linked, path) < (known[0], known[1].path):
-                found[real] = linked, Match(path, real)
-    return sorted((match for _, match in found.values()), key=lambda match: os.fsencode(match.path))
+                chosen[real] = linked, Match(path, real)
+    return sorted((match for _, match in chosen.values()), key=lambda match: os.fsencode(match.path))
 
 
 def fixed(pattern: str) -> str:

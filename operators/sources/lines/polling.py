@@ -35,7 +35,7 @@ WHOLE = (200, 203, 204)
 
 
 class Polled(Protocol):
-    """What is fetched, and how its lines are cut (`HttpSource`)."""
+    """A page, and how its lines are cut (`HttpSource`)."""
 
     url: str | None
     every_s: float

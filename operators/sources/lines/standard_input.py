@@ -39,7 +39,7 @@ def check_readable(who: str) -> None:
 
 
 @contextmanager
-def given() -> Iterator[None]:
+def offered() -> Iterator[None]:
     """Gives the standard input of this process to the processes of its user that ask for it, as long as this lasts."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(_name(os.getpid()))

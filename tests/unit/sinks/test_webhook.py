@@ -174,7 +174,7 @@ INTERIM = answer(b"", status="102 Processing") + answer(b"", "Link: </style.css>
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("sent", "why"),
     [
         (INTERIM + answer(b"", status="204 No Content"), ""),
         (answer(b"", status="199 Of one's own") + answer(b"", "Content-Length: 0"), ""),
@@ -188,9 +188,9 @@ INTERIM = answer(b"", status="102 Processing") + answer(b"", "Link: </style.css>
     ],
     ids=["taken", "unknown", "later", "no final one", "endless", "cut", "a cut refusal", "a cut chunk", "not HTTP"],
 )
-def test_the_answer_is_the_last_one_and_whole(tmp_path: Path, given: bytes, why: str) -> None:
-    """What is sent before it is skipped; without a whole one, the same request is sent again."""
-    server = Canned(given, answer(b"", status="204 No Content"))
+def test_the_answer_is_the_last_one_and_whole(tmp_path: Path, sent: bytes, why: str) -> None:
+    """Interim answers are skipped; without a whole final one, the same request is sent again."""
+    server = Canned(sent, answer(b"", status="204 No Content"))
     store, state = Subject(WebhookSink(server.url), lambda t: None, job_directory=tmp_path).opened()
     bundle = bundle_at(Subject(WebhookSink(server.url), lambda t: None, job_directory=tmp_path), state, 3)
     try:

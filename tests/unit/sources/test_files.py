@@ -181,7 +181,7 @@ def test_what_is_compressed_is_known_by_its_first_bytes(tmp_path: Path, name: st
 
 
 def test_a_file_that_ends_before_its_size_is_not_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a network file system may give it: the name and the size are as they were, and no more bytes come."""
+    """A network file system may do so: the name and the size are as they were, and no more bytes come."""
     path = tmp_path / "f.txt"
     path.write_text("line\n" * 200_000)
     reader = FilesSource(str(path)).open(0, SourceContext("s", tmp_path / "job", 0))

@@ -98,7 +98,7 @@ def standard_input_of(descriptor: int) -> Iterator[None]:
     before = os.dup(0)
     try:
         os.dup2(descriptor, 0)
-        with standard_input.given():
+        with standard_input.offered():
             yield
     finally:
         os.dup2(before, 0)
@@ -435,7 +435,7 @@ def test_a_page_that_is_not_whole_is_fetched_again_and_not_remembered(
 
 
 @pytest.mark.parametrize(
-    ("given", "rows"),
+    ("sent", "rows"),
     [
         (answer(b"3\r\n1\n2\r\n3\r\n\n3\n\r\n0\r\n\r\n", "Transfer-Encoding: chunked"), [1, 2, 3]),
         (answer(b"[1, 2, 3]", "Connection: close"), [1, 2, 3]),
@@ -445,8 +445,8 @@ def test_a_page_that_is_not_whole_is_fetched_again_and_not_remembered(
     ],
     ids=["chunks", "array to the end", "object to the end", "no content", "what follows is no part"],
 )
-def test_a_page_that_is_known_to_be_whole_is_taken(tmp_path: Path, given: bytes, rows: list[Any]) -> None:
-    server = Canned(given)
+def test_a_page_that_is_known_to_be_whole_is_taken(tmp_path: Path, sent: bytes, rows: list[Any]) -> None:
+    server = Canned(sent)
     try:
         source = HttpSource(poll=server.url)
         fetched = fetch(source, "")

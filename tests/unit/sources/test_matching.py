@@ -1,4 +1,4 @@
-"""What patterns stand for: what `glob` says, but each file once, and nothing left out that must not be looked at."""
+"""Patterns stand for what `glob` says, but for each file once, and leave out nothing that must not be looked at."""
 
 from __future__ import annotations
 
