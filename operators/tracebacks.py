@@ -25,7 +25,20 @@ LIBRARIES = tuple(
     f"{directory}/"
     for directory in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 )
+_CAUSE_MESSAGE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
+
+
+class Recorded(Exception):
+    """A failure that was recorded when it happened, in this execution or in the one that is replayed.
+
+    Attributes:
+        where: `file:line in function` of the user's code that raised; "" where none of it took part.
+        trace: its traceback as `user_traceback` writes it, or "".
+    """
+
+    where = ""
+    trace = ""
 
 
 def without_addresses(text: str) -> str:
@@ -73,6 +86,8 @@ def location(problem: BaseException) -> str:
 
 def own_location(problem: BaseException) -> str:
     """The same where a frame of the user's own is there; otherwise ""."""
+    if isinstance(problem, Recorded) and problem.where:
+        return problem.where
     own = [step for step in _frames(problem.__traceback__) if not _of_a_library(step[0].co_filename)]
     return _named(problem, own) if own else ""
 
@@ -115,6 +130,8 @@ def user_traceback(problem: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(problem, compact=True)
     _leave_out_ours(shown)
     text = without_addresses("".join(shown.format()))
+    if isinstance(problem, Recorded) and problem.trace:
+        text = f"{problem.trace}{_CAUSE_MESSAGE}{text}"
     if len(text) <= TRACEBACK_CHARACTERS_MAX:
         return text
     return "[…]\n" + text[-TRACEBACK_CHARACTERS_MAX:]

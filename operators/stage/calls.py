@@ -16,24 +16,30 @@ from causal.records.values import NotCarried, decode, encode
 from operators.capture.active import RUNNING
 from operators.functions import PLAIN
 from operators.stage.bounded_call import within
-from operators.tracebacks import message
+from operators.tracebacks import Recorded, location, message, user_traceback
 
 REASON_CHARACTERS_MAX = 100_000
 """The length up to which the message of an exception is recorded."""
+TRACE_CHARACTERS_MAX = 4_000
+"""The length of the end of a traceback that is recorded."""
 
 
-class CallFailed(Exception):
+class CallFailed(Recorded):
     """Raised when the function of `ctx.call` raised, in this execution or in the one that is replayed.
 
     Attributes:
         kind: name of the type of the exception.
         reason: its message.
+        where: `file:line in function` of the user's code that raised it, or "".
+        trace: its traceback, or "".
     """
 
-    def __init__(self, kind: str, reason: str) -> None:
+    def __init__(self, kind: str, reason: str, where: str = "", trace: str = "") -> None:
         super().__init__(kind, reason)
         self.kind = kind
         self.reason = reason
+        self.where = where
+        self.trace = trace
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"
@@ -118,7 +124,7 @@ class Calls:
             self._fault = fault
             raise
         if not answer[0]:
-            raise CallFailed(answer[1], answer[2])
+            raise CallFailed(*answer[1:])
         return answer[1]
 
     def idempotency_key(self, *parts: Any) -> str:
@@ -159,7 +165,10 @@ class Calls:
 
 
 def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, bytes]:
-    """Runs a call; returns whether it succeeded, and what is recorded: [True, answer] or [False, kind, reason]."""
+    """Runs a call; returns whether it succeeded, and what is recorded: [True, answer] or [False, kind, reason].
+
+    Of an exception of the call also where it was raised, and its traceback.
+    """
     try:
         result = attempt()
         if type(result) is CoroutineType:
@@ -171,8 +180,14 @@ def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, b
     except CausalError:
         raise
     except Exception as problem:
-        return False, encode([False, type(problem).__name__, message(problem)[:REASON_CHARACTERS_MAX]])
+        return False, raised(problem)
     if len(answer) <= ANSWER_BYTES_MAX:
         return True, answer
     reason = f"the answer of {what} has {len(answer):,} bytes, {ANSWER_BYTES_MAX:,} are possible"
     return False, encode([False, "AnswerTooLarge", f"{reason}; store it outside and return a reference"])
+
+
+def raised(problem: BaseException) -> bytes:
+    """Returns what is recorded of an exception of a call: its type and message, where it was raised, its traceback."""
+    reason, trace = message(problem)[:REASON_CHARACTERS_MAX], user_traceback(problem)[-TRACE_CHARACTERS_MAX:]
+    return encode([False, type(problem).__name__, reason, location(problem), trace])

@@ -20,14 +20,13 @@ from causal.shell.request_pool import RequestPolicy
 from operators.graph import Node
 from operators.records.ownership import kept
 from operators.stage.branch import Numbers
-from operators.stage.calls import REASON_CHARACTERS_MAX, CallFailed, outcome
+from operators.stage.calls import CallFailed, outcome, raised
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import KeyedTable
 from operators.state.snapshot_parts import REPORTED
-from operators.tracebacks import message
 
 LATE = "TimeoutError"
 
@@ -169,7 +168,7 @@ class AskStage(Stage):
             try:
                 if not answer[0]:
                     self.count("timed_out", answer[1] == LATE)
-                    raise CallFailed(answer[1], answer[2])
+                    raise CallFailed(*answer[1:])
                 out.append(kept(self._combine(record, answer[1])))
             except CausalError:
                 raise
@@ -246,7 +245,7 @@ def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
     try:
         return outcome(lambda: fn(record, key), "call")
     except BaseException as problem:  # as any failure: the thread must survive, and the request needs a response
-        return False, encode([False, type(problem).__name__, message(problem)[:REASON_CHARACTERS_MAX]])
+        return False, raised(problem)
 
 
 def _late(timeout_s: float) -> bytes:

@@ -161,6 +161,18 @@ def test_what_fails_is_told_with_its_record() -> None:
         answer(chain, chain.outstanding()[0], encode([False, "ValueError", "no"]))
 
 
+def test_what_a_call_raises_names_its_line() -> None:
+    def rate(record: Any, key: str) -> Any:
+        return {}["nope"]
+
+    chain = chain_of(planned(lambda stream: stream.call("rate", rate)), "rate/0")
+    chain.deliver(0, listed([1]), 0, Services())
+    with pytest.raises(OperatorFailed) as caught:
+        answer(chain, chain.outstanding()[0])
+    line = f"{__file__}:{rate.__code__.co_firstlineno + 1} in rate"
+    assert f"CallFailed: KeyError: 'nope' at {line}; record 1" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [

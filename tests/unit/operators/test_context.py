@@ -13,6 +13,7 @@ import pytest
 from causal.errors import OperatorFailed
 from operators import CallFailed, Context, Operator
 from operators.stage import bounded_call
+from operators.tracebacks import location, user_traceback
 from tests.unit.operators.scene import Services, chain_of, give, keyed, planned, records_in
 
 
@@ -96,6 +97,24 @@ def test_a_call_that_failed_fails_again_without_running() -> None:
     live, replayed = both(ask, [1])
     assert live == replayed == [("OSError", "no one there", "OSError: no one there")]
     assert calls == [1]
+
+
+def test_a_failed_call_names_the_line_that_raised_also_in_a_replay() -> None:
+    def outside(n: int) -> Any:
+        return {}["nope"]
+
+    def ask(ctx: Context, record: Any) -> Any:
+        try:
+            return ctx.call(outside, record)
+        except CallFailed as failed:
+            return (location(failed), user_traceback(failed))
+
+    live, replayed = both(ask, [1])
+    where, trace = live[0]
+    assert where == f"{__file__}:{outside.__code__.co_firstlineno + 1} in outside"
+    assert 'return {}["nope"]' in trace and trace.rstrip().endswith("CallFailed: KeyError: 'nope'")
+    assert trace.count("Traceback (most recent call last)") == 2
+    assert live == replayed
 
 
 def test_an_answer_that_cannot_be_carried_is_a_failed_call() -> None:
