@@ -11,11 +11,11 @@ started again, and each row is counted once.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
+
+from operators.outputs.spark_session import spark_session
 
 ROWS_MAX = 10_000
 
@@ -44,28 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--value", required=True)
     parser.add_argument("--follow", metavar="CHECKPOINT", help="also read later rows; directory of Spark's checkpoint")
     options = parser.parse_args(arguments)
-    from pyspark.sql import SparkSession
-
-    from operators.sources.java import find_java, java_home
-
-    root = str(Path(__file__).resolve().parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    with tempfile.TemporaryDirectory() as links:
-        os.environ["JAVA_HOME"] = str(java_home(find_java(), Path(links)))
-        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    with suppress(KeyboardInterrupt), spark_session("local[2]") as spark:
         spark.sparkContext.setLogLevel("ERROR")
-        try:
-            if options.follow is None:
-                largest(rows_now(spark, options.path), options.key, options.value).show(20)
-                return 0
-            counted = largest(rows_to_come(spark, options.path), options.key, options.value)
-            query = counted.writeStream.outputMode("complete").format("console")
-            query.option("checkpointLocation", options.follow).start().awaitTermination()
-        except KeyboardInterrupt:
+        if options.follow is None:
+            largest(rows_now(spark, options.path), options.key, options.value).show(20)
             return 0
-        finally:
-            spark.stop()
+        counted = largest(rows_to_come(spark, options.path), options.key, options.value)
+        query = counted.writeStream.outputMode("complete").format("console")
+        query.option("checkpointLocation", options.follow).start().awaitTermination()
     return 0
 
 

@@ -7,6 +7,7 @@ python spark_in_out.py                    # Spark again: the largest total of ea
 from pathlib import Path
 
 from operators import Operator, Pipeline
+from operators.outputs.spark_session import spark_session
 from operators.sinks import SqliteSink
 from operators.sources import SparkSource
 
@@ -33,7 +34,5 @@ pipeline = Pipeline("spark-in-out")
 )
 
 if __name__ == "__main__":
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[1]").getOrCreate()
-    spark.read.format("causal").load(str(OUT)).groupBy("customer").max("total").orderBy("customer").show()
+    with spark_session("local[1]") as spark:
+        spark.read.format("causal").load(str(OUT)).groupBy("customer").max("total").orderBy("customer").show()
