@@ -19,6 +19,10 @@ PACKAGES := causal operators standby deploy
 CODE := $(PACKAGES) pyspark_causal tests examples benchmarks docs
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Where a home cannot be written pip has no place for its cache, and as root does not notice in time.
+ifeq ($(PIP_CACHE_DIR)$(shell mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}/pip" 2>/dev/null && echo yes),)
+export PIP_NO_CACHE_DIR = 1
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-hosts test check docs dist soak fuzz bench bench-check clean
