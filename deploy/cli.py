@@ -21,22 +21,21 @@ from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavaila
 from causal.runs import after
 from causal.shell.roster import Roster
 from causal.topology import Topology
-from deploy import doctor, new_project, settings
+from deploy import doctor, looking, new_project, settings
 from deploy.command_line import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands
 from deploy.hosts import host_commands, succession
 from deploy.hosts.succession import Brought
-from deploy.installation import installed
+from deploy.installation import version_line
 from deploy.jobs import namesakes, resuming, versions
+from deploy.jobs.edited import listed
 from deploy.jobs.hints import check_led_here, not_running, resume_command
 from deploy.jobs.jobdirectory import JobDirectory, check_room_for_sockets
-from deploy.jobs.lookup import ROOT, ended, find_job, holds_job, running
+from deploy.jobs.lookup import ROOT, add_job, chosen_job, ended, holds_job, running
 from deploy.launching import host_agent
 from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
 from deploy.monitoring import exposed as exposing
 from deploy.monitoring import placement_plan, probe
-from deploy.monitoring.logs import logs
 from deploy.monitoring.querying import state
-from deploy.monitoring.status import status
 from deploy.monitoring.tracing import traces
 from deploy.progress.console import Console
 from deploy.progress.display import Progress
@@ -54,7 +53,6 @@ from deploy.savepoints.upgrading import (
 )
 from deploy.spark import options
 from deploy.streams import settle
-from deploy.ui import commands as looking
 from operators.builder.advice import advice
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
@@ -78,7 +76,7 @@ def main(argv: Sequence[str] | None = None, template: Template | None = None) ->
 
 def parser() -> Parser:
     parser, commands = without_commands()
-    parser.add_argument("--version", action="version", version=f"causal-streams {installed()}")
+    parser.add_argument("--version", action="version", version=version_line())
 
     planning = commands.add_parser("plan", help="print which operators form which tasks")
     planning.add_argument("--json", action="store_true", help="as JSON")
@@ -97,17 +95,13 @@ def parser() -> Parser:
     new_project.add_parser(commands)
     doctor.add_parser(commands)
 
-    showing = commands.add_parser("status", help="show a job")
-    showing.add_argument("--json", action="store_true", help="as JSON")
-    host_commands.add_job(showing)
-    showing.set_defaults(act=status)
-
     killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
+    add_job(killing)
     killing.add_argument("task", metavar="TASK")
-    host_commands.add_job(killing)
     killing.set_defaults(act=_kill)
 
     saving = commands.add_parser("savepoint", help="end a job at a point where another pipeline can resume")
+    add_job(saving)
     saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
     saving.add_argument(
         "--to",
@@ -118,19 +112,10 @@ def parser() -> Parser:
     saving.add_argument("--list", action="store_true", help="the savepoints that are kept")
     saving.add_argument("--delete", metavar="NAME", help="delete one that is kept")
     saving.add_argument("--json", action="store_true", help="with --list: as JSON")
-    host_commands.add_job(saving)
     saving.set_defaults(act=savepoint)
 
-    logging = commands.add_parser("logs", help="show what the processes of a job have printed and logged")
-    logging.add_argument("task", metavar="TASK", nargs="?", help="only this task, whatever process ran it")
-    logging.add_argument("--host", metavar="HOST", help="only this host of several")
-    logging.add_argument("-f", "--follow", action="store_true", help="until the job ends")
-    logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
-    host_commands.add_job(logging)
-    logging.set_defaults(act=logs)
-
     querying = commands.add_parser("state", help="show what an operator keeps for a key")
-    querying.add_argument("job", metavar="JOB", help=f"a job under {ROOT}, or its directory")
+    add_job(querying)
     querying.add_argument("operator", metavar="OPERATOR")
     querying.add_argument("key", metavar="KEY", help="as JSON; a list stands for a tuple")
     querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
@@ -210,12 +195,6 @@ def _add_run(commands: Any) -> None:
         help="with --resume or --from: leave behind state of operators that are gone",
     )
     running.set_defaults(act=_run)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
-    return int(text)
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -426,7 +405,7 @@ def _resume(
         return True
     upgraded = change(directory, config, planned, blueprint, dropped, bool(version.changed))
     if upgraded:
-        what = f"{versions.listed(version.changed)} changed" if version.changed else "settings or plan changed"
+        what = f"{listed(version.changed)} changed" if version.changed else "settings or plan changed"
         versions.warn(f"{what}: this is an upgrade; --resume --rollback takes it back until its first checkpoint")
     else:
         stores_there.check_resumed(directory.path, config, planned)
@@ -580,7 +559,7 @@ def _explained(reason: str, job: Path, config: JobConfig) -> str:
 
 
 def _kill(arguments: argparse.Namespace) -> int:
-    job = find_job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments)
     known = Blueprint.load(job).topology
     if known.named(arguments.task) is None:
         raise PipelineError(f"kill {arguments.task}: {_no_such_task(known, arguments.task)}")

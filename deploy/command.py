@@ -17,7 +17,7 @@ ENOUGH_S = 5.0
 
 RUNNING = (["run"], ["agent"])
 """The commands that start processes of a job."""
-LOOKING = (["ui"], ["top"])
+LOOKING = (["status"], ["logs"], ["ui"], ["top"])
 """The commands that only look at a job: they need little of the product, and start without the rest."""
 
 _came_s: list[float] = []
@@ -39,10 +39,15 @@ def main(room: bool = False) -> int:
     room = room or sys.argv[1:2] in RUNNING and make_room()
     template = None
     try:
-        if sys.argv[1:2] in LOOKING:
-            from deploy.ui import commands
+        if sys.argv[1:] == ["--version"]:
+            from deploy.installation import version_line
 
-            return commands.main()
+            print(version_line())
+            return 0
+        if sys.argv[1:2] in LOOKING:
+            from deploy import looking
+
+            return looking.main()
         from deploy import cli  # this takes a moment
 
         if room:

@@ -11,3 +11,8 @@ def installed() -> str:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:
         return "of a checkout that is not installed"
+
+
+def version_line() -> str:
+    """What `causal --version` prints."""
+    return f"causal-streams {installed()}"

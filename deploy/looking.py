@@ -1,20 +1,54 @@
-"""The commands that only look at a job, by themselves: they start at once, without what the others import."""
+"""The commands that only look at a job, by themselves: they start without what the others import."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
 from deploy.command_line import Parser, carried_out, without_commands
-from deploy.ui import dashboard, top
+from deploy.jobs.lookup import add_job
 
-NAMES = ("ui", "top")
+NAMES = ("status", "logs", "ui", "top")
 
 
 def add_parsers(commands: Any) -> None:
-    """Adds the commands to those of `causal`."""
+    """Adds the commands to those of `causal`; each imports what it needs when it runs."""
+    showing = commands.add_parser("status", help="show a job")
+    add_job(showing)
+    showing.add_argument("--json", action="store_true", help="as JSON")
+    showing.set_defaults(act=_status)
+
+    logging = commands.add_parser("logs", help="show what the processes of a job have printed and logged")
+    add_job(logging)
+    logging.add_argument("task", metavar="TASK", nargs="?", help="only this task, whatever process ran it")
+    logging.add_argument("--host", metavar="HOST", help="only this host of several")
+    logging.add_argument("-f", "--follow", action="store_true", help="until the job ends")
+    logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
+    logging.set_defaults(act=_logs)
+
+    from deploy.ui import dashboard, top
+
     dashboard.add_parser(commands)
     top.add_parser(commands)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from deploy.monitoring.status import status
+
+    return status(arguments)
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    from deploy.monitoring.logs import logs
+
+    return logs(arguments)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
 
 
 def parser() -> Parser:

@@ -19,7 +19,7 @@ from causal.errors import CorruptData, PipelineError, Unavailable
 from deploy.hosts.succession import fetch_decisions, read_decisions
 from deploy.jobs.hints import check_led_here, not_running, resume_command
 from deploy.jobs.jobdirectory import JobDirectory
-from deploy.jobs.lookup import find_job, running
+from deploy.jobs.lookup import chosen_job, running
 from deploy.savepoints import savepoint_store, stored_savepoints
 from deploy.savepoints.stored_checkpoints import fetch
 from deploy.savepoints.upgrading import upgrade_in
@@ -39,7 +39,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
         PipelineError: there is no such job or savepoint, or the job does not run.
         Unavailable: the job ended before it came to the savepoint.
     """
-    job = find_job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments)
     if arguments.list or arguments.delete is not None:
         return _kept(job, arguments)
     if not arguments.stop and arguments.to is None:

@@ -17,7 +17,7 @@ from causal.shell.curve import new_key
 from causal.shell.depot import Depot
 from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
 from deploy.jobs.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
-from deploy.jobs.lookup import ROOT, coming_up, find_job, running
+from deploy.jobs.lookup import add_job, chosen_job, coming_up, running
 from deploy.monitoring.status import headline, latest, view_age_s
 from deploy.spark import options
 from operators.engine.plan import Plan
@@ -36,9 +36,9 @@ def add_parsers(commands: Any) -> None:
     showing.set_defaults(act=_hosts)
 
     draining = commands.add_parser("drain", help="move every task off a host, one promotion at a time")
+    add_job(draining)
     draining.add_argument("host", metavar="HOST")
     draining.add_argument("--undo", action="store_true", help="let the host have processes again")
-    add_job(draining)
     draining.set_defaults(act=_drain)
 
     keys = commands.add_parser("keys", help="make keys for the hosts of jobs")
@@ -47,12 +47,6 @@ def add_parsers(commands: Any) -> None:
     making.add_argument("name", metavar="NAME", help=f"a host; `{SUPERVISOR}` for the supervisor's own")
     making.add_argument("--dir", default=".", metavar="DIR", help="default: here")
     making.set_defaults(act=_new_key)
-
-
-def add_job(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name a running job."""
-    parser.add_argument("--job", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
-    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 
 
 def _new_key(arguments: argparse.Namespace) -> int:
@@ -165,7 +159,7 @@ def unreachable(problem: Unavailable) -> str:
 
 
 def _hosts(arguments: argparse.Namespace) -> int:
-    job = find_job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments)
     alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
     view = None if alive and coming_up(job) else latest(job)
     if view is None:
@@ -226,7 +220,7 @@ def shown(view: Mapping[str, Any], present: bool = True) -> Iterator[str]:
 
 
 def _drain(arguments: argparse.Namespace) -> int:
-    job = find_job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments)
     sockets = job / "runtime"
     if not running(job) or not sockets.exists():
         raise PipelineError(not_running(job))

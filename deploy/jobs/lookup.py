@@ -5,6 +5,7 @@ It imports little, so that a command that only looks is quick.
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
@@ -100,3 +101,29 @@ def find_job(name: str | None, state_dir: str | None) -> Path:
     if not holds_job(path):
         raise PipelineError(f"{path} holds no job (job.json is missing); start one with `causal run`")
     return path.resolve()
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that name a job, the same for every command; positional ones of a command come after them."""
+    parser.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
+    parser.add_argument("--job", dest="name", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
+    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
+
+
+def names_job(text: str) -> bool:
+    """Whether a text is the name of a job under `.causal`, or the directory of one."""
+    return holds_job(Path(text)) or holds_job(ROOT / text)
+
+
+def chosen_job(arguments: argparse.Namespace) -> Path:
+    """Returns the job's directory, named by itself, by a name under `.causal`, or not at all.
+
+    Raises:
+        PipelineError: there is no such job, there are several, or it is named twice.
+    """
+    job, name, state_dir = arguments.job, arguments.name, arguments.state_dir
+    if sum(each is not None for each in (job, name, state_dir)) > 1:
+        raise PipelineError("give one of JOB, --job and --state-dir")
+    if job is not None and (holds_job(Path(job)) or not holds_job(ROOT / job)):
+        return find_job(None, job)
+    return find_job(job if name is None else name, state_dir)

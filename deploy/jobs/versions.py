@@ -7,7 +7,6 @@ after a savepoint or with `--code new`; otherwise the resume is refused, and the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from causal.shell.printable import one_line
 from deploy.jobs import resuming
+from deploy.jobs.edited import listed
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT
 from operators.builder.loading import freeze, load, load_archived
@@ -27,8 +27,6 @@ from operators.frozen.reach import hidden_by_python, versions_now
 KEPT, NEW = "kept", "new"
 CHOICES = (KEPT, NEW)
 """The values of `--code`."""
-
-SHOWN_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,35 +129,6 @@ def _compare_versions(kept: Archive) -> None:
     """Warns of dependencies that are not in the job's archive and have another version now."""
     for phrase in other_versions(kept, versions_now(kept)):
         warn(f"{phrase}: it is no part of the archived code, and a replay with it may differ")
-
-
-def changed_since(job: Path, config: JobConfig) -> list[str]:
-    """Names of files of a job's code that have other code now, which does not change what the job runs.
-
-    Raises:
-        CorruptData: the archive of the job is damaged.
-    """
-    if not config.code:
-        return []
-    kept = Archive.load(job, config.code)
-    return list(_differing(kept))
-
-
-def _differing(kept: Archive) -> Iterator[str]:
-    for module in kept.modules:
-        try:
-            now = Path(module.path).read_bytes()
-        except OSError:
-            yield f"{kept.shown(module)} (gone)"
-            continue
-        if now != module.source:
-            yield kept.shown(module)
-
-
-def listed(names: list[str] | tuple[str, ...]) -> str:
-    """The names as text for one line; only some if there are many."""
-    shown = ", ".join(names[:SHOWN_MAX])
-    return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown
 
 
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 from causal.errors import PipelineError
 from causal.shell.log_tails import LogTails
 from causal.shell.printable import printable
-from deploy.jobs.lookup import find_job, running
+from deploy.jobs.lookup import chosen_job, names_job, running
 from standby.storage.host_logs import host_of
 
 LOOK_S = 0.2
@@ -28,7 +28,9 @@ def logs(arguments: argparse.Namespace) -> int:
     Raises:
         PipelineError: there is no such job, or it has no such task.
     """
-    job = find_job(arguments.job, arguments.state_dir)
+    if arguments.task is None and arguments.job is not None and not names_job(arguments.job):
+        arguments.job, arguments.task = None, arguments.job  # `causal logs TASK`
+    job = chosen_job(arguments)
     tails = LogTails(job / "logs")
     known = _known(job)
     if arguments.task is not None and arguments.task not in known:

@@ -11,13 +11,10 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.shell.roster import Member, Roster
-from deploy.progress.progress_model import named
+from deploy.progress.progress_model import ROOM, named
 from operators.engine.plan import Plan
 from standby.blueprint import Blueprint, Constraint
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
-
-ROOM = "start another `causal agent`, or give --standbys 0"
-"""The remedy where no host has room for a standby."""
 
 LASTING_NS = 5_000_000_000
 """The time for which standbys are missing before that is said: they start after the tasks, one after the other."""

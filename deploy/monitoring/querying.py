@@ -18,7 +18,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Task
-from deploy.jobs.lookup import ROOT, find_job, holds_job, running
+from deploy.jobs.lookup import chosen_job, running
 from deploy.savepoints.stored_checkpoints import fetch
 from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
@@ -44,7 +44,7 @@ def state(arguments: argparse.Namespace) -> int:
         PipelineError: there is no such job, operator or key.
         Unavailable: no checkpoint is complete yet, or the task does not answer.
     """
-    job = _job(arguments.job)
+    job = chosen_job(arguments)
     config = JobConfig.load(job)
     key = key_of(arguments.key)
     pipeline = load_of_job(job, config)
@@ -87,13 +87,6 @@ def _alike(key: Any, keyed: bool) -> list[Any]:
     except (ValueError, RecursionError):
         return []
     return [number] if type(number) in (int, float) else []
-
-
-def _job(name: str) -> Path:
-    """The directory of a job that is named by its directory or by its name under `.causal`."""
-    if holds_job(Path(name)) or not holds_job(ROOT / name):
-        return find_job(None, name)
-    return find_job(name, None)
 
 
 def _depth(planned: Plan) -> int:

@@ -16,11 +16,10 @@ from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.shell.printable import printable
 from causal.task.activity import sentence
+from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
-from deploy.jobs.lookup import VIEW, coming_up, find_job, running
-from deploy.jobs.versions import changed_since, listed
-from deploy.monitoring.placement_plan import ROOM
-from deploy.progress.progress_model import agent_silent, named
+from deploy.jobs.lookup import VIEW, chosen_job, coming_up, running
+from deploy.progress.progress_model import ROOM, agent_silent, named
 from deploy.progress.report import latency_error_ms, report, summary
 
 STATES_SHOWN = 6
@@ -51,7 +50,7 @@ def status(arguments: argparse.Namespace) -> int:
     Raises:
         PipelineError: there is no such job, or its supervisor has written no view yet.
     """
-    job = find_job(arguments.job, arguments.state_dir)
+    job = chosen_job(arguments)
     alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
     view = None if alive and coming_up(job) else latest(job)
     if view is None and alive:

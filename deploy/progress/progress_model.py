@@ -25,6 +25,8 @@ LONG_NS = 5_000_000_000
 AGENT_SILENT_S = 5.0
 """Work that has taken longer is named; of several, the oldest."""
 NAMES_SHOWN = 4
+ROOM = "start another `causal agent`, or give --standbys 0"
+"""The remedy where no host has room for a standby."""
 REASON_CHARACTERS_MAX = 120
 RECOVERIES_SHOWN = 3
 TASKS_SHOWN = 30

@@ -7,12 +7,10 @@ import importlib.util
 import os
 import secrets
 import socket
-from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from deploy.jobs.lookup import ROOT, find_job, holds_job
-from deploy.ui.observed import observed
+from deploy.jobs.lookup import add_job, chosen_job
 
 EXTRA = "ui"
 PORT = 8790
@@ -31,13 +29,6 @@ def add_parser(commands: Any) -> None:
     showing.set_defaults(act=run)
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that name the job which is to be shown."""
-    parser.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
-    parser.add_argument("--job", dest="name", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
-    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command until it is interrupted.
 
@@ -46,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise PipelineError(f"the dashboard needs a web server; run: pip install 'causal-streams[{EXTRA}]'")
+    from deploy.ui.observed import observed
+
     job = observed(chosen_job(arguments), not arguments.no_break)
     listening = _bound(arguments.port)
     token = secrets.token_urlsafe(18)
@@ -74,20 +67,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1 << 16:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to 65535")
     return int(text)
-
-
-def chosen_job(arguments: argparse.Namespace) -> Path:
-    """Returns the job's directory, named by itself, by a name under `.causal`, or not at all.
-
-    Raises:
-        PipelineError: there is no such job, there are several, or it is named twice.
-    """
-    job, name, state_dir = arguments.job, arguments.name, arguments.state_dir
-    if sum(each is not None for each in (job, name, state_dir)) > 1:
-        raise PipelineError("give one of JOB, --job and --state-dir")
-    if job is not None and (holds_job(Path(job)) or not holds_job(ROOT / job)):
-        return find_job(None, job)
-    return find_job(job if name is None else name, state_dir)
 
 
 def _bound(port: int | None) -> socket.socket:

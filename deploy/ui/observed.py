@@ -92,7 +92,7 @@ class ObservedJob:
                 self._manifest = self._sizes()
         looked_s, edited = self._edited
         if time.monotonic() - looked_s >= CODE_LOOK_S:
-            from deploy.jobs.versions import changed_since
+            from deploy.jobs.edited import changed_since
 
             edited = changed_since(self.path, self._config)
             self._edited = (time.monotonic(), edited)

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from causal.errors import PipelineError
-from deploy.ui.dashboard import EXTRA, add_job, chosen_job
-from deploy.ui.observed import observed
+from deploy.jobs.lookup import add_job, chosen_job
+from deploy.ui.dashboard import EXTRA
 
 
 def add_parser(commands: Any) -> None:
@@ -27,6 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if importlib.util.find_spec("textual") is None:
         raise PipelineError(f"top needs a library for terminals; run: pip install 'causal-streams[{EXTRA}]'")
+    from deploy.ui.observed import observed
+
     job = observed(chosen_job(arguments), breaks=False)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise PipelineError("top needs a terminal; causal status prints the same once")

@@ -13,10 +13,10 @@ import pytest
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from deploy import command
+from deploy import command, looking
 from deploy.cli import main, parser
-from deploy.ui import commands
-from deploy.ui.dashboard import _bound, chosen_job
+from deploy.jobs.lookup import chosen_job
+from deploy.ui.dashboard import _bound
 from tests.architecture.source import ROOT
 
 
@@ -67,11 +67,11 @@ def test_the_page_does_not_wait_for_modules_that_it_does_not_need(module: str) -
 
 
 def test_the_commands_that_look_are_the_same_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.LOOKING == tuple([name] for name in commands.NAMES)
-    for name in commands.NAMES:
+    assert command.LOOKING == tuple([name] for name in looking.NAMES)
+    for name in looking.NAMES:
         for arguments in (["--help"], ["--nothing"], ["a", "--state-dir", "b"], ["--state-dir", "/nowhere"]):
             seen = []
-            for entry in (main, commands.main):
+            for entry in (main, looking.main):
                 try:
                     status: object = entry([name, *arguments])
                 except SystemExit as ending:
