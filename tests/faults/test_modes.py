@@ -114,8 +114,10 @@ def test_a_directory_of_an_earlier_version_is_closed(start: Start, tmp_path: Pat
 
 def test_a_directory_with_other_things_keeps_its_mode(start: Start, tmp_path: Path) -> None:
     (tmp_path / "modes.py").write_text(PIPELINE)
-    (tmp_path / "job").mkdir(mode=0o755)
+    (tmp_path / "job").mkdir()
     (tmp_path / "job" / "notes.txt").write_text("mine")
+    (tmp_path / "job").chmod(0o755)  # whatever the umask of this test is
+    (tmp_path / "job" / "notes.txt").chmod(0o644)
     job = start(tmp_path / "modes.py", "--set", "raises=no", "--set", "count=90")
     job.finish_well()
     left = {Path(path).name for path in readable_by_others(job.state)}
