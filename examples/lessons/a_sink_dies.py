@@ -8,10 +8,12 @@ from examples.lessons.lesson import Lesson
 def main() -> int:
     """Returns 0 if no row that a reader has seen was changed or withdrawn."""
     with Lesson("A sink dies. Its rows were visible before any checkpoint, and none of them changes.") as lesson:
-        lesson.start("--checkpoint-interval", "60", "--kill", "receipts/0@1.5")
+        lesson.start("--checkpoint-interval", "60")
         lesson.until("receipts are visible", lambda: lesson.rows() > 500)
         seen = lesson.receipts()
         lesson.say(f"a reader has seen {len(seen):,} receipts; no checkpoint covers them")
+        lesson.kill("receipts/0")
+        lesson.evening()
         status, _ = lesson.end()
         recoveries = lesson.show_recoveries()
         after = lesson.receipts()

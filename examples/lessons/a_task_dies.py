@@ -8,7 +8,10 @@ from examples.lessons.lesson import Lesson
 def main() -> int:
     """Returns 0 if only the killed task was replaced, and every receipt is there once."""
     with Lesson("One task dies. Its standby takes over, and no other task notices.") as lesson:
-        lesson.start("--kill", "till/0@1.5")
+        lesson.start()
+        lesson.until("receipts are visible", lambda: lesson.rows() > 1000)
+        lesson.kill("till/0")
+        lesson.evening()
         status, line = lesson.end()
         lesson.show_recoveries()
         incarnations = {task["task"]: task["incarnation"] for task in lesson.view()["tasks"]}

@@ -13,7 +13,9 @@ def main() -> int:
         lesson.savepoint()
         stopped = job.wait()
         lesson.say(f"the job has stopped at a savepoint, with {lesson.rows():,} receipts")
-        lesson.start("--resume", "--set", f"mistake={lesson.rows() + 500}")
+        lesson.evening()
+        # Without a checkpoint of the new version, which would be kept.
+        lesson.start("--resume", "--checkpoint-interval", "60", "--set", f"mistake={lesson.rows() + 500}")
         failed, line = lesson.end()
         lesson.say(f"status {failed}: {line}")
         lesson.start("--resume", "--rollback")

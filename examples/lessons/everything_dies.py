@@ -20,6 +20,7 @@ def main() -> int:
         lesson.until("all have ended", lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         seen = lesson.receipts()
         lesson.say(f"kill -9 of causal run and, with it, of {len(pids)} processes; {len(seen):,} receipts are visible")
+        lesson.evening()
         lesson.start("--resume")
         status, _ = lesson.end()
         after = lesson.receipts()

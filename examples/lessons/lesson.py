@@ -19,7 +19,8 @@ from typing import Any, Self
 from examples.lessons import tills
 from examples.survive import phases_of
 
-WAIT_S = 120.0
+WAIT_S = 900.0
+"""The time after which a lesson gives up: none of them depends on how fast the machine is."""
 LOOK_S = 0.1
 SALES = 4000
 
@@ -84,6 +85,15 @@ class Lesson:
             stdout=subprocess.DEVNULL,
         )
 
+    def kill(self, task: str) -> None:
+        """Kills the process of a task, and waits until its successor has done what it had done."""
+        subprocess.run(self.command("kill", task), cwd=self.directory, env=self._environment, check=True)
+        self.until(f"{task} has recovered", lambda: any(each["task"] == task for each in self.view()["recoveries"]))
+
+    def evening(self) -> None:
+        """Lets the last quarter of the sales come, after which the job ends."""
+        (self.directory / tills.EVENING).touch()
+
     def end(self) -> tuple[int, str]:
         """Waits for the end of the job; returns its status, and the last line that it printed when it failed."""
         assert self._running is not None, "no job was started"
@@ -95,9 +105,12 @@ class Lesson:
 
         Raises:
             TimeoutError: it does not happen.
+            RuntimeError: the job has failed.
         """
         deadline_s = time.monotonic() + WAIT_S
         while not condition():
+            if self._running is not None and (self._running.poll() or 0) > 0:
+                raise RuntimeError(f"{what}: the job failed before this happened: {self.end()[1]}")
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"{what}: this did not happen within {WAIT_S:.0f} s")
             time.sleep(LOOK_S)

@@ -2,6 +2,8 @@
 
 No second performance gives the same receipts, so a row that was lost, doubled or changed breaks the chain of its shop.
 
+The last quarter of the sales waits for the file `evening` beside this one, so that a lesson decides when the job ends.
+
 Settings:
     count: sales; rate: of them per second.
     forgetful: the till counts in an attribute of its own instead of its state, which no checkpoint covers.
@@ -20,8 +22,43 @@ from typing import Any
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from operators.sources.source import PartitionReader, Read, SourceContext
 
 SHOPS = 10
+EVENING = "evening"
+LOOK_S = 0.05
+
+
+class _HeldBack:
+    """A reader whose positions from a late one on are there once a file is."""
+
+    def __init__(self, reader: PartitionReader, late: int, evening: Path) -> None:
+        self._reader, self._late, self._evening = reader, late, evening
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        if not self._evening.exists():
+            count_max = min(count_max, self._late - position)
+        return self._reader.read(position, count_max) if count_max > 0 else None
+
+    def ready_in_s(self, position: int) -> float:
+        return max(LOOK_S * (position >= self._late), self._reader.ready_in_s(position))
+
+    def completed(self, position: int) -> None:
+        self._reader.completed(position)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class Sales(GeneratedSource[dict[str, int]]):
+    """The sales of a day, of which the last quarter waits for the evening."""
+
+    def __init__(self, count: int, rate: float) -> None:
+        super().__init__(lambda partition, i: {"shop": i % SHOPS, "sale": i}, count, rate=rate)
+        self._late, self._evening = count * 3 // 4, Path(EVENING).absolute()
+
+    def open(self, partition: int, context: SourceContext) -> PartitionReader:
+        return _HeldBack(super().open(partition, context), self._late, self._evening)
 
 
 def receipt(before: str, content: list[Any]) -> str:
@@ -64,10 +101,7 @@ def wrong(database: Path, count: int) -> dict[str, int]:
 
 pipeline = Pipeline("tills")
 settings = pipeline.settings
-sales = GeneratedSource(
-    lambda partition, i: {"shop": i % SHOPS, "sale": i},
-    count=int(settings.get("count", 4000)), rate=float(settings.get("rate", 1000)),
-)  # fmt: skip
+sales = Sales(int(settings.get("count", 4000)), float(settings.get("rate", 1000)))
 till = Till(bool(settings.get("forgetful")), int(settings.get("mistake", -1)))
 pipeline.source("sales", sales).key_by(lambda sale: sale["shop"]).process("till", till, parallelism=2).sink(
     "receipts", SqliteSink("receipts.db")
