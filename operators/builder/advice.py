@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from operators.builder.hidden_writes import PREPARING, called_by, hidden_writes
 from operators.graph import Node, watermarked
 from operators.kinds.windows import window_kinds
 from operators.records.seconds import seconds_of
@@ -24,7 +25,11 @@ _STANDARD = (sys.stdin, sys.stdout, sys.stderr)
 
 def advice(nodes: Sequence[Node]) -> list[str]:
     """Returns the warnings about these operators, in the order of the pipeline."""
-    return [line for node in nodes for line in (*_undivided(node), *_by_the_wall_clock(node), *_captured(node))]
+    return [
+        line
+        for node in nodes
+        for line in (*_undivided(node), *_by_the_wall_clock(node), *_captured(node), *_written(node))
+    ]
 
 
 def _undivided(node: Node) -> Iterator[str]:
@@ -100,6 +105,45 @@ def _captured(node: Node) -> Iterator[str]:
             f"{node.where}: operator {node.name!r} uses {what}, whose position is no state: every process has a copy "
             f"of its own, and a recovery does not set it back; {fix}"
         )
+
+
+def _written(node: Node) -> Iterator[str]:
+    """Warns about what an operator writes outside of its state, which a recovery loses or repeats.
+
+    Sources, sinks and calls work on the outside world, and are not performed again.
+    """
+    if node.kind in ("source", "sink", "call"):
+        return
+    seen: set[str] = set()
+    for fn, operator in _functions_of(node):
+        for name, where in hidden_writes(fn, operator):
+            if name not in seen:
+                seen.add(name)
+                yield (
+                    f"{where}: operator {node.name!r} writes {name}, which is no state: after a failure or a resume it "
+                    "is that of another process; keep it in ctx.state, or set it in open(ctx) if it never changes"
+                )
+
+
+def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
+    """Yields the functions that work on records, with the operator whose methods they are, and what they call."""
+    subject = node.subject
+    waiting: list[tuple[Any, object]] = [(each, None) for each in (subject, *node.options.values())]
+    waiting += [(edge.key_of, None) for edge in node.edges] + [(edge.time_of, None) for edge in node.edges]
+    if isinstance(subject, Operator):
+        waiting += [(fn, subject) for fn in _methods(subject) if fn.__name__ not in PREPARING]
+    seen: set[int] = set()
+    while waiting and len(seen) < FUNCTIONS_MAX:
+        value, operator = waiting.pop(0)
+        if isinstance(value, MethodType):
+            operator = value.__self__
+        fn = _function_of(value)
+        if fn is None or id(fn) in seen:
+            continue
+        seen.add(id(fn))
+        yield fn, operator
+        called = called_by(fn)
+        waiting += [(value, None) for name, value in _names_of(fn) if name in called]
 
 
 def _used_by(node: Node) -> Iterator[tuple[str, Any]]:
