@@ -21,6 +21,8 @@ LOOKING = (["status"], ["logs"], ["ui"], ["top"])
 """The commands that only look at a job: they need little of the product, and start without the rest."""
 
 _came_s: list[float] = []
+_numbers: list[int] = []
+"""When signals came that end the command, and which."""
 
 
 def main(room: bool = False) -> int:
@@ -56,6 +58,12 @@ def main(room: bool = False) -> int:
             template = divide()
         if not isinstance(template, int):
             return cli.main(template=template)
+    except SystemExit as ending:
+        if during := getattr(ending, "during", ""):  # `operators.builder.loading` says so
+            print(
+                f"causal: ended by {signal.Signals(_numbers[-1]).name} {during}; nothing was started", file=sys.stderr
+            )
+        raise
     finally:
         if not isinstance(template, int):
             for number in SIGNALS:
@@ -67,4 +75,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     now_s = time.monotonic()
     if not _came_s or now_s - _came_s[-1] >= ENOUGH_S:
         _came_s.append(now_s)
-        raise SystemExit(128 + number)
+        _numbers.append(number)
+        ending = SystemExit(128 + number)
+        ending.signal = number  # type: ignore[attr-defined]  # so that it is not taken for one of the user's code
+        raise ending

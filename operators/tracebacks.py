@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
 
+from operators.suggestions import suggestion
+
 SHOWN_MAX = 200
 TRACEBACK_CHARACTERS_MAX = 16_384
 FRAMES_MAX = 40
@@ -67,7 +69,7 @@ def message(problem: BaseException) -> str:
 
 def described(problem: BaseException) -> str:
     """The type and message of an exception in one line without addresses, cut to 1,000 characters."""
-    line = " ".join(f"{type(problem).__name__}: {message(problem)}".split())
+    line = " ".join(f"{type(problem).__name__}: {message(problem)}{suggestion(problem)}".split())
     return without_addresses(line)[: 5 * SHOWN_MAX].removesuffix(":")
 
 

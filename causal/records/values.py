@@ -140,6 +140,12 @@ def _refused(kind: type) -> NotCarried:
     instead = next(filter(None, bases), "dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal")
     if hasattr(kind, "__dataclass_fields__"):
         instead = "dataclasses.asdict(value)"
+    elif hasattr(kind, "model_dump"):  # of pydantic
+        instead = "value.model_dump()"
+    elif hasattr(kind, "__attrs_attrs__"):
+        instead = "attrs.asdict(value)"
+    elif hasattr(kind, "__struct_fields__"):  # of msgspec
+        instead = "msgspec.to_builtins(value)"
     elif hasattr(kind, "_asdict"):
         instead += " or value._asdict()"
     return NotCarried(f"{kind.__module__}.{kind.__qualname__} cannot be carried; use {instead}")

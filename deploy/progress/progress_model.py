@@ -21,9 +21,9 @@ RATE_S = 1.0
 """The least time over which a rate is measured."""
 SETTLED_S = 3.0
 """The time over which the rate of a bounded input is measured before the time that is left is estimated."""
-LONG_NS = 5_000_000_000
-AGENT_SILENT_S = 5.0
+LONG_NS = 2_000_000_000
 """Work that has taken longer is named; of several, the oldest."""
+AGENT_SILENT_S = 5.0
 NAMES_SHOWN = 4
 ROOM = "start another `causal agent`, or give --standbys 0"
 """The remedy where no host has room for a standby."""

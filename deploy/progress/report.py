@@ -58,6 +58,18 @@ def _latency(tasks: list[Mapping[str, Any]]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 3) for name, value in latency.items()}
 
 
+MEANINGS = {
+    "expired": "values forgotten when their time to live was over",
+    "late": "late",
+    "late_rows": "rows late",
+    "held_back": "held back",
+    "timed_out": "calls that timed out",
+    "unlike_keys": "keys of another type than those before",
+    "watermark_fell": "watermarks below an earlier one",
+}
+"""The words of a summary for what operators count."""
+
+
 def total(view: Mapping[str, Any], figure: str, kind: str | None = None) -> int:
     """The sum of a figure over all tasks, or over those of one kind ("source", "sink"); dead letters are no output."""
     return sum(int(task["figures"].get(figure, 0)) for task in view["tasks"] if kind is None or _is(task, kind))
@@ -218,7 +230,7 @@ def summary(result: Mapping[str, Any]) -> str:
         percentiles = f"latency p50 {_number(latency['p50'], ' ms')}, p99 {_number(latency['p99'], ' ms')}{error}; "
     lines = [
         _counted(result),
-        f"{percentiles}checkpoints {result['checkpoints']};"
+        f"{'since then: ' if _resumed(result) else ''}{percentiles}checkpoints {result['checkpoints']};"
         f" determinants {_number(sum(result['determinant_bytes'].values()))} bytes",
     ]
     for recovery in result["recoveries"]:
@@ -243,7 +255,8 @@ def summary(result: Mapping[str, Any]) -> str:
         detected = _number(loss["lost_ms"], " ms")
         lines.append(f"lost host {loss['host']}: detected {detected}, {len(loss['tasks'])} tasks {live}")
     for operator, reasons in result["counts"].items():
-        lines.append(f"{operator}: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()))
+        counted = ", ".join(f"{count:,} {MEANINGS.get(reason, reason)}" for reason, count in reasons.items())
+        lines.append(f"{operator}: {counted}")
     if result["checked_epochs"]:
         epochs = result["checked_epochs"].values()
         again = f"checked: {sum(epochs)} epochs of {sum(map(bool, epochs))} tasks were performed again"
@@ -259,14 +272,19 @@ def summary(result: Mapping[str, Any]) -> str:
 
 
 def operators_table(view: Mapping[str, Any]) -> str:
-    """A table of the operators that tasks are named after: elements in, records read or rows written, recoveries."""
+    """A table of the operators that tasks are named after: elements in, records read or rows written, recoveries.
+
+    All are figures since the job was last resumed.
+    """
     rows: dict[str, list[Any]] = {}
+    earlier = view.get("life", {}).get("before", {})
     for task in view["tasks"]:
         figures, kind = task["figures"], "source" if task["source"] else "sink" if task["sink"] else "operator"
         row = rows.setdefault(task["task"].rpartition("/")[0], [kind, 0, 0, 0, 0])
         row[1] += 1
         row[2] += int(figures.get("delivered_elements", 0))
-        row[3] += int(figures.get("records_in" if task["source"] else "records_out", 0))
+        figure = "records_in" if task["source"] else "records_out"
+        row[3] += int(figures.get(figure, 0)) - int(earlier.get(figure, {}).get(task["task"], 0))
         row[4] += sum(recovery["task"] == task["task"] for recovery in view["recoveries"])
     lines = [("", "", "tasks", "elements in", "records", "recoveries")]
     for name, (kind, tasks, taken, written, recovered) in rows.items():
@@ -283,12 +301,17 @@ def operators_table(view: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
+def _resumed(result: Mapping[str, Any]) -> bool:
+    """Whether positions of an earlier life are part of the records; all other figures are of this one."""
+    return bool(result["records_in_before"] or result["records_out_before"])
+
+
 def _counted(result: Mapping[str, Any]) -> str:
     """The line of records, rate and durations."""
     line = f"records in {result['records_in']:,}, out {result['records_out']:,}"
-    if result["records_in_before"] or result["records_out_before"]:
+    if _resumed(result):
         fresh = result["records_in"] - result["records_in_before"], result["records_out"] - result["records_out_before"]
-        line += f" ({fresh[0]:,} and {fresh[1]:,} since it was resumed)"
+        line += f" in the whole run; since it was resumed: in {fresh[0]:,}, out {fresh[1]:,}"
     if result["active_s"] is not None:
         line += f", in {result['active_s']:.1f} s ({_number(result['throughput_rps'])} records/s)"
     return f"{line}; {result['wall_s']:.1f} s with start and end"

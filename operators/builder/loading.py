@@ -30,6 +30,7 @@ from operators.frozen.importing import (
     show_lines,
 )
 from operators.frozen.reach import archive_of
+from operators.suggestions import suggestion
 from operators.tracebacks import location
 
 MODULE = "causal_pipeline"
@@ -143,6 +144,9 @@ def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
+        if getattr(problem, "signal", None) is not None:  # of the command, which a signal ends
+            problem.during = f"while it loaded {file}"  # type: ignore[attr-defined]
+            raise
         raise PipelineError(_raised(file, problem)) from problem
     finally:
         SETTINGS.reset(token)
@@ -172,10 +176,8 @@ def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
 def _raised(file: Path, problem: BaseException) -> str:
     """The file:line of the innermost frame that is the user's, and the exception."""
     where = location(problem).rpartition(" in ")[0] or str(file)
-    said = (
-        " ".join(f"{type(problem).__name__}: {problem}".split()) + _packaged(file, problem) + _namesake(file, problem)
-    )
-    return f"{where}: {said}"
+    said = " ".join(f"{type(problem).__name__}: {problem}".split())
+    return f"{where}: {said}{suggestion(problem)}{_packaged(file, problem)}{_namesake(file, problem)}"
 
 
 def _packaged(file: Path, problem: BaseException) -> str:

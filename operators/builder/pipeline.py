@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError
 from operators import graph
-from operators.builder import drawing
+from operators.builder import drawing, unrun
 from operators.builder.pipeline_settings import Settings
 from operators.builder.streams.stream import Stream
 from operators.builder.streams.stream_base import StreamBase, T, kind_of
@@ -20,6 +20,8 @@ SETTINGS: ContextVar[Settings] = ContextVar("settings")
 """The values of `--set`, which the loader sets while a pipeline file runs."""
 
 _PARALLELISM_MAX = 1024
+_RUNNING = frozenset(("run", "start", "execute", "submit"))
+"""Methods with which pipelines of other engines are run."""
 
 
 class Pipeline:
@@ -37,6 +39,18 @@ class Pipeline:
         self.settings: Settings = Settings({}) if settings is None else settings
         self._nodes: dict[str, Node] = {}
         self._loose: list[StreamBase[Any]] = []  # streams of key_by and union that nothing has read yet
+        unrun.built()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _RUNNING:
+                file = self.__dict__.get("_where", "").rpartition(":")[0].rpartition("/")[2] or "PIPELINE.py"
+                raise AttributeError(
+                    f"a pipeline has no {name}(): type `causal run {file}`; in a test, "
+                    "operators.testing.run(pipeline, {source: records})"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def source(self, name: str, source: Source[T], parallelism: int = 1) -> Stream[T]:
         """Add a source, where records enter; its partitions are spread over `parallelism` tasks.
@@ -110,6 +124,7 @@ class Pipeline:
         Raises:
             PipelineError: one line that names the operator, its file and line, and the remedy.
         """
+        unrun.used()
         graph.check(self.name, self._where, self.nodes)
         for node in self.nodes:
             if node.options.get("delivery"):

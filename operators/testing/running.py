@@ -18,6 +18,7 @@ from operators.capture.install import install
 from operators.engine.plan import Plan, plan
 from operators.graph import DEAD_LETTERS, Edge
 from operators.records.seconds import seconds_of
+from operators.testing.frames import without_our_frames
 from operators.testing.inputs import partitions_of
 from operators.testing.outside import RecordsSink, documents_in, records_in
 from operators.testing.world import World
@@ -64,6 +65,7 @@ class TrialResult:
         return self.rows[sink]
 
 
+@without_our_frames
 def run(
     pipeline: Pipeline | str | Path,
     inputs: Mapping[str, Sequence[Any]] | None = None,
@@ -110,6 +112,7 @@ def run(
     return result
 
 
+@without_our_frames
 def every_crash(
     pipeline: Pipeline | str | Path, inputs: Mapping[str, Sequence[Any]] | None = None, **options: Any
 ) -> list[dict[str, int]]:

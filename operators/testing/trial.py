@@ -12,6 +12,7 @@ from operators.records.seconds import ns_of_seconds, seconds_of
 from operators.sinks.files.jsonlines import JsonLinesSink
 from operators.sources.generated import GeneratedSource
 from operators.stage.operator import Operator
+from operators.testing.frames import without_our_frames
 from operators.testing.running import TrialResult, result_of, world_of
 
 _BOUND_S = 1e9
@@ -85,11 +86,13 @@ class OperatorTrial:
         """The wall clock."""
         return seconds_of(self._world.now_ns)
 
+    @without_our_frames
     def give(self, *records: Any) -> list[Any]:
         """Give the operator these records, one event each; returns the rows that are new."""
         self._input.add(records)
         return self._settled()
 
+    @without_our_frames
     def watermark(self, seconds: float) -> list[Any]:
         """Give a watermark, at which timers of event time fire; returns the rows that are new.
 
@@ -100,6 +103,7 @@ class OperatorTrial:
             raise PipelineError("the trial knows no event time; give OperatorTrial(…, time=fn)")
         return self.give({_MARK: seconds + _BOUND_S})
 
+    @without_our_frames
     def advance(self, seconds: float) -> list[Any]:
         """Let time pass, in which timers fire; returns the rows that are new."""
         until_ns = self._world.now_ns + ns_of_seconds(seconds)
@@ -109,11 +113,13 @@ class OperatorTrial:
             self._world.settle()
         return self._settled()
 
+    @without_our_frames
     def checkpoint(self) -> None:
         """Keep the state as it is now: a crash after this replays only what comes behind it."""
         self._world.checkpoint()
         self._world.settle()
 
+    @without_our_frames
     def crash(self) -> None:
         """Kill the task, which is restored from the last checkpoint and replays.
 
@@ -123,6 +129,7 @@ class OperatorTrial:
         self._world.die(self._task)
         self._settled()
 
+    @without_our_frames
     def finish(self) -> list[Any]:
         """End the input; returns the rows that are new.
 

@@ -266,9 +266,10 @@ def test_the_summary_agrees_with_itself_also_after_a_resume() -> None:
     resumed["life"]["before"] = {"records_in": {"read/0": 50, "read/1": 40}, "records_out": {"out/0": 80}}
     first, second = summary(report(resumed, 2.5)).splitlines()[:2]
     assert first == (
-        "records in 100, out 90 (10 and 10 since it was resumed), in 2.0 s (5 records/s); 2.5 s with start and end"
+        "records in 100, out 90 in the whole run; since it was resumed: in 10, out 10, in 2.0 s (5 records/s); "
+        "2.5 s with start and end"
     )
-    assert second.startswith("latency p50 ")
+    assert second.startswith("since then: latency p50 ")
 
 
 def test_a_latency_that_is_not_measured_is_not_shown() -> None:

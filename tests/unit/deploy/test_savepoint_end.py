@@ -16,7 +16,7 @@ from causal.config import JobConfig
 from causal.errors import Unavailable
 from deploy import savepoint
 
-ARGUMENTS = argparse.Namespace(job=None, stop=True, to=None, list=False, delete=None)
+ARGUMENTS = argparse.Namespace(job=None, name=None, stop=True, to=None, list=False, delete=None)
 
 
 @pytest.fixture

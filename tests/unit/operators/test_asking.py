@@ -163,7 +163,7 @@ def test_what_fails_is_told_with_its_record() -> None:
 
 def test_what_a_call_raises_names_its_line() -> None:
     def rate(record: Any, key: str) -> Any:
-        return {}["nope"]
+        return dict[str, int]()["nope"]
 
     chain = chain_of(planned(lambda stream: stream.call("rate", rate)), "rate/0")
     chain.deliver(0, listed([1]), 0, Services())

@@ -101,7 +101,7 @@ def test_a_call_that_failed_fails_again_without_running() -> None:
 
 def test_a_failed_call_names_the_line_that_raised_also_in_a_replay() -> None:
     def outside(n: int) -> Any:
-        return {}["nope"]
+        return dict[str, int]()["nope"]
 
     def ask(ctx: Context, record: Any) -> Any:
         try:
@@ -112,7 +112,7 @@ def test_a_failed_call_names_the_line_that_raised_also_in_a_replay() -> None:
     live, replayed = both(ask, [1])
     where, trace = live[0]
     assert where == f"{__file__}:{outside.__code__.co_firstlineno + 1} in outside"
-    assert 'return {}["nope"]' in trace and trace.rstrip().endswith("CallFailed: KeyError: 'nope'")
+    assert '["nope"]' in trace and trace.rstrip().endswith("CallFailed: KeyError: 'nope'")
     assert trace.count("Traceback (most recent call last)") == 2
     assert live == replayed
 

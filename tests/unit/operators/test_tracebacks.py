@@ -119,7 +119,7 @@ def test_a_call_that_raises_an_exception_without_text_has_failed() -> None:
         raise Mute
 
     well, body = outcome(asked)
-    assert not well and decode(body) == [False, "Mute", "<its str raises RuntimeError>"]
+    assert not well and decode(body)[:3] == [False, "Mute", "<its str raises RuntimeError>"]
 
 
 def test_causes_are_shown() -> None:

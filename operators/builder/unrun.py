@@ -1,0 +1,44 @@
+"""A line for who types `python counts.py`: a pipeline file only defines, and `causal run counts.py` runs it.
+
+It is printed when the interpreter ends, by a program whose own file builds a pipeline, if nothing has loaded or checked
+one, no exception ends it, and the file has no main part of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from pathlib import Path
+
+from operators.graph import caller
+
+_noted: list[str] = []
+"""The file of the program, once it has built a pipeline; "" after a pipeline was put to use."""
+
+
+def built() -> None:
+    """Notes that a pipeline is built, perhaps by the program's own file."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    if _noted or not file or hasattr(sys, "ps1") or sys.flags.interactive:
+        return
+    if caller().rpartition(":")[0] == file and "__name__" not in _text(file):
+        _noted.append(file)
+        atexit.register(_say)
+
+
+def used() -> None:
+    """Notes that a pipeline is put to use."""
+    _noted[:] = [""]
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _say() -> None:
+    if _noted[0] and getattr(sys, "last_type", None) is None and sys.stderr is not None:
+        print(f"{sys.argv[0]} defines a pipeline and does not run it; type: causal run {sys.argv[0]}", file=sys.stderr)

@@ -1,0 +1,56 @@
+"""What a misspelled keyword argument or attribute of this package was meant to be.
+
+Python's own suggestions are made where it prints a traceback, which users of this runtime do not see.  These are
+functions of the exception alone, as dead letters need it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+_PACKAGES = ("causal", "operators", "standby", "deploy")
+_KEYWORD = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'$")
+
+
+def suggestion(problem: BaseException) -> str:
+    """Returns `; did you mean 'name'?`, or what the names are if none is alike; "" for any other exception."""
+    if isinstance(problem, AttributeError) and problem.obj is not None and isinstance(problem.name, str):
+        kind = problem.obj if isinstance(problem.obj, type) else type(problem.obj)
+        if kind.__module__.partition(".")[0] not in _PACKAGES:
+            return ""
+        return _nearest(problem.name, (name for name in dir(kind) if not name.startswith("_")))
+    if isinstance(problem, TypeError) and (called := _KEYWORD.match(str(problem))):
+        known = sorted({name for fn in _functions(called[1]) for name in _keywords(fn)})
+        return _nearest(called[2], known) or (f"; it has {', '.join(known)}" if known else "")
+    return ""
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _functions(qualified: str) -> Iterator[Any]:
+    """Yields the functions of this package with that qualified name."""
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__name__", "").partition(".")[0] in _PACKAGES:
+            value: Any = vars(module).get(qualified.partition(".")[0])
+            for part in qualified.split(".")[1:]:
+                value = getattr(value, part, None)
+            if callable(value) and getattr(value, "__module__", "").partition(".")[0] in _PACKAGES:
+                yield value
+
+
+def _keywords(fn: Any) -> Iterator[str]:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name != "self":
+            yield parameter.name
