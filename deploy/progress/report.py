@@ -59,13 +59,12 @@ def _latency(tasks: list[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 MEANINGS = {
-    "expired": "values forgotten when their time to live was over",
-    "late": "late",
-    "late_rows": "rows late",
+    "expired": "forgotten by time to live",
+    "late_rows": "late rows",
     "held_back": "held back",
-    "timed_out": "calls that timed out",
-    "unlike_keys": "keys of another type than those before",
-    "watermark_fell": "watermarks below an earlier one",
+    "timed_out": "timed out",
+    "unlike_keys": "keys of another type",
+    "watermark_fell": "watermarks that fell",
 }
 """The words of a summary for what operators count."""
 

@@ -348,7 +348,7 @@ def counted() -> dict[str, Any]:
 def test_what_operators_counted_is_summed_over_their_tasks() -> None:
     result = report(counted(), 2.5)
     assert result["counts"] == {"a": {"watermark_fell": 2}, "w": {"expired": 1, "late": 7}}
-    assert "\nw: 1 expired, 7 late" in summary(result)
+    assert "\nw: 1 forgotten by time to live, 7 late" in summary(result)
     assert report(view(), 2.5)["counts"] == {}
 
 

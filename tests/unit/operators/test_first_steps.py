@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def test_nothing_is_suggested_for_what_is_not_ours() -> None:
 
     mine: Any = Mine()
     records: Any = []
-    for wrong in (lambda: records.apend(1), lambda: mine.keep(recrod=1), lambda: records["x"]):
+    wrongs: list[Callable[[], Any]] = [lambda: records.apend(1), lambda: mine.keep(recrod=1), lambda: records["x"]]
+    for wrong in wrongs:
         with pytest.raises((AttributeError, TypeError)) as caught:
             wrong()
         assert suggestion(caught.value) == ""
