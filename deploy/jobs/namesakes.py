@@ -13,6 +13,7 @@ from pathlib import Path
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from deploy.jobs import versions
+from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import resume_command
 from operators.frozen.archive import Archive, changed, same_code
 
@@ -39,7 +40,7 @@ def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> lis
     """The names of the files and settings of a job that would do something else now."""
     settings = sorted({*before.settings, *config.settings})
     differing = [name for name in settings if before.settings.get(name) != config.settings.get(name)]
-    if not path.exists() or (not differing and not versions.changed_since(job, before)):
+    if not path.exists() or (not differing and not changed_since(job, before)):
         return []
     version = versions.first(path, dict(config.settings))
     default = version.pipeline.settings.default
@@ -81,7 +82,7 @@ def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str
     changes = [] if of_other_file(job, before, path) else _changes(job, before, path, config)
     if changes:
         raise PipelineError(
-            f"job {config.name} has finished, and {versions.listed(changes)} changed since: its windows and timers "
+            f"job {config.name} has finished, and {listed(changes)} changed since: its windows and timers "
             "ended with its input, so no other version continues it; start without --resume to run this one from the "
             "beginning; a backfill that another version is to continue keeps its source open, and ends with "
             "`causal savepoint --stop`"
