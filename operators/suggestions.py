@@ -1,4 +1,4 @@
-"""What a misspelled keyword argument or attribute of this package was meant to be.
+"""Suggestions for a misspelled keyword argument or attribute of this package.
 
 Python's own suggestions are made where it prints a traceback, which users of this runtime do not see.  These are
 functions of the exception alone, as dead letters need it.

@@ -39,7 +39,7 @@ def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[s
     for node in _nodes_of(file, fn):
         own = node.args.posonlyargs + node.args.args
         me = own[0].arg if operator is not None and own else ""
-        for name, line in _Writes(node, fn, me, operator).found():
+        for name, line in _Writes(node, fn, me, operator).all():
             yield name, f"{file}:{line}"
 
 
@@ -79,7 +79,7 @@ class _Writes:
         local |= {each.name for each in inside if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
         self._local = local - self._globals - self._outer
 
-    def found(self) -> Iterator[tuple[str, int]]:
+    def all(self) -> Iterator[tuple[str, int]]:
         """Yields (name, line), each name once."""
         seen = set[str]()
         for each in sorted(self._inside, key=lambda node: getattr(node, "lineno", 0)):

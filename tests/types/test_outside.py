@@ -1,4 +1,4 @@
-"""What a user's own tools see of the installed package, from a directory outside of the checkout.
+"""The view of a user's own tools of the installed package, from a directory outside of the checkout.
 
 mypy, an editor's type checker and its completion run no code: they follow paths only, so that an install by hooks of
 the interpreter is invisible to them.
@@ -61,7 +61,7 @@ print([each.name for each in script.complete()])
 
 
 def outside(directory: Path, *argv: str) -> str:
-    """What Python writes in a directory, without the variables by which a test finds the checkout."""
+    """The output of Python in a directory, without the variables by which a test finds the checkout."""
     environment = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
     done = subprocess.run(
         [sys.executable, *argv], cwd=directory, env=environment, capture_output=True, text=True, timeout=280

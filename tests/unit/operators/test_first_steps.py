@@ -1,4 +1,4 @@
-"""What a new user types first, and misspells, is answered by a line that says what to type."""
+"""A new user's first commands, and misspellings, are answered by a line that says what to type."""
 
 from __future__ import annotations
 

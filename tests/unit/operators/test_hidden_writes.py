@@ -1,4 +1,4 @@
-"""What an operator writes outside of its state is named before the job starts, with its line."""
+"""Writes of an operator outside of its state are named before the job starts, with their line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TALLY = Counter[Any]()
 
 
 def writes(subject: Any) -> list[str]:
-    """What the warnings say is written."""
+    """The names that the warnings say are written."""
     lines = []
 
     def build(stream: Any) -> Any:
