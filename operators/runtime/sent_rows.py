@@ -17,7 +17,7 @@ from causal.ports import Chain
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.graph import Node
-from operators.kinds.tables.readers import ROWS, SUPPRESS, Reader, readers, received
+from operators.kinds.tables.readers import SUPPRESS, Reader, keeps_rows, readers, received
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.suppressing import SuppressStage
 from operators.kinds.tables.unsettled import OWN, RowStage
@@ -53,9 +53,9 @@ class SentRows:
         """The table of each reader."""
         self._readers: dict[str, list[Reader]] = {}
         """The readers that a table or a `suppress` has in the new plan."""
-        nodes = [node for node in plan.operators if node.kind in ROWS]
+        nodes = [node for node in plan.operators if keeps_rows(node)]
         if nodes:
-            for node in (node for node in plan.operators if node.kind in ROWS or node.kind == SUPPRESS):
+            for node in (node for node in plan.operators if keeps_rows(node) or node.kind == SUPPRESS):
                 self._readers[node.name] = readers(plan.operators, node)
             with written() as before:
                 self._remember(before, files)
@@ -68,18 +68,18 @@ class SentRows:
         invariant(len(tasks) == len(files), "the plan of a savepoint has its tasks", tasks=len(tasks))
         overrides: dict[str, dict[Any, dict[str, Any]]] = {}
         for task, parts in zip(tasks, files, strict=True):
-            if not any(node.kind in ROWS or node.kind == SUPPRESS for node in before.nodes(task.index)):
+            if not any(keeps_rows(node) or node.kind == SUPPRESS for node in before.nodes(task.index)):
                 continue
             for stage in _stages(_restored(before.chain(task.index), parts)):
                 if isinstance(stage, RowStage):
-                    sent = stage.unsettled.values
+                    sent = stage.sent()
                     overrides.setdefault(stage.name, {}).update(sent)
                     self._rows.setdefault(stage.name, {}).update(
                         (key, sent[key].get(OWN, row) if key in sent else row) for key, row in stage.rows()
                     )
                 elif isinstance(stage, SuppressStage):
                     self._held.setdefault(stage.name, {}).update((key, held) for (key, _), held in stage.held.items())
-        for node in (node for node in before.operators if node.kind in ROWS):
+        for node in (node for node in before.operators if keeps_rows(node)):
             for reader in readers(before.operators, node):
                 self._tables[reader.name] = node.name, reader
                 self._facts[reader.name] = dict(self._received(node.name, reader, overrides.get(node.name, {})))
@@ -124,9 +124,7 @@ class SentRows:
         for stage in _stages(chain):
             if isinstance(stage, RowStage):
                 entries = ((key, self._unlike(stage.name, key, row)) for key, row in stage.rows())
-                unsettled = {key: entry for key, entry in entries if entry}
-                stage.unsettled.clear()
-                stage.unsettled.values.update(unsettled)
+                stage.settle({key: entry for key, entry in entries if entry})
             elif isinstance(stage, SuppressStage):
                 for (key, _), held in stage.held.items():
                     sent = {

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from causal.errors import CausalError, OperatorFailed, PipelineError, invariant
@@ -18,6 +19,7 @@ from causal.ports import Services
 from causal.records.values import NotCarried, encode
 from operators.graph import Node
 from operators.kinds.ordering.hold import LATE
+from operators.kinds.tables.unsettled import RowStage
 from operators.records.ownership import SCALARS, all_scalar, copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.context import Context
@@ -26,14 +28,14 @@ from operators.stage.failures import NO_KEY
 from operators.stage.floors import Reached
 from operators.stage.operator import Operator
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage, check_records
+from operators.stage.stages import check_records
 from operators.stage.state_binding import declared
 from operators.state.due_entries import Slot
 from operators.state.keyed_tables import KeyedTable, States, StateTable
 from operators.state.slots import Slots
 from operators.state.timers import Timers
 
-Revision = tuple[Any, Any, Any]
+Revision = tuple[Any, ...]
 """(id, old, new); id = (event time in s, task of the operator, input channel, position there, number of the output).
 
 The task and the `Arrival.channel` are those to which the record came, also where another task has taken over its key.
@@ -66,7 +68,7 @@ class _Refusing:
         )
 
 
-class SpeculativeStage(Stage):
+class SpeculativeStage(RowStage):
     """One user operator in one task; it is first in the task, so that records have positions."""
 
     traces = False
@@ -85,6 +87,7 @@ class SpeculativeStage(Stage):
         self._table = StateTable(name, name, groups, self._states)
         self._since = Slots(f"{name}:since", name, groups, lambda slot: slot[0] + 1, by_key=True)
         refusal = f'operator {name!r} is speculative: it can set no timers; use delivery="ordered"'
+        self._begin_settled(node, scope, itemgetter(0))
         timers = Timers(KeyedTable(f"{name}:timers", name, groups), scope.numbers, refusal)
         self._ctx = Context(name, scope.task, self._states, timers, timers, self)
         self._refusing: Any = _Refusing(name)
@@ -179,7 +182,16 @@ class SpeculativeStage(Stage):
         self._since.values[key, slot] = [record, before, outputs, problem is not None]
         for number, (old, new) in enumerate(zip_longest(known[2] if known else (), outputs)):
             if old is not new and (known is None or encode(old) != encode(new)):
-                out.append(((*self._named(slot), number), copy_containers(old), copy_containers(new)))
+                name = (*self._named(slot), number)
+                sent = self._taken(key, name) if self.unsettled.values else ()
+                out.append((name, copy_containers(old), copy_containers(new), *sent))
+
+    def _taken(self, key: Any, name: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns what was sent of an unsettled output, which is settled then; nothing of others."""
+        if (key, name) not in self.unsettled.values:
+            return ()
+        self.unsettled.touch(((key, name),))
+        return (self.unsettled.values.pop((key, name)),)
 
     def _named(self, slot: Slot) -> tuple[Any, ...]:
         """Returns the id of a record; slots of earlier versions lack the task."""
@@ -210,13 +222,32 @@ class SpeculativeStage(Stage):
     def advance(self, mark_ns: int) -> list[Any]:
         """Drops what is older than the watermark: nothing can change it."""
         self._reached.advance(mark_ns)
-        self._since.take(mark_ns)
+        taken = self._since.take(mark_ns)
+        if self.unsettled.values:
+            self._forget_sent((key, name) for (key, slot), entry in taken for name, _ in self._outputs(slot, entry))
         return []
+
+    # Its outputs as the rows of a table, of which those above the watermark may be revised.
+
+    def _outputs(self, slot: Slot, entry: Entry) -> Iterable[tuple[Any, Any]]:
+        return (((*self._named(slot), number), output) for number, output in enumerate(entry[2]))
+
+    def rows(self) -> Iterable[tuple[Any, Any]]:
+        return (output for (_, slot), entry in self._since.values.items() for output in self._outputs(slot, entry))
+
+    def sent(self) -> dict[Any, dict[str, Any]]:
+        return {name: sent for (_, name), sent in self.unsettled.values.items()}
+
+    def settle(self, sent: dict[Any, dict[str, Any]]) -> None:
+        names = (
+            (key, name) for (key, slot), entry in self._since.values.items() for name, _ in self._outputs(slot, entry)
+        )
+        super().settle({place: sent[place[1]] for place in names if place[1] in sent})
 
     # Snapshots.
 
     def tables(self) -> list[KeyedTable]:
-        return [self._table, self._since.table]
+        return [self._table, self._since.table, self.unsettled]
 
     def header(self) -> dict[str, Any]:
         return self._reached.header()

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import CausalError
-from operators.graph import LEFT, Node
+from operators.graph import LEFT, SPECULATIVE, Node
 from operators.kinds.tables.revisions import derivation
 from operators.records.keys import canonical_key
 from operators.records.ownership import copy_containers
 
-ROWS = frozenset(("table", "aggregate_table", "window_table", "aggregate", "table_join"))
+_ROWS = frozenset(("table", "aggregate_table", "window_table", "aggregate", "table_join"))
 """Kinds whose stage keeps the rows of a table."""
 SUPPRESS, GROUP = "suppress", "group_by"
 _BETWEEN = frozenset(("table_filter", "map_values", GROUP, SUPPRESS))
@@ -37,6 +37,11 @@ class Reader:
     def accumulates(self) -> bool:
         """Whether it keeps something of what it receives, so that it must be the rows of one table."""
         return self.node.kind in ("aggregate", "table_join", "join_table")
+
+
+def keeps_rows(node: Node) -> bool:
+    """Returns whether the stage of an operator keeps the rows of a table."""
+    return node.kind in _ROWS or node.options.get("delivery") == SPECULATIVE
 
 
 def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:

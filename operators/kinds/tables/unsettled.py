@@ -41,6 +41,15 @@ class RowStage(Stage, ABC):
     def rows(self) -> Iterable[tuple[Any, Any]]:
         """Returns (key, row) of each row, as this version sends it."""
 
+    def sent(self) -> dict[Any, dict[str, Any]]:
+        """Returns what was sent of unsettled rows, by the keys of their revisions."""
+        return self.unsettled.values
+
+    def settle(self, sent: dict[Any, dict[str, Any]]) -> None:
+        """Stores what was sent of unsettled rows, by the keys of their revisions; there are no others from then on."""
+        self.unsettled.clear()
+        self.unsettled.values.update(sent)
+
     def _sent(self, key: Any, row: Any) -> Any:
         """Returns the row as it was sent, which this version would have sent as `row`."""
         entries = self.unsettled.values

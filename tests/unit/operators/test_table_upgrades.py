@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from causal.errors import PipelineError
+from operators import Operator
 from operators.kinds.windows.aggregates import Aggregate, Count, Max, Mean, Min, Sum
 from operators.kinds.windows.assigners import Tumbling
 from tests.unit.operators.versions import Build, Version
@@ -243,3 +244,27 @@ def test_what_is_held_is_taken_back_as_it_was_sent() -> None:
     version = version.becomes(Version(build(negative, negative)))
     assert version.give({**row(2, 8), "t": 20}).out["out"] == [(1, 1, -2), (2, None, 8)]
     assert version.give(timed(21, 3)).give(timed(30, 3)).out["out"] == [(1, 1, -2), (2, None, 8), (1, -2, 3)]
+
+
+class Total(Operator):
+    """The total of a key so far; an older record revises it."""
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        ctx.state["total"] = ctx.state.get("total", 0) + record["v"]
+        yield row(record["k"], ctx.state["total"])
+
+
+def test_speculative_outputs_are_taken_back_as_they_were_sent() -> None:
+    def build(first: Callable[[Any], Any], group: int) -> Build:
+        def built(stream: Any) -> dict[str, Any]:
+            timed = stream.watermarks("times", lambda r: r["t"], out_of_order_s=10).key_by(lambda r: r["k"])
+            rows = first(timed.process("totals", Total(), delivery="speculative"))
+            sums = rows.group_by("g", lambda key, value: value["k"] * group).aggregate("w", Sum(value_of))
+            return {"out": sums.revisions("rv")}
+
+        return built
+
+    version = Version(build(from_3, 1)).give(timed(5, 1)).give(timed(7, 2))
+    assert version.out["out"] == [(1, None, 3)]
+    version = version.becomes(Version(build(tenfold, 2))).give(timed(6, 4))
+    assert version.out["out"] == [(2, None, 50), (1, 3, None), (2, 50, 120)]
