@@ -17,6 +17,7 @@ from causal.ports import Chain
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.graph import Node
+from operators.kinds.tables.attempts import Raised, attempted
 from operators.kinds.tables.readers import SUPPRESS, Reader, keeps_rows, readers, received
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.suppressing import SuppressStage
@@ -29,7 +30,6 @@ Written = Callable[[], AbstractContextManager[Plan]]
 Files = Sequence[Sequence[bytes]]
 """The parts of each file of the snapshot of a task, oldest first."""
 _NEW_NAME = "give it a name of its own, with --allow-dropped-state"
-_RAISED: Any = object()
 
 
 class SentRows:
@@ -174,8 +174,8 @@ def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[S
         PipelineError: they differ.
     """
     for group, value in facts:
-        accumulator = _added(before, value)
-        if accumulator is _RAISED:  # the group has refused it
+        accumulator = attempted(_added, before, value)
+        if type(accumulator) is Raised:  # the group has refused it
             continue
         if not same(_taken(before, accumulator, value), _taken(node.subject, accumulator, value)):
             raise PipelineError(
@@ -186,21 +186,15 @@ def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[S
 
 def _added(aggregate: Aggregate[Any, Any], value: Any) -> Any:
     """Returns the accumulator of a value that was added twice."""
-    try:
-        accumulator = aggregate.add(aggregate.initial(), copy_containers(value))
-        return aggregate.add(accumulator, copy_containers(value))
-    except Exception:
-        return _RAISED
+    return aggregate.add(aggregate.add(aggregate.initial(), copy_containers(value)), copy_containers(value))
 
 
 def _taken(aggregate: Aggregate[Any, Any], accumulator: Any, value: Any) -> Any:
-    """Returns the accumulator with the value taken back; one of another kind makes any function raise anything."""
+    """Returns the accumulator with the value taken back; `Raised` for one of another kind."""
     subtract = aggregate.subtract
     invariant(subtract is not None, "an aggregate of a table can subtract")
-    try:
-        return subtract(copy_containers(accumulator), copy_containers(value))  # type: ignore[misc]
-    except Exception:
-        return _RAISED
+    result = attempted(subtract, copy_containers(accumulator), copy_containers(value))  # type: ignore[arg-type]
+    return Raised if type(result) is Raised else result
 
 
 def _shown(value: object) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from causal.errors import CausalError
 from operators.graph import LEFT, SPECULATIVE, Node
+from operators.kinds.tables.attempts import value_or_none
 from operators.kinds.tables.revisions import derivation
 from operators.records.keys import canonical_key
 from operators.records.ownership import copy_containers
@@ -74,13 +74,13 @@ def received(path: Sequence[Node], key: Any, row: Any, sent: Mapping[str, Any]) 
             continue
         if value is None:
             continue
-        try:
-            if node.kind == GROUP:
-                value = [canonical_key(node.subject(key, value)), value]
-            else:
-                value = copy_containers(derivation(node)(key, value))
-        except CausalError:
-            raise
-        except Exception:  # such a value was, or will be, a dead letter: its reader has nothing of it
-            return None
+        value = value_or_none(_grouped if node.kind == GROUP else _derived, node, key, value)
     return value
+
+
+def _grouped(node: Node, key: Any, value: Any) -> list[Any]:
+    return [canonical_key(node.subject(key, value)), value]
+
+
+def _derived(node: Node, key: Any, value: Any) -> Any:
+    return copy_containers(derivation(node)(key, value))

@@ -13,6 +13,7 @@ from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.graph import Node
+from operators.kinds.tables.attempts import value_or_none
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
@@ -57,12 +58,7 @@ class AggregateRow:
 
     def shown(self, accumulator: Any) -> Any:
         """Returns the row of an accumulator; None where `result` raises."""
-        try:
-            return self(accumulator)
-        except CausalError:
-            raise
-        except Exception:
-            return None
+        return value_or_none(self, accumulator)
 
     def added(self, accumulator: Any, record: Any) -> Any:
         """Returns the accumulator with one record more; `accumulator` may be ABSENT."""
