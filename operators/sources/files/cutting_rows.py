@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from causal.records.values import NotCarried, encode
+from operators.records.nesting import room_for_nesting
 from operators.sources.unreadable import Unreadable
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -279,8 +281,17 @@ def undecodable(text: str, where: str, encoding: str, option: str) -> Unreadable
 
 
 def json_of(text: str) -> Any:
-    """The value of a line of JSON."""
-    return _DECODER.decode(text)
+    """The value of a line of JSON, which may be nested as deep as any record."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        with room_for_nesting():
+            value = _DECODER.decode(text)
+    try:
+        encode(value)
+    except NotCarried as problem:
+        raise ValueError(str(problem)) from None
+    return value
 
 
 _DECODER = msgspec.json.Decoder()

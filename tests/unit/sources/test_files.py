@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
+from causal.records.values import encode
 from causal.shell.files import read_parts, write_parts
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks
@@ -164,6 +165,17 @@ def test_carriage_returns_alone_are_named(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_bytes(b"1,2\r3,4\n")
     assert refusal(tmp_path, "f.csv").startswith(f"/f.csv:1: {why}")
     assert rows(tmp_path, "f.csv", columns=["a", "b"]) == [("f.csv:1", why)]
+
+
+def test_json_is_read_as_deep_as_records_are_carried(tmp_path: Path) -> None:
+    """The documented depth of a record is that of a line; what is deeper is a bad row."""
+    deep = 1023
+    (tmp_path / "f.jsonl").write_text(
+        "[" * deep + "]" * deep + "\n" + "[" * 1500 + "]" * 1500 + "\n" + "[" * 100_000 + "\n1\n"
+    )
+    first, second, third, fourth = rows(tmp_path, "f.jsonl")
+    assert encode(first) and (second[0], third[0], fourth) == ("f.jsonl:2", "f.jsonl:3", 1)
+    assert "nested too deeply, 1024 lists and dicts are possible" in second[1]
 
 
 def test_lines_of_json_that_are_none_say_where_and_why(tmp_path: Path) -> None:
