@@ -19,6 +19,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 _PIPELINE = re.compile(r"<!-- first pipeline -->\n```python\n(.*?)```", re.DOTALL)
 RECORDS, KEYS = 20_000, 100
+VISIBLE = """
+import pathlib, pkgutil
+places = {each.name: pathlib.Path(each.module_finder.path, each.name) for each in pkgutil.iter_modules() if each.ispkg}
+typed = [name for name in ("causal", "operators", "standby", "deploy", "pyspark_causal") if name in places]
+raise SystemExit(len(typed) < 5 or not all((places[name] / "py.typed").exists() for name in typed))
+"""
+"""Type checkers, editors and Spark's search for data sources follow paths: each package is there, with its types."""
 
 
 def check(distribution: Path) -> str:
@@ -34,7 +41,8 @@ def check(distribution: Path) -> str:
         install: list[str | Path] = [home / "bin" / "python", "-m", "pip", "install", "--quiet", distribution.resolve()]
         run: list[str | Path] = [home / "bin" / "causal", "run", "counts.py", "--kill", "count/0@1.5"]
         (work / "counts.py").write_text(pipeline[1])
-        for argv in (install, run):
+        visible: list[str | Path] = [home / "bin" / "python", "-c", VISIBLE]
+        for argv in (install, visible, run):
             done = subprocess.run(argv, cwd=work, env=environment, capture_output=True, text=True, timeout=600)
             if done.returncode:
                 command = f"{Path(argv[0]).name} {argv[1]}"
