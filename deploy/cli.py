@@ -29,7 +29,7 @@ from deploy.installation import version_line
 from deploy.jobs import namesakes, resuming, versions
 from deploy.jobs.edited import listed
 from deploy.jobs.hints import check_led_here, not_running, resume_command
-from deploy.jobs.jobdirectory import JobDirectory, check_room_for_sockets
+from deploy.jobs.jobdirectory import JobDirectory, check_processes_are_shown, check_room_for_sockets
 from deploy.jobs.lookup import ROOT, add_job, chosen_job, ended, holds_job, running
 from deploy.launching import host_agent
 from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
@@ -360,6 +360,7 @@ def _directory(
     arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobDirectory, versions.Version | None]:
     """The job's directory, locked, and for a new job its code, whose name gives the directory."""
+    check_processes_are_shown()
     check_room_for_sockets()
     if not arguments.resume:
         if arguments.code is not None:

@@ -353,6 +353,20 @@ class JobDirectory:
                 shutil.rmtree(old, ignore_errors=True)
 
 
+PROCESSES = Path("/proc/self/stat")
+"""The file by which it is known that the machine shows its processes."""
+
+
+def check_processes_are_shown() -> None:
+    """Refuses a machine, or a container, on which processes cannot be looked at.
+
+    Raises:
+        PipelineError: there is no `/proc`.
+    """
+    if not PROCESSES.exists():
+        raise PipelineError("this machine has no /proc, by which a job finds its processes; mount it (mount -t proc)")
+
+
 def check_room_for_sockets() -> None:
     """Refuses a place of temporary files in which paths of sockets would be too long.
 

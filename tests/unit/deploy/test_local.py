@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from causal.errors import PipelineError
+from deploy.jobs import jobdirectory
 from deploy.launching import local
 from deploy.launching.local import LocalDeployment
 
@@ -80,6 +82,13 @@ def test_an_interrupted_job_says_to_resume_only_what_can_be_resumed(tmp_path: Pa
     outcome = deployment._outcome(None, 1.0)
     expected = "SIGINT; resume it with: causal run" if journaled else "SIGINT before it began; start it again without"
     assert outcome.status == 128 + signal.SIGINT and outcome.reason.startswith(f"interrupted by {expected}")
+
+
+def test_a_machine_that_shows_no_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobdirectory.check_processes_are_shown()
+    monkeypatch.setattr(jobdirectory, "PROCESSES", tmp_path / "stat")
+    with pytest.raises(PipelineError, match="has no /proc, by which a job finds its processes; mount it"):
+        jobdirectory.check_processes_are_shown()
 
 
 def test_a_server_that_c_code_aborts_has_the_reason_that_it_wrote(tmp_path: Path) -> None:
