@@ -83,10 +83,29 @@ class Rescaling:
         self._sent = SentRows(written, [each.files for each in self._saved], plan)
 
         for task in plan.topology.tasks:
-            olds = self._contributors(task)
-            before_it = [self._has_ended(channel.source) for channel in plan.topology.inputs(task.index)]
-            # A new task whose inputs have all ended receives nothing that could let it finish.
-            self._finished[task.index] = all([saved.cut.finished for saved in olds] or before_it)
+            self._finished[task.index] = self._stays_finished(task)
+
+    def _stays_finished(self, task: Task) -> bool:
+        """Returns whether a task has nothing to do any more: it had finished, or is new behind inputs that have ended.
+
+        Raises:
+            PipelineError: nothing would let it finish.
+        """
+        olds = self._contributors(task)
+        over = all(saved.cut.finished for saved in olds)
+        inputs = self._plan.topology.inputs(task.index)
+        if any(channel.source == OUTSIDE for channel in inputs):
+            return over and bool(olds)
+        if not all(self._has_ended(channel.source) for channel in inputs):
+            return False  # also where it had finished, and an input is new
+        senders = [channel.source for saved in olds for channel in self._before.inputs(saved.task.index)]
+        if not over and not all(sender == OUTSIDE or self._saved[sender].cut.finished for sender in senders):
+            raise PipelineError(
+                f"all that operator {task.operators[0]!r} reads now has ended, and at the savepoint it still waited "
+                "for an input that is gone, so nothing would let it finish: keep that input, or give the operator "
+                f"another name, with {ALLOW}"
+            )
+        return over
 
     def chains(self) -> dict[str, Sequence[bytes]]:
         """The parts of each new task's first snapshot behind the cut, by task."""

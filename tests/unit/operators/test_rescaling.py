@@ -146,6 +146,29 @@ def test_a_task_that_is_new_behind_finished_ones_has_finished() -> None:
     assert not any(cut.finished for cut in running.values())
 
 
+def united(stream: Any, parallelism: int) -> Any:
+    other = stream.pipeline.source("more", source(1))
+    return ringing(stream.union(other), parallelism)
+
+
+def test_a_task_that_had_finished_continues_where_an_input_is_new() -> None:
+    before, after = planned(1), planned(1, united)
+    tasks = saved(before, {})
+    finished = [Saved(each.task, replace(each.cut, finished=each.task.name != "out/0"), each.files) for each in tasks]
+    cuts = rescaled(before, finished, after).cuts({"out/0": (9, 2)})
+    assert cuts["in/0"].finished and not cuts["more/0"].finished and not cuts["ring/0"].finished
+
+
+def test_a_task_that_waited_for_an_input_that_is_gone_is_refused() -> None:
+    before, after = planned(1, united), planned(1)
+    tasks = saved(before, {})
+    finished = [
+        Saved(each.task, replace(each.cut, finished=each.task.name.startswith("in/")), each.files) for each in tasks
+    ]
+    with pytest.raises(PipelineError, match="all that operator 'ring' reads now has ended.* another name"):
+        rescaled(before, finished, after, allow=True)
+
+
 def test_a_partition_that_had_ended_says_so_again_to_a_task_that_goes_on() -> None:
     before, after = planned(2), planned(2)
     saved_tasks = saved(before, {})
