@@ -1,0 +1,180 @@
+"""Performs an upgrade in this process: a world up to a savepoint, and one of another plan from there.
+
+Each record is given at a moment of its own, when all tasks are at rest: what a pipeline emits then follows from its
+definition alone, whatever its parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from causal.config import JobConfig
+from causal.cut import Cut
+from causal.errors import PipelineError
+from operators import Pipeline
+from operators.engine.plan import plan
+from operators.records.seconds import ns_of_seconds
+from operators.runtime.rescaling import Rescaling, Saved
+from operators.testing.inputs import At
+from operators.testing.running import result_of, world_of
+from operators.testing.world import World
+
+START_S = 100.0
+STEP_S = 1.0
+KEY_GROUPS = 16
+
+Channel = tuple[str, int]
+"""(source, partition)"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A record of a partition, or, without one, its end."""
+
+    channel: Channel
+    record: Any = None
+    ends: bool = False
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An upgrade and its input.
+
+    Attributes:
+        before, after: build the pipelines.
+        events: what happens, one event after the other; all partitions end.
+        barrier: how many events come before the savepoint.
+        allow_dropped: whether state without an operator may be left behind.
+        shown: what it is, for people.
+    """
+
+    before: Callable[[], Pipeline]
+    after: Callable[[], Pipeline]
+    events: Sequence[Event]
+    barrier: int
+    allow_dropped: bool = False
+    shown: str = ""
+
+
+def moment_s(number: int) -> float:
+    """Returns when event `number` happens."""
+    return START_S + 0.25 + STEP_S * number
+
+
+@dataclass
+class Outcome:
+    """The rows that a scene gave, by sink: of the version before and of the one after."""
+
+    before: Mapping[str, list[Any]] = field(default_factory=dict)
+    after: Mapping[str, list[Any]] = field(default_factory=dict)
+
+    def both(self) -> tuple[Mapping[str, list[Any]], Mapping[str, list[Any]]]:
+        """Returns the rows of both versions."""
+        return self.before, self.after
+
+
+def performed(scene: Scene, chance: Random, ready: Callable[[], None] = lambda: None) -> Outcome:
+    """Runs both versions.
+
+    Args:
+        ready: called at the savepoint, before the upgrade.
+
+    Raises:
+        PipelineError: the upgrade is refused.
+    """
+    options: dict[str, Any] = {"key_groups": KEY_GROUPS}
+    first = _world(scene.before(), scene, scene.barrier, chance, options, continues=True)
+    first.begin()
+    _until(first, moment_s(scene.barrier - 1) if scene.barrier else START_S)
+    epoch = first.complete
+    first.checkpoint()
+    first.settle()
+    if first.complete != epoch + 1:
+        raise AssertionError("the savepoint is not complete")
+    ready()
+    built = scene.after()
+    second = _world(built, scene, len(scene.events), chance, options, continues=False)
+    _continued(first, second, scene.allow_dropped)
+    second.now_ns = first.now_ns
+    second.begin()
+    second.run()
+    second.check_state()
+    return Outcome(result_of(first).rows, result_of(second).rows)
+
+
+def _until(world: World, moment: float) -> None:
+    until_ns = ns_of_seconds(moment) + 1
+    world.settle()
+    while world.now_ns < until_ns:
+        world.pass_time(until_ns)
+        world.settle()
+
+
+def _world(
+    pipeline: Pipeline, scene: Scene, stop: int, chance: Random, options: Mapping[str, Any], continues: bool
+) -> World:
+    """The world of one version, with the events up to `stop`; partitions that end later do not end in it."""
+    sources = {node.name: node.subject for node in pipeline.nodes if node.kind == "source"}
+    inputs: dict[str, Any] = {
+        name: [_records(scene, (name, number), stop, source.vectors) for number in range(source.partitions)]
+        for name, source in sources.items()
+    }
+    every = chance.choice([0, 0, 3, 8]) if continues else 0
+    world = world_of(pipeline, inputs, {}, chance.randrange(10_000), START_S, every, {}, 1, options)
+    if continues:
+        over = {event.channel for event in scene.events[:stop] if event.ends}
+        for channel, partition in world.partitions.items():
+            task = world.topology.tasks[world.topology.channels[channel].target]
+            partition.endless = (task.operators[0], world.topology.channels[channel].partition) not in over
+    return world
+
+
+def _records(scene: Scene, channel: Channel, stop: int, plain: bool) -> list[Any]:
+    records: list[Any] = []
+    for number, event in enumerate(scene.events[:stop]):
+        if event.channel != channel:
+            continue
+        if plain:
+            records += [] if event.ends else [event.record]
+        else:
+            records.append(At(moment_s(number)) if event.ends else At(moment_s(number), event.record))
+    return records
+
+
+def _continued(first: World, second: World, allow_dropped: bool) -> None:
+    """Has the second world begin with the last checkpoint of the first."""
+    saved = []
+    for task in first.topology.tasks:
+        files = [first.snapshots[task.index, int(name)][0] for name, _, _ in first._files[task.index]]
+        saved.append(Saved(task, Cut.unpack(files[-1][0]), tuple(tuple(parts[1:]) for parts in files)))
+    rescaling = Rescaling(
+        first.topology, saved, second.plan, KEY_GROUPS, allow_dropped, lambda: nullcontext(first.plan)
+    )
+    chains = rescaling.chains()
+    cuts = rescaling.cuts({str(task.name): (0, 0) for task in second.topology.tasks})
+    epoch = first.complete
+    for task in second.topology.tasks:
+        parts = [cuts[task.name].pack(), *chains[task.name]]
+        second.snapshots[task.index, epoch] = parts, "upgraded", 0
+        second._files[task.index] = ((str(epoch), sum(map(len, parts)), "upgraded"),)
+    second.asked = second.complete = epoch
+
+
+class Invalid(Exception):
+    """A pipeline that cannot run by itself, so that there is no upgrade."""
+
+
+def check_plan(pipeline: Pipeline) -> None:
+    """Checks a pipeline as a job does before it starts.
+
+    Raises:
+        Invalid: it cannot run.
+    """
+    try:
+        plan(pipeline, JobConfig.from_mapping({"run": "trial", "name": pipeline.name, "pipeline": "trial"}, "matrix"))
+    except PipelineError as problem:
+        raise Invalid(str(problem)) from problem
