@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 import yaml
 
@@ -64,6 +64,7 @@ from operators.sinks.parquet.parquet_sink import ParquetSink  # noqa: E402
 PAGES = (
     "docs/design/0023-house.md",
     "docs/determinants.md",
+    "docs/guide/change.md",
     "docs/guide/metrics.md",
     "docs/guide/sinks.md",
     "docs/guide/state.md",
@@ -411,12 +412,37 @@ def survived() -> str:
     return _of_sinks(("Server", "kill -9 of the server"), ("Power", "loss of power"), ("Limits", "limits"))
 
 
-def _literal(path: str, name: str) -> dict[str, str]:
+def _literal(path: str, name: str) -> dict[str, Any]:
     """Returns a table of a module that is not imported, because its client is an extra."""
     for each in ast.parse((ROOT / path).read_text()).body:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and each.targets[0].id == name:
             return dict(ast.literal_eval(each.value))
     raise LookupError(f"{path} has no {name}")
+
+
+_EFFECTS = "tests/properties/upgrades/effects.py"
+_CALLED = {"Pipeline": "pipeline.", "Table": "table.", "Grouped": "table.group_by(…).", "Context": "ctx."}
+
+
+def upgrades() -> str:
+    """The effects of changes at an upgrade, as the matrix of upgrades checks them."""
+    columns, notes = ("applied", "from now on", "refused"), _literal(_EFFECTS, "NOTES")
+    rows: dict[str, dict[str, list[str]]] = {}
+    for changes in _literal(_EFFECTS, "GRAPH").values():
+        for what, effect, note in changes:
+            rows[what] = {effect: [note or "yes"]}
+    for name, effect in _literal(_EFFECTS, "EFFECTS").items():
+        operator, option = name.rstrip(")").split("(")
+        owner, _, method = operator.rpartition(".")
+        row = rows.setdefault(f"`{_CALLED.get(owner, '.' if owner else '')}{method}`", {})
+        note = notes.get(name, "while what is kept needs it" if effect == "depends" else "")
+        row.setdefault("refused" if effect == "depends" else effect, []).append(
+            f"`{option}`" + (f" ({note})" if note else "")
+        )
+    return grid(
+        ["operator", *columns],
+        [[what, *(", ".join(row.get(each, [])) for each in columns)] for what, row in rows.items()],
+    )
 
 
 def answers() -> str:
@@ -528,6 +554,7 @@ _TABLES: Mapping[str, Callable[[], str]] = {
         queries,
         stores,
         survived,
+        upgrades,
     )
 }
 
