@@ -42,6 +42,7 @@ BENCHMARKS = {
     "bad_input": "benchmarks.recovery.bad_input",
     "latency_back": "benchmarks.recovery.latency_back",
     "latency": "benchmarks.latency.latency",
+    "latency_flink": "benchmarks.latency.beside_flink",
     "total_failure": "tests.soak.total_failure",
     "sinks": "benchmarks.throughput.sinks",
     "hosts": "benchmarks.hosts.hosts",

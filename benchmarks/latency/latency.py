@@ -22,7 +22,7 @@ from benchmarks.harness.sink_reader import Seen
 from benchmarks.harness.watched import watched
 from benchmarks.harness.written import records_in
 from benchmarks.harness.zero_point import check_not_early
-from benchmarks.jobs import latency_index
+from benchmarks.jobs import index_documents, latency_index
 
 PIPELINE = Path(latency_index.__file__)
 GUARANTEES = ("none", "causal", "epoch")
@@ -79,7 +79,7 @@ def _turned(guarantees: Sequence[str], number: int) -> list[str]:
 
 def _undisturbed(guarantee: str, interval_ms: int, seconds: float) -> list[float]:
     """Latencies behind the warm-up, each there."""
-    run = _run(guarantee, interval_ms, seconds, ())
+    run = run_of(guarantee, interval_ms, seconds, ())
     if any(run.wrong.values()):
         raise runs.RunFailed(f"{guarantee}, {interval_ms} ms between checkpoints: {dict(run.wrong)} without a failure")
     return [latency for latency in run.latency_ms[int(WARM_S * RATE) :] if latency is not None]  # all of them
@@ -89,13 +89,18 @@ def _percentiles(latency_ms: Sequence[float]) -> dict[str, float]:
     return {name: percentile(latency_ms, share) for name, share in SHARES.items()}
 
 
-def _run(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[float]) -> Run:
-    count = int(seconds * RATE) // latency_index.PARTITIONS * latency_index.PARTITIONS
-    documents = latency_index.expected(count)
+def run_of(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[float], rate: float = RATE) -> Run:
+    """Run the index once; its task gets SIGKILL at these seconds.
+
+    Args:
+        rate: documents per second.
+    """
+    count = int(seconds * rate) // latency_index.PARTITIONS * latency_index.PARTITIONS
+    documents = index_documents.expected(count)
     options = [f"--guarantee={guarantee}", f"--checkpoint-interval={interval_ms / 1000}"]
     options += [f"--kill={KILLED}@{moment}" for moment in kills_s]
     with (
-        watched(PIPELINE, {"count": count, "rate": RATE}, options) as job,
+        watched(PIPELINE, {"count": count, "rate": rate}, options) as job,
         sink_reader.reading(job.out, job.out.with_name("seen")) as reader,
     ):
         job.report(END_WITHIN_S)
@@ -103,11 +108,11 @@ def _run(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[flo
         seen = reader.end()
         rows = list(records_in(job.out))
     words = [len(index) for index in documents]
-    return Run(latencies(rows, seen, words, began_ns), latency_index.wrong(rows, documents), began_ns)
+    return Run(latencies(rows, seen, words, began_ns, rate), index_documents.wrong(rows, documents), began_ns)
 
 
 def latencies(
-    rows: Sequence[Mapping[str, Any]], seen: Sequence[Seen], words: Sequence[int], began_ns: int
+    rows: Sequence[Mapping[str, Any]], seen: Sequence[Seen], words: Sequence[int], began_ns: int, rate: float = RATE
 ) -> list[float | None]:
     """Returns by document the ms from when it was due until the reader had a row for each of its words; None for never.
 
@@ -119,7 +124,7 @@ def latencies(
     Raises:
         RunFailed: a document was complete before it was due, so `began_ns` is not that time.
     """
-    numbers = {latency_index.name_of(number): number for number in range(len(words))}
+    numbers = {index_documents.name_of(number): number for number in range(len(words))}
     missing = list(words)
     had: set[tuple[int, str]] = set()
     complete: list[float | None] = [None] * len(words)
@@ -131,7 +136,7 @@ def latencies(
             had.add((number, row["word"]))
             missing[number] -= 1
             if not missing[number]:
-                complete[number] = (each.at_ns - began_ns - number / RATE * 1e9) / 1e6
+                complete[number] = (each.at_ns - began_ns - number / rate * 1e9) / 1e6
     check_not_early(each * 1e6 for each in complete if each is not None)
     return complete
 
@@ -157,7 +162,7 @@ def _ratios(runs_of: Mapping[str, Sequence[float]], guarantees: Sequence[str]) -
 
 def _series(guarantee: str, show: Callable[[str], None]) -> dict[str, Any]:
     """One run with kills: latency by document, and what the rows have too little, too often, or wrong."""
-    run = _run(guarantee, SERIES_INTERVAL_MS, SERIES_S, KILLS_S)
+    run = run_of(guarantee, SERIES_INTERVAL_MS, SERIES_S, KILLS_S)
     if guarantee != "none" and any(run.wrong.values()):
         raise runs.RunFailed(f"{guarantee}, killed three times: {dict(run.wrong)}")
     there = [latency for latency in run.latency_ms if latency is not None]

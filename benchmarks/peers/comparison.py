@@ -217,8 +217,17 @@ def asked_of(peer: venvs.Peer | None, workload: str, options: argparse.Namespace
     return asked
 
 
-def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) -> Outcome:
+def run(
+    program: str,
+    python: Path,
+    asked: Mapping[str, Any],
+    limit_s: float,
+    judge: Callable[[Path, Mapping[str, Any], Mapping[str, Any], Usage], dict[str, float]] | None = None,
+) -> Outcome:
     """Run a program once, in a directory that is gone afterwards; returns its figures and what it reports of itself.
+
+    Args:
+        judge: returns the figures of a workload that is none of `WORKLOADS`, from the directory.
 
     Raises:
         RunFailed: it did not end well.
@@ -237,7 +246,7 @@ def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) ->
         if usage.status or not (place / "outcome.json").exists():
             raise RunFailed(f"{short} ended with status {usage.status}: {usage.said}")
         outcome = json.loads((place / "outcome.json").read_text())
-        return judged(place, asked, outcome, usage), outcome
+        return (judge or judged)(place, asked, outcome, usage), outcome
 
 
 def judged(place: Path, asked: Mapping[str, Any], outcome: Mapping[str, Any], usage: Usage) -> dict[str, float]:

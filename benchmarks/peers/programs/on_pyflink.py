@@ -166,6 +166,15 @@ def _failover(cluster: Cluster, client: subprocess.Popen[bytes], place: Path, ki
     }
 
 
+def _paced_index(client: subprocess.Popen[bytes], place: Path) -> None:
+    """Note when the files of each checkpoint appear, until the job has ended."""
+    committed = inputs.Visible(place / "out", "*/part-*")
+    committed.start()
+    client.wait()
+    committed.end()
+    inputs.put(place / "visible.json", committed.since_s)
+
+
 def main() -> int:
     """Run one workload."""
     workload, place = sys.argv[1], Path(sys.argv[2])
@@ -173,13 +182,17 @@ def main() -> int:
     if workload == "count":
         inputs.write_csv(place / "csv", asked["records"], FILES)
     apart = workload == "failover"
-    more = {**FAST_DETECTION, "python.fn-execution.bundle.time": 10} if apart else {}
+    more: dict[str, Any] = {**FAST_DETECTION} if apart else {}
+    if workload in ("failover", "paced_index"):
+        more["python.fn-execution.bundle.time"] = 10
     outcome: dict[str, Any] = {"started_s": time.time()}
     cluster = Cluster(place, 4 if apart else 1, 1 if apart else inputs.PARTITIONS, more)
     cluster.wait()
     client = cluster.submit()
     if apart:
         outcome |= _failover(cluster, client, place, asked["kill_after_s"])
+    elif workload == "paced_index":
+        _paced_index(client, place)
     status = client.wait()
     cluster.end()
     if status:

@@ -1,11 +1,13 @@
-"""The three workloads as PyFlink DataStream jobs; `flink run -py` runs this file, with `PEER_PLACE` in its environment.
+"""The workloads as PyFlink DataStream jobs; `flink run -py` runs this file, with `PEER_PLACE` in its environment.
 
 The functions tally where they count, and the sink discards: a Python sink would only cost Flink one more crossing
-between Java and Python.  *failover* writes with `FileSink`, whose files are there once a checkpoint has committed them.
+between Java and Python.  *failover* and *paced_index* write with `FileSink`, whose files are there once a checkpoint
+has committed them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 from pyflink.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from pyflink.java_gateway import get_gateway
 
+from benchmarks.jobs.index_documents import name_of, texts
 from benchmarks.peers.programs import inputs
 
 PAIRS = 1000
@@ -148,6 +151,31 @@ class Number(KeyedProcessFunction):
         yield f"{value} {n}"
 
 
+class Indexed(KeyedProcessFunction):
+    """The posting list of each word, and a change record as JSON for each (word, document)."""
+
+    def open(self, runtime_context: Any) -> None:
+        descriptor = MapStateDescriptor("postings", Types.INT(), Types.PICKLED_BYTE_ARRAY())
+        self._postings = runtime_context.get_map_state(descriptor)
+        self._so_far = runtime_context.get_state(ValueStateDescriptor("so far", Types.PICKLED_BYTE_ARRAY()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[str]:
+        term, document, places = value
+        self._postings.put(document, places)
+        documents, occurrences = self._so_far.value() or (0, 0)
+        so_far = documents + 1, occurrences + len(places)
+        self._so_far.update(so_far)
+        row = {"word": term, "document": name_of(document), "positions": places}
+        yield json.dumps({**row, "documents": so_far[0], "occurrences": so_far[1]})
+
+
+class SplitWhole(Split):
+    """The same for the documents that are not empty."""
+
+    def open(self, runtime_context: Any) -> None:
+        self._texts = texts(inputs.asked(self._place)["records"])
+
+
 def _discard() -> Sink:
     return Sink(get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink())
 
@@ -178,9 +206,22 @@ def _failover(flink: StreamExecutionEnvironment, place: Path, asked: dict[str, A
     paced = stream.map(Pace(str(place), asked["rate"]), Types.LONG()).slot_sharing_group("first")
     keyed = paced.key_by(lambda number: number % inputs.KEYS, Types.LONG())
     counted = keyed.process(Number(), Types.STRING()).name("stateful").slot_sharing_group("second")
+    counted.rebalance().sink_to(_committed(place)).slot_sharing_group("third")
+
+
+def _committed(place: Path) -> Sink:
     files = FileSink.for_row_format(str(place / "out"), Encoder.simple_string_encoder())
-    committed = files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
-    counted.rebalance().sink_to(committed).slot_sharing_group("third")
+    return files.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
+
+
+def _paced_index(flink: StreamExecutionEnvironment, place: Path, asked: dict[str, Any]) -> None:
+    """One task reads and splits, as many as there are partitions keep the index: the shape of ours."""
+    numbers = NumberSequenceSource(0, asked["records"] - 1)
+    documents = flink.from_source(numbers, WatermarkStrategy.no_watermarks(), "documents").set_parallelism(1)
+    paced = documents.map(Pace(str(place), asked["rate"]), Types.LONG()).set_parallelism(1)
+    posting = Types.TUPLE([Types.STRING(), Types.INT(), Types.PICKLED_BYTE_ARRAY()])
+    words = paced.flat_map(SplitWhole(str(place)), posting).set_parallelism(1)
+    words.key_by(lambda each: each[0], Types.STRING()).process(Indexed(), Types.STRING()).sink_to(_committed(place))
 
 
 def main() -> None:
@@ -190,7 +231,8 @@ def main() -> None:
     flink = StreamExecutionEnvironment.get_execution_environment()
     flink.set_parallelism(inputs.PARTITIONS)
     flink.enable_checkpointing(int(asked["interval_s"] * 1000), CheckpointingMode.EXACTLY_ONCE)
-    {"count": _count, "index": _index, "failover": _failover}[asked["workload"]](flink, place, asked)
+    jobs = {"count": _count, "index": _index, "failover": _failover, "paced_index": _paced_index}
+    jobs[asked["workload"]](flink, place, asked)
     flink.execute(asked["workload"])
 
 

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.harness.measured import figure
 from benchmarks.harness.runs import RunFailed
 from benchmarks.harness.sink_reader import Seen, reading
-from benchmarks.jobs import latency_index
-from benchmarks.jobs.latency_index import name_of
+from benchmarks.jobs import index_documents
+from benchmarks.jobs.index_documents import name_of
 from benchmarks.latency import latency
 from benchmarks.latency.latency import INTERVALS_MS, SHARES
 from benchmarks.report import goals
@@ -35,10 +35,10 @@ def test_a_document_is_there_with_its_last_row_and_counts_from_when_it_was_due()
 
 
 def test_rows_that_are_wrong_are_counted() -> None:
-    assert latency_index.wrong(ROWS, DOCUMENTS) == {"lost": 0, "doubled": 0, "contradicted": 0}
-    assert latency_index.wrong(ROWS[:2], DOCUMENTS)["lost"] == 1
-    assert latency_index.wrong([*ROWS, ROWS[2]], DOCUMENTS) == {"lost": 0, "doubled": 1, "contradicted": 1}
-    assert latency_index.wrong([{**ROWS[0], "positions": [5, 6]}, *ROWS[1:]], DOCUMENTS)["contradicted"] == 1
+    assert index_documents.wrong(ROWS, DOCUMENTS) == {"lost": 0, "doubled": 0, "contradicted": 0}
+    assert index_documents.wrong(ROWS[:2], DOCUMENTS)["lost"] == 1
+    assert index_documents.wrong([*ROWS, ROWS[2]], DOCUMENTS) == {"lost": 0, "doubled": 1, "contradicted": 1}
+    assert index_documents.wrong([{**ROWS[0], "positions": [5, 6]}, *ROWS[1:]], DOCUMENTS)["contradicted"] == 1
 
 
 def test_ratios_are_of_runs_beside_each_other() -> None:
@@ -50,10 +50,10 @@ def test_ratios_are_of_runs_beside_each_other() -> None:
 
 
 def test_the_corpus_has_words_in_every_document_and_says_when_it_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(latency_index.expected(40))
-    monkeypatch.setattr(latency_index, "CORPUS", latency_index.CORPUS / "json")
+    assert all(index_documents.expected(40))
+    monkeypatch.setattr(index_documents, "CORPUS", index_documents.CORPUS / "json")
     with pytest.raises(ValueError, match="give fewer seconds"):
-        latency_index.texts(1_000_000)
+        index_documents.texts(1_000_000)
 
 
 def written(database: Path, first: int, records: list[Any]) -> None:
