@@ -299,18 +299,9 @@ def _start(
                 return say(namesakes.finished(directory.path, before, path, config), DONE)
             written = present(directory.path) if arguments.rollback else None
             config, version = _next(arguments, directory, before, path, explicit)
-            settings.check_read(explicit, version.pipeline.settings, arguments)
-            if written is None and arguments.code != versions.NEW and not directory.stopped():
-                resuming.check(resuming.written(directory.path, before), config, version.pipeline.settings)
         else:
             config = settings.config_of(version.pipeline.name, path, explicit, arguments.config)
-        planned = plan(version.pipeline, config)
-        if arguments.keep_sinks:
-            config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
-            planned = plan(version.pipeline, config)
-        elif not arguments.resume and (run := after(config.run, planned.newest_run())) != config.run:
-            config = replace(config, run=run)
-            planned = plan(version.pipeline, config)
+        config, planned = _planned(arguments, config, version)
         blueprint = _blueprint(planned, directory.path, kills)
         host_commands.check(planned, config, arguments)
         version = version.planned(planned)
@@ -342,6 +333,18 @@ def _start(
                 return _deploy(directory.path, config, report_path, arguments)
     finally:
         directory.close()
+
+
+def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions.Version) -> tuple[JobConfig, Plan]:
+    """The settings and the plan of a job, whose run is newer than any that has written to its sinks."""
+    planned = plan(version.pipeline, config)
+    if arguments.keep_sinks:
+        config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
+    elif not arguments.resume and (run := after(config.run, planned.newest_run())) != config.run:
+        config = replace(config, run=run)
+    else:
+        return config, planned
+    return config, plan(version.pipeline, config)
 
 
 def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
@@ -378,15 +381,21 @@ def _next(
     arguments: argparse.Namespace, directory: JobDirectory, before: JobConfig, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobConfig, versions.Version]:
     """The settings and the code with which the job in `directory` resumes: the same, upgraded or rolled back."""
-    if not arguments.rollback:
+    if arguments.rollback:
+        _, target = to_roll_back(directory.path)
+        saved = JobConfig.load(target.where)
+        config = settings.resumed(saved, path, explicit, arguments.config)
+        version = versions.of_savepoint(target.where, saved, config, path, arguments.code)
+    else:
         config = settings.resumed(before, path, explicit, arguments.config)
+        written = resuming.written(directory.path, before)
         if arguments.code == versions.KEPT:
-            config = resuming.kept(resuming.written(directory.path, before), config, explicit)
-        return config, versions.next_of(directory, before, config, path, arguments.code)
-    _, target = to_roll_back(directory.path)
-    saved = JobConfig.load(target.where)
-    config = settings.resumed(saved, path, explicit, arguments.config)
-    return config, versions.of_savepoint(target.where, saved, config, path, arguments.code)
+            config = resuming.kept(written, config, explicit)
+        version = versions.next_of(directory, before, config, path, arguments.code)
+        if arguments.code != versions.NEW and not directory.stopped():
+            resuming.check(written, config, version.pipeline.settings)
+    settings.check_read(explicit, version.pipeline.settings, arguments)
+    return config, version
 
 
 def _resume(

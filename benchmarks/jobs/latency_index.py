@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `causal run` puts only this file's directory there
 
-from benchmarks.jobs.index_documents import name_of, texts
+from benchmarks.peers.programs.index_documents import name_of, texts
 from examples.inverted_index import Index, words
 from operators import Pipeline
 from operators.sinks import SqliteSink

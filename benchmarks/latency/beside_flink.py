@@ -22,11 +22,12 @@ from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import percentile
 from benchmarks.harness.runs import RunFailed
 from benchmarks.harness.sink_reader import Seen
-from benchmarks.jobs import index_documents, latency_index
+from benchmarks.jobs import latency_index
 from benchmarks.latency import latency
 from benchmarks.peers import comparison, venvs
 from benchmarks.peers.checks import WrongOutput
 from benchmarks.peers.launched import Usage
+from benchmarks.peers.programs import index_documents
 
 PEER = venvs.PEERS["pyflink"]
 WORKLOAD = "paced_index"

@@ -22,7 +22,8 @@ from benchmarks.harness.sink_reader import Seen
 from benchmarks.harness.watched import watched
 from benchmarks.harness.written import records_in
 from benchmarks.harness.zero_point import check_not_early
-from benchmarks.jobs import index_documents, latency_index
+from benchmarks.jobs import latency_index
+from benchmarks.peers.programs import index_documents
 
 PIPELINE = Path(latency_index.__file__)
 GUARANTEES = ("none", "causal", "epoch")

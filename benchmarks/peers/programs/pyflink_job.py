@@ -28,8 +28,8 @@ from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 from pyflink.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from pyflink.java_gateway import get_gateway
 
-from benchmarks.jobs.index_documents import name_of, texts
 from benchmarks.peers.programs import inputs
+from benchmarks.peers.programs.index_documents import name_of, texts
 
 PAIRS = 1000
 UNPACED_S = 0.002

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.jobs import index_documents
 from benchmarks.latency import beside_flink
 from benchmarks.latency.beside_flink import judged, rows_in
 from benchmarks.peers.checks import WrongOutput
 from benchmarks.peers.launched import Usage
+from benchmarks.peers.programs import index_documents
 
 USAGE = Usage(0, 0.0, 0.0, 0.0, 0.0, [], "")
 ASKED = {"records": 2, "rate": 10.0, "interval_s": 1.0}

@@ -12,10 +12,10 @@ import pytest
 from benchmarks.harness.measured import figure
 from benchmarks.harness.runs import RunFailed
 from benchmarks.harness.sink_reader import Seen, reading
-from benchmarks.jobs import index_documents
-from benchmarks.jobs.index_documents import name_of
 from benchmarks.latency import latency
 from benchmarks.latency.latency import INTERVALS_MS, SHARES
+from benchmarks.peers.programs import index_documents
+from benchmarks.peers.programs.index_documents import name_of
 from benchmarks.report import goals
 
 DOCUMENTS = [{"a": [0, 2], "b": [1]}, {"a": [0]}]
