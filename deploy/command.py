@@ -22,7 +22,7 @@ LOOKING = (["status"], ["logs"], ["ui"], ["top"])
 
 _came_s: list[float] = []
 _numbers: list[int] = []
-"""When signals came that end the command, and which."""
+"""The signals that came and end the command, each with its time."""
 
 
 def main(room: bool = False) -> int:

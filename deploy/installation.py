@@ -14,5 +14,5 @@ def installed() -> str:
 
 
 def version_line() -> str:
-    """What `causal --version` prints."""
+    """Returns the line that `causal --version` prints."""
     return f"causal-streams {installed()}"

@@ -126,7 +126,7 @@ def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> Jo
 
 
 def written_before(job: Path, config: JobConfig) -> Written | None:
-    """What the present version of a job has replaced, as long as no checkpoint since is complete; otherwise None.
+    """Returns the version that the present one has replaced, while no checkpoint since is complete; otherwise None.
 
     Args:
         config: of the present version.
@@ -157,7 +157,7 @@ def _side(record: Mapping[str, Any]) -> Written:
 
 
 def written(job: Path, config: JobConfig) -> Written:
-    """What wrote the log of a job: its present version, or the one that this has replaced."""
+    """Returns the version that wrote the log of a job: its present one, or the one that this has replaced."""
     return written_before(job, config) or Written.by(config)
 
 

@@ -1,4 +1,4 @@
-"""What the version that wrote a savepoint had sent of the rows of its tables, for the version that continues.
+"""Derives what the version that wrote a savepoint had sent of the rows of its tables, for the version that continues.
 
 A running job derives an old value again, with the code that sent it.  The code of a run is part of the run, so at an
 upgrade the version before says what each reader had received of each row; where the new code says something else, that
@@ -33,7 +33,7 @@ _NEW_NAME = "give it a name of its own, with --allow-dropped-state"
 
 
 class SentRows:
-    """What every reader of a table had received of each row at a savepoint.
+    """Everything that the readers of a table had received of each row at a savepoint.
 
     Args:
         files: of each task of the plan that wrote the savepoint.
@@ -45,10 +45,10 @@ class SentRows:
     def __init__(self, written: Written, files: Sequence[Files], plan: Plan) -> None:
         self._nodes = {node.name: node for node in plan.operators}
         self._rows: dict[str, dict[Any, Any]] = {}
-        self._held: dict[str, dict[Any, list[Any]]] = {}
-        """What a `suppress` holds, by key."""
+        self._waiting: dict[str, dict[Any, list[Any]]] = {}
+        """Revisions that a `suppress` keeps back, by key."""
         self._facts: dict[str, dict[Any, Any]] = {}
-        """By reader what it has of each row, where it has something."""
+        """The rows that each reader has, by reader."""
         self._tables: dict[str, tuple[str, Reader]] = {}
         """The table of each reader."""
         self._readers: dict[str, list[Reader]] = {}
@@ -78,7 +78,9 @@ class SentRows:
                         (key, sent[key].get(OWN, row) if key in sent else row) for key, row in stage.rows()
                     )
                 elif isinstance(stage, SuppressStage):
-                    self._held.setdefault(stage.name, {}).update((key, held) for (key, _), held in stage.held.items())
+                    self._waiting.setdefault(stage.name, {}).update(
+                        (key, waiting) for (key, _), waiting in stage.waiting.items()
+                    )
         for node in (node for node in before.operators if keeps_rows(node)):
             for reader in readers(before.operators, node):
                 self._tables[reader.name] = node.name, reader
@@ -86,9 +88,9 @@ class SentRows:
 
     def _received(self, table: str, reader: Reader, overrides: dict[Any, dict[str, Any]]) -> Iterable[tuple[Any, Any]]:
         for key, row in self._rows.get(table, {}).items():
-            held, place = self._holding(reader.path, key)
-            sent = overrides.get(key, {}) if held is None else held[2] if len(held) > 2 else {}
-            value = row if held is None else held[0]
+            waiting, place = self._holding(reader.path, key)
+            sent = overrides.get(key, {}) if waiting is None else waiting[2] if len(waiting) > 2 else {}
+            value = row if waiting is None else waiting[0]
             fact = sent[reader.name] if reader.name in sent else received(reader.path[place:], key, value, sent)
             if fact is not None:
                 yield key, fact
@@ -97,9 +99,9 @@ class SentRows:
         """Returns what the last `suppress` of a path that holds a key holds, and where the path continues behind it."""
         for place in range(len(path), 0, -1):
             node = path[place - 1]
-            held = self._held.get(node.name, {}).get(key) if node.kind == SUPPRESS else None
-            if held is not None:
-                return held, place
+            waiting = self._waiting.get(node.name, {}).get(key) if node.kind == SUPPRESS else None
+            if waiting is not None:
+                return waiting, place
         return None, 0
 
     # The version that continues.
@@ -126,14 +128,14 @@ class SentRows:
                 entries = ((key, self._unlike(stage.name, key, row)) for key, row in stage.rows())
                 stage.settle({key: entry for key, entry in entries if entry})
             elif isinstance(stage, SuppressStage):
-                for (key, _), held in stage.held.items():
+                for (key, _), waiting in stage.waiting.items():
                     sent = {
                         reader.name: fact
                         for reader in self._readers[stage.name]
                         if self._holding(reader.path, key)[0] is None
-                        and not same(fact := self._fact(reader.name, key), self._claimed(reader, key, held[0]))
+                        and not same(fact := self._fact(reader.name, key), self._claimed(reader, key, waiting[0]))
                     }
-                    held[2:] = [sent] if sent else []
+                    waiting[2:] = [sent] if sent else []
 
     def _unlike(self, table: str, key: Any, row: Any) -> dict[str, Any]:
         """Returns what was sent of a row otherwise than the new code would have sent it."""

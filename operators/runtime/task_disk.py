@@ -17,7 +17,7 @@ from causal.shell.disk import Disk
 
 
 class Poller(Protocol):
-    """What the loop of a process waits with."""
+    """The poller with which the loop of a process waits."""
 
     def register(self, descriptor: Any, flags: int, /) -> None: ...
 

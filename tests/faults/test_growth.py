@@ -57,7 +57,7 @@ def lose_an_echo(job: Job) -> int:
 
 
 def roll_back_in_place(job: Job) -> int:
-    """At sharing depth 1 two tasks die together, and the one behind them goes back to the last checkpoint."""
+    """Two tasks die together at sharing depth 1, and the one behind them goes back to the last checkpoint."""
     pid = job.pid_of(FILLED)
     job.replace("b/0", "c/0")
     job.until_warm(checkpoints=0)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from tests.guarantees.history import Element, Failed, Output
 
 Inputs = Mapping[str, Sequence[Element]]
-"""What may enter, channel by channel."""
+"""The elements that may enter, channel by channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What an element leaves, and the order of all that was taken up to it."""
+    """The rows of an element, and the order of all elements up to it."""
 
     element: Element
     content: Hashable
@@ -47,7 +47,7 @@ class Row:
 
 
 Left = Row | State | Failed
-"""What leaves: a row, or a snapshot of the state; and the failures between."""
+"""An output: a row, or a snapshot of the state; and the failures between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ Seen = tuple[tuple[int, ...], tuple[tuple[Element, Hashable], ...]]
 
 
 def said(rows: Sequence[Row]) -> tuple[tuple[Element, Hashable], ...]:
-    """What rows say to a reader, who does not see orders."""
+    """Returns the rows as a reader sees them, who does not see orders."""
     return tuple((row.element, row.content) for row in rows)
 
 
@@ -234,7 +234,7 @@ def commutes(system: System) -> bool:
 
 
 def history_of(moment: Moment) -> list[Output | Failed]:
-    """What was recorded of an execution, for the checker."""
+    """Returns an execution as the checker reads it."""
     return [
         each if isinstance(each, Failed) else Output("task", "key", each.element, each.content)
         for each in moment.left

@@ -73,7 +73,7 @@ MODES: dict[str, tuple[model.Recovery, dict[str, Any]]] = {
 }
 ALWAYS, IF_IT_COMMUTES = ("causal", "epoch"), ("drops what was seen",)
 EXACTLY = {*product(ALWAYS, OPERATIONS), *product(IF_IT_COMMUTES, (passes, adds))}
-"""Which F is exactly-once for which operation."""
+"""The pairs of F and an operation that are exactly-once."""
 
 
 def moments(mode: str, operation: Any, failures: int = 1) -> list[model.Moment]:
@@ -173,14 +173,14 @@ def test_the_checker_agrees_on_elements_left_out_or_repeated(mode: str, operatio
 def test_going_back_is_what_the_mode_of_that_name_does(operation: Any) -> None:
     """And it is no at-least-once of the paper where there is state: no repeated input gives a count twice."""
     whole = system(operation, model.going_back)
-    found = 0
+    unsatisfied = 0
     for moment in moments("at-least-once", operation):
         if whole.ended(moment):
             history = History(COUNTS, history_of(moment))
             satisfied = check(Explained(operation), history).satisfied
             assert GOING_BACK in satisfied, history
-            found += AT_LEAST_ONCE not in satisfied
-    assert bool(found) == (operation in (counts, concatenates))
+            unsatisfied += AT_LEAST_ONCE not in satisfied
+    assert bool(unsatisfied) == (operation in (counts, concatenates))
 
 
 def test_without_state_none_leaves_elements_out_and_with_state_it_is_nothing() -> None:

@@ -50,7 +50,7 @@ PERIODS = {"seconds": 4, "more seconds": 7}
 
 @dataclass(frozen=True)
 class Options:
-    """What a version of the pipeline says."""
+    """A version of the pipeline: its options."""
 
     trigger: str
     lateness_s: int
@@ -58,7 +58,7 @@ class Options:
 
     @property
     def kind(self) -> Any:
-        """What the state of its trigger is of."""
+        """The kind of trigger that its state belongs to."""
         return "every" if self.trigger in COUNTS else PERIODS.get(self.trigger)
 
 
@@ -82,7 +82,7 @@ class Model:
     every_s: int
     options: Options
     mark_s: int = -1000
-    """How far event time is for the key; and how far its task is, which may be behind."""
+    """The event time of the key, and that of its task, which may be earlier."""
     task_mark_s: int = -1000
     closed_s: int = -1000
     windows: dict[int, Open] = field(default_factory=dict)

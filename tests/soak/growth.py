@@ -44,9 +44,9 @@ class Growth:
     def look(self, living: dict[int, str]) -> None:
         """Looks at each process of the job."""
         for pid, command in living.items():
-            started, held, files = start_time(pid), own_bytes(pid), open_files(pid)
-            if started is not None and held is not None and files is not None:
-                self.seen.setdefault((pid, started), []).append((held, files))
+            started, used_bytes, files = start_time(pid), own_bytes(pid), open_files(pid)
+            if started is not None and used_bytes is not None and files is not None:
+                self.seen.setdefault((pid, started), []).append((used_bytes, files))
                 self.commands[pid, started] = command
 
     def of(self, pid: int) -> list[tuple[int, int]]:

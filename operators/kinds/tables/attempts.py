@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a function raised instead of returning a value."""
+    """The exception that a function raised instead of returning a value."""
 
     problem: Exception
 

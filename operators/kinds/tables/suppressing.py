@@ -90,8 +90,8 @@ class SuppressStage(Stage):
         return mark_ns if self._after_ns is None or mark_ns in (END_NS, IDLE_NS) else mark_ns - self._after_ns
 
     @property
-    def held(self) -> dict[Pair, list[Any]]:
-        """What is held by (key, when it is sent)."""
+    def waiting(self) -> dict[Pair, list[Any]]:
+        """The revisions that wait, by (key, when it is sent)."""
         return self._slots.values
 
     # Snapshots.

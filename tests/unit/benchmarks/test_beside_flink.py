@@ -26,7 +26,7 @@ def row(term: str, number: int, so_far: tuple[int, int]) -> dict[str, Any]:
 
 
 def written(place: Path, files: dict[str, tuple[float, list[dict[str, Any]]]]) -> None:
-    """What a run of PyFlink leaves: files by name, each with when it was visible."""
+    """Writes the files of a run of PyFlink, each with the time at which it was visible."""
     visible = {}
     (place / "out" / "bucket").mkdir(parents=True)
     for name, (at_s, rows) in files.items():

@@ -115,7 +115,7 @@ def derived(derivations: Any, key: Any, value: Any) -> Any:
 
 
 class Model:
-    """What readers have, over all versions."""
+    """The rows that readers have, over all versions."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -124,11 +124,11 @@ class Model:
         self.left: dict[Any, Any] = {}
         self.joined: dict[Any, Any] = {}
         """The rows of `u` that the join has."""
-        self.held: dict[Any, Any] = {}
+        self.waiting: dict[Any, Any] = {}
         self.has: dict[str, dict[Any, Any]] = {}
-        """By reader: what it has of each row."""
+        """The rows that each reader has."""
         self.sums: dict[str, dict[Any, list[int]]] = {}
-        """By aggregate: [number, total] of each group."""
+        """The [number, total] of each group, by aggregate."""
         self.out: dict[str, list[Any]] = {}
 
     def becomes(self, graph: Graph) -> None:
@@ -136,7 +136,7 @@ class Model:
             del self.has[name]
             self.sums.pop(name, None)
         if self.graph.suppress and not graph.suppress:
-            self.held = {}
+            self.waiting = {}
         if not graph.join:
             self.left, self.joined = {}, {}
         self.graph = graph
@@ -167,14 +167,14 @@ class Model:
             self.left[key] = value
             self._joined(key)
         if graph.suppress:
-            self.held[key] = value
+            self.waiting[key] = value
         else:
             self._pass(key, value)
 
     def release(self) -> None:
         """Sends all that a `suppress` holds."""
-        held, self.held = self.held, {}
-        for key, value in held.items():
+        waiting, self.waiting = self.waiting, {}
+        for key, value in waiting.items():
             self._pass(key, value)
 
     def _joined(self, key: Any) -> None:

@@ -33,7 +33,7 @@ BOUND = 256 << 10
 ELSEWHERE = {
     "sharing_depth": "says who holds a log, and is in the fingerprint",
     "checkpoint_interval_s": "the supervisor's",
-    "state_memory_bytes_max": "in the tables of the chain, which shrink as an event ends, whoever performs it",
+    "state_memory_bytes_max": "in the tables of the chain, which shrink as an event ends, on every performer",
     "key_groups": "says where keys are",
     "batch_elements_max": "of tasks that read sources, which have no hot standby",
     "latency_target_ms": "of tasks that read sources",
@@ -172,7 +172,7 @@ def staged_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for a hot standby is bounded by its task, which gives the echo up; a task has what it credits."""
+    """The backlog of a hot standby is bounded by its task, which gives the echo up; a task has what it credits."""
     sending = begun()
     monkeypatch.setattr(echo, "ECHO_BYTES_MAX", 1_000)
     for payload in barriers(200):
