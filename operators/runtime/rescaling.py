@@ -97,7 +97,12 @@ class Rescaling:
         if any(channel.source == OUTSIDE for channel in inputs):
             return over and bool(olds)
         if not all(self._has_ended(channel.source) for channel in inputs):
-            return False  # also where it had finished, and an input is new
+            if olds and over:
+                raise PipelineError(
+                    f"operator {task.operators[0]!r} had finished at the savepoint and has an input now that has not "
+                    f"ended: give the operator another name, with {ALLOW}"
+                )
+            return False
         senders = [channel.source for saved in olds for channel in self._before.inputs(saved.task.index)]
         if not over and not all(sender == OUTSIDE or self._saved[sender].cut.finished for sender in senders):
             raise PipelineError(

@@ -151,12 +151,12 @@ def united(stream: Any, parallelism: int) -> Any:
     return ringing(stream.union(other), parallelism)
 
 
-def test_a_task_that_had_finished_continues_where_an_input_is_new() -> None:
+def test_an_input_that_is_new_to_a_task_that_had_finished_is_refused() -> None:
     before, after = planned(1), planned(1, united)
     tasks = saved(before, {})
     finished = [Saved(each.task, replace(each.cut, finished=each.task.name != "out/0"), each.files) for each in tasks]
-    cuts = rescaled(before, finished, after).cuts({"out/0": (9, 2)})
-    assert cuts["in/0"].finished and not cuts["more/0"].finished and not cuts["ring/0"].finished
+    with pytest.raises(PipelineError, match="operator 'ring' had finished at the savepoint and has an input now"):
+        rescaled(before, finished, after)
 
 
 def test_a_task_that_waited_for_an_input_that_is_gone_is_refused() -> None:
