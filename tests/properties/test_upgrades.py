@@ -103,7 +103,7 @@ def test_an_input_that_had_ended_and_is_waited_for_is_found(monkeypatch: pytest.
 def test_state_of_other_tasks_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Rescaling._contributors
     monkeypatch.setattr(Rescaling, "_contributors", lambda self, task: real(self, task)[:1])
-    assert detected("graph count", 20)
+    assert detected("KeyedStream.count(parallelism) back #12", 6)
 
 
 def test_operators_that_never_hear_of_an_upgrade_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

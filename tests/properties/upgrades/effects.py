@@ -144,7 +144,7 @@ GRAPH = {
         ["the number of tasks", "applied", "each key goes to the task of its key group, a partition stays"]
     ],
     "source added or removed": [
-        ["a source is added", "from now on", "from its beginning"],
+        ["a source is added", "from now on", "from its beginning; refused where all else had ended"],
         ["a source is removed", "refused", "without `--allow-dropped-state`, or if all else has ended"],
         ["the partitions of a source", "refused", ""],
     ],

@@ -66,7 +66,7 @@ def judged(scene: Scene, chance: Random) -> str:
             wanted = [row for modelled_rows in expected for row in modelled_rows.get(node.name, [])]
             speculative = any(each.options.get("delivery") == "speculative" for each in ancestors(node))
             _same(f"{node.name}, in the end", *_amounts(got, wanted, speculative), scene)
-    _check_chains(pipelines[1], outcome.before, outcome.after, scene)
+    _check_chains(*pipelines, outcome.before, outcome.after, scene)
     return PASSED
 
 
@@ -78,7 +78,7 @@ def modelled(
     _fed(first, scene, 0, scene.barrier)
     first.until(moment_s(scene.barrier - 1))
     try:
-        second = Graph(after, moment_s(scene.barrier - 1), first)
+        second = Graph(after, moment_s(scene.barrier - 1), first, scene.allow_dropped)
     except MustBeRefused as problem:
         return problem
     _fed(second, scene, scene.barrier, len(scene.events))
@@ -126,18 +126,25 @@ def _last(rows: Sequence[Any]) -> list[Any]:
     return [each for each in last.values() if each[1] is not None]
 
 
-def _check_chains(after: Pipeline, first: Mapping[str, Any], second: Mapping[str, Any], scene: Scene) -> None:
+def _check_chains(
+    before: Pipeline, after: Pipeline, first: Mapping[str, Any], second: Mapping[str, Any], scene: Scene
+) -> None:
     """A revision says what was sent before it."""
-    for node in after.nodes:
-        if node.kind != "sink" or node.edges[0].source.kind != "revisions" or len(node.edges) > 1:
-            continue
+    known_ends = _ends_of_tables(before)
+    for name, end in _ends_of_tables(after).items():
         standing: dict[bytes, Any] = {}
-        fresh = node.name not in first
-        for key, old, new in [*first.get(node.name, []), *second.get(node.name, [])]:
+        fresh = known_ends.get(name) != end
+        for key, old, new in [*([] if fresh else first.get(name, [])), *second.get(name, [])]:
             known = standing.get(encode(key))
             if encode(known) != encode(old) and not (fresh and encode(key) not in standing):
-                raise Mismatch(f"{node.name}: {(key, old, new)!r} though {known!r} was sent last{_scene_shown(scene)}")
+                raise Mismatch(f"{name}: {(key, old, new)!r} though {known!r} was sent last{_scene_shown(scene)}")
             standing[encode(key)] = new
+
+
+def _ends_of_tables(pipeline: Pipeline) -> dict[str, str]:
+    """Returns by sink the operator whose revisions it receives, where it receives nothing else."""
+    sinks = [node for node in pipeline.nodes if node.kind == "sink" and len(node.edges) == 1]
+    return {node.name: node.edges[0].source.name for node in sinks if node.edges[0].source.kind == "revisions"}
 
 
 def _cut(rows: Sequence[Any]) -> str:

@@ -178,7 +178,17 @@ class Model:
         self.kept, self.mark, self.began = before.kept, before.mark, True
         self.delayed, self.number = before.delayed, before.number
         if self.delayed and not self.waits:
-            raise MustBeRefused("records are held")
+            self.left_behind()
+            self.delayed = []
+
+    def left_behind(self) -> None:
+        """Records that wait have no place in this version.
+
+        Raises:
+            MustBeRefused: state may not be left behind.
+        """
+        if not self.graph.allow_dropped:
+            raise MustBeRefused("records wait")
 
 
 HOLDS = {"ordered": True, "speculative": True}
@@ -202,9 +212,13 @@ class Graph:
 
     Args:
         before: the version whose state it continues; None for the first.
+        allow_dropped: whether state that has no place in it may be left behind.
     """
 
-    def __init__(self, pipeline: Pipeline, now_s: float, before: Graph | None = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, now_s: float, before: Graph | None = None, allow_dropped: bool = False
+    ) -> None:
+        self.allow_dropped = allow_dropped
         self.now = ns(now_s)
         self.version: int = 0 if before is None else before.version + 1
         self.rows: dict[str, list[Any]] = {}
@@ -234,8 +248,11 @@ class Graph:
             for place, edge in enumerate(each.node.edges):
                 if self._has_ended(self.models[edge.source.name]):
                     each.over.add(place)
+            known = before.models.get(each.name)
             if each.marks and len(each.over) == len(each.marks):
                 each.mark = END
+            elif known is not None and known.mark == END and each.marks:
+                raise MustBeRefused(f"{each.name} had finished")
         for each in self.models.values():
             each.continued()
 
@@ -396,6 +413,10 @@ class Marking(Model):
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
         time = ns(self.node.subject(record))
         largest, mark = self.kept.get(origin, (None, None))
+        if largest is not None and self.options["generator"] is None and time < largest - self.options["bound_ns"]:
+            self.kept[origin] = largest, max(mark, largest - self.options["bound_ns"])  # late by another bound as well
+            self.settle()
+            mark = self.kept[origin][1]
         if self.options["generator"] is not None:
             generators = self.kept.setdefault("generators", {})
             if origin not in generators:

@@ -167,6 +167,9 @@ class Broadcasting(Processing):
 
     def release(self) -> None:
         """Processes what waits, if the rules have ended, or nothing is to wait."""
-        if self._over() or not self.options["wait"]:
+        if self.kept.get("waiting") and not self.options["wait"]:
+            self.left_behind()
+            del self.kept["waiting"]
+        if self._over():
             for key, record in self.kept.pop("waiting", []):
                 super().record(0, key, record, ("", 0))

@@ -431,7 +431,8 @@ class JoiningTable(WithTable):
     def adopt(self, before: Model) -> None:
         super().adopt(before)
         if self.kept.get("waiting") and not self.options["wait"]:
-            raise MustBeRefused("records wait")
+            self.left_behind()
+            del self.kept["waiting"]
 
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
         if side == 1:
