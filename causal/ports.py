@@ -87,7 +87,14 @@ class Request:
 
 
 class Chain(Protocol):
-    """The fused operators of one task.  The same calls and the same service answers give the same bytes."""
+    """The fused operators of one task.  The same calls and the same service answers give the same bytes.
+
+    Attributes:
+        commutes: records of different inputs may change places, between two outputs: the state is the same.
+    """
+
+    @property
+    def commutes(self) -> bool: ...
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         """Runs all records of the chunks (RECORDS, LISTED or WATERMARK) through the chain as one batch.
@@ -166,6 +173,8 @@ class Chain(Protocol):
 
 class PlainChain:
     """The base of a chain without state, requests, counters and tables."""
+
+    commutes = False
 
     def release(self) -> None:
         """Releases nothing."""

@@ -20,6 +20,7 @@ JOBS = Path(__file__).parents[1] / "jobs"
 KEYED_COUNT = JOBS / "keyed_count.py"
 KEYED_LEDGER = JOBS / "keyed_ledger.py"
 KEYED_WINDOWS = JOBS / "keyed_windows.py"
+COMMUTING_SUMS = JOBS / "commuting_sums.py"
 FRAUD_CHAIN = JOBS.parents[1] / "examples" / "fraud_chain.py"
 GUARANTEES: Mapping[str, Sequence[str]] = {
     "none": ("--guarantee=none",),

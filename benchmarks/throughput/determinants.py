@@ -37,6 +37,10 @@ def cases(options: argparse.Namespace) -> dict[str, Case]:
         "fraud_chain_load_full": Case(runs.FRAUD_CHAIN, {"count": half, "rate": 1_000_000}),
         "fraud_chain_paced_full": Case(runs.FRAUD_CHAIN, {"count": half, "rate": max(1, options.payments // 8)}),
         **{
+            f"sums_{order}_single_full": Case(runs.COMMUTING_SUMS, {**single, "commutes": commutes}, one)
+            for order, commutes in (("in_order", 0), ("commuting", 1))
+        },
+        **{
             f"windows_{kind}_paced_full": Case(runs.KEYED_WINDOWS, {"windows": kind, "count": options.windows})
             for kind in ("event", "tumbling", "sliding", "session")
         },

@@ -116,6 +116,26 @@ class InputQueue:
         """The kind of the next chunk, where something is queued."""
         return self._queue[0].kind
 
+    def has_records_only(self, count: int) -> bool:
+        """Whether the next `count` elements, which are there, are records as they came, without punctuation."""
+        for chunk in self._queue:
+            if chunk.kind != RECORDS:
+                return False
+            count -= chunk.count
+            if count <= 0:
+                break
+        return True
+
+    def head_bytes(self, count: int) -> int:
+        """Returns the bytes of the chunks that hold the next `count` elements."""
+        size = 0
+        for chunk in self._queue:
+            if count <= 0:
+                break
+            count -= chunk.count
+            size += chunk.size
+        return size
+
     # -- delivery ------------------------------------------------------------------------------------------
 
     def take(self, count: int) -> list[Chunk]:

@@ -24,7 +24,7 @@ class DeterminantCursor:
 
     __slots__ = (
         "log", "epoch", "task_name", "logging", "bytes_by_kind", "last_ns", "run_left", "_codec", "_place", "_ahead",
-        "_ruled",
+        "_ruled", "_loose", "_event",
     )  # fmt: skip
 
     def __init__(self, log: DeterminantLog, epoch: int, task_name: str, logging: bool = True) -> None:
@@ -41,6 +41,10 @@ class DeterminantCursor:
         self.run_left = 0
         """The events of an ordered task that the log has as a run, and that have not begun."""
         self._ruled = 0
+        self._loose: dict[int, int] = {}
+        """Input → elements of events that commute, and have no entry yet."""
+        self._event: tuple[int, int] | None = None
+        """The event that is performed now, if it may become one of those."""
 
     @property
     def replaying(self) -> bool:
@@ -67,11 +71,33 @@ class DeterminantCursor:
                 self.log_run()
 
     def log_run(self) -> None:
-        """Logs the events that the rule of an ordered task has selected; its hot standby performs what is logged."""
+        """Logs the events that have no entry yet: those that the rule of an ordered task has selected, or that commute.
+
+        Of those that commute each input has one entry: a replay performs them in another order, with the same state.
+        The event that is performed now comes last, because it is what shows that state.
+        """
         if self._ruled:
             entry = self._codec.encode(Run(self._ruled))
             self._ruled = 0
             self._append(Run.kind, entry)
+        if self._loose:
+            loose, self._loose = self._loose, {}
+            for input, count in loose.items():
+                self._append(Order.kind, encode_order(input, count))
+        if self._event is not None:
+            (input, count), self._event = self._event, None
+            self._append(Order.kind, encode_order(input, count))
+
+    def defer_order(self, input: int, count: int) -> None:
+        """Begins an event of a task whose events commute: logged before anything else, else with others of its kind."""
+        if self.logging:
+            self._event = (input, count)
+
+    def settle_order(self) -> None:
+        """Ends the event: one that nothing shows has no place among those before it."""
+        if self._event is not None:
+            (input, count), self._event = self._event, None
+            self._loose[input] = self._loose.get(input, 0) + count
 
     def exhausted(self) -> bool:
         """Returns whether nothing is left to replay, in this epoch or a later one."""
@@ -144,6 +170,7 @@ class DeterminantCursor:
         if self.replaying:
             raise ReplayDivergence(self.task_name, f"barrier {epoch} comes before the log of epoch {self.epoch} ends")
         self.epoch = epoch
+        invariant(not self._loose and self._event is None, "an event has no place in its epoch", task=self.task_name)
         self._ruled = 0  # the rule reaches the barrier by itself
         self._codec = DeterminantCodec()
         self._place = 0

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from causal.channels.ends import Channels
+from causal.channels.flow import ALLOWANCE_BYTES_MIN
 from causal.channels.queue import InputQueue
 from causal.config import JobConfig
 from causal.cut import Cut
@@ -27,6 +28,9 @@ from causal.task.picking import ByArrival, ByContent
 from causal.task.recording import Recording
 from causal.task.recovery import REPLAYS, Recovery, State, Step
 from causal.task.services import CausalServices
+
+LOOSE_BYTES_MAX = ALLOWANCE_BYTES_MIN // 2
+"""The bytes of events whose order is left open: all inputs' queues can hold them while a replay waits for one."""
 
 
 class Execution:
@@ -86,6 +90,10 @@ class Execution:
         self.incarnation = incarnation
         self._by_arrival = ByArrival(channels.inputs, self.pace, bytes_max)
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
+        self._commutes = chain.commutes and self._by_content is None and not channels.partitions
+        self._loose_bytes = 0
+        """The bytes of events that commute and have no entry in the log."""
+        self._loose_bytes_max = min(LOOSE_BYTES_MAX, config.channel_window_bytes // 4)
         self._asked: dict[tuple[int, int], None] = {}
         self._unasked: list[Request] = []
         """The requests whose determinants are not stored yet."""
@@ -321,9 +329,25 @@ class Execution:
         if picked is None:
             return False
         channel, count = picked
-        self.schedule.record_order(channel.ordinal, count)
-        self._perform_order(channel, count, effects)
+        if self._commutes and channel.has_records_only(count):
+            self._perform_loosely(channel, count, effects)
+        else:
+            self.schedule.record_order(channel.ordinal, count)
+            self._perform_order(channel, count, effects)
         return True
+
+    def _perform_loosely(self, channel: InputQueue, count: int, effects: list[Effect]) -> None:
+        """Performs an event that may change places with those before it, as long as nothing shows its order.
+
+        Few bytes may: a replay waits for the elements of one input while those of the others fill their queues.
+        """
+        self.schedule.defer_order(channel.ordinal, count)
+        self._loose_bytes += channel.head_bytes(count)
+        self._perform_order(channel, count, effects)
+        self.schedule.settle_order()
+        if self._loose_bytes >= self._loose_bytes_max:
+            self.schedule.log_run()
+            self._loose_bytes = 0
 
     def _perform_order(self, channel: InputQueue, count: int, effects: list[Effect]) -> None:
         first = channel.delivered
@@ -385,6 +409,9 @@ class Execution:
     def _emit(self, outputs: list[Output]) -> None:
         """Passes on what the chain returned for an event."""
         self.unchanged = False
+        if outputs and self._commutes and not self.schedule.replaying:
+            self.schedule.log_run()  # what leaves depends on the state, and so on all events before
+            self._loose_bytes = 0
         for ordinal, chunk in outputs:
             self._turn_bytes += chunk.size
             self._outputs[ordinal].put(chunk)

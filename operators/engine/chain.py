@@ -49,9 +49,11 @@ class FusedChain(PlainChain):
         active: Active,
         dead_letters: int | None = None,
         requests: int | None = None,
+        commutes: bool = False,
     ) -> None:
         """
         Args:
+            commutes: each of its operators has no state, or says that it commutes.
             numbers: the order of timers and of other state that is ordered by time of creation.
             arrival: the origin of the current records, for the stages.
             active: the operator that runs, for code without `ctx`.
@@ -59,6 +61,7 @@ class FusedChain(PlainChain):
             requests: ordinal of the channel to the store of requests; None where no operator makes requests, or nothing
                 is logged.
         """
+        self.commutes = commutes
         self._root = root
         self._branches = list(descend(root))
         self._stages = [branch.stage for branch in self._branches]

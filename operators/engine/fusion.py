@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from operators.graph import Node, ordered
 from operators.kinds.registry import KINDS
 
+_WITHOUT_STATE = frozenset(("map", "filter", "flat_map"))
+
 
 @dataclass(eq=False, slots=True)
 class Group:
@@ -37,6 +39,15 @@ class Group:
     @property
     def parallelism(self) -> int:
         return self.root.parallelism
+
+    @property
+    def commutes(self) -> bool:
+        """Whether each operator has no state, or says that its records commute."""
+        return all(
+            node.kind in _WITHOUT_STATE
+            or (node.kind == "process" and node.subject.commutes and "delivery" not in node.options)
+            for node in self.nodes
+        )
 
 
 def fuse(nodes: Sequence[Node]) -> list[Group]:

@@ -185,8 +185,15 @@ class Plan:
         requests = self._requests.get(task)
         asked = None if requests is None else ordinals[requests.id]
         return FusedChain(
-            tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked
+            tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked,
+            group.commutes,
         )  # fmt: skip
+
+    @property
+    def commuting(self) -> frozenset[str]:
+        """The tasks whose operators say that their records commute."""
+        groups = zip(self.topology.tasks, self._group_of, strict=False)
+        return frozenset(task.name for task, group in groups if group.commutes)
 
     def nodes(self, task: int) -> tuple[Node, ...]:
         """The operators that the task performs; none for that of the dead letters."""

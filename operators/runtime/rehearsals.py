@@ -11,16 +11,13 @@ before the fork, as the store's client has threads, and removed when no check ne
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
 from causal.ids import TaskIndex
-from causal.ports import Chain
-from causal.records.values import decode, encode
 from causal.shell.clock import SystemEnvironment
 from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts
@@ -32,10 +29,8 @@ from operators.engine.plan import Plan
 from operators.runtime.forked import in_fork
 from operators.runtime.image import Image
 from operators.runtime.undeclared import Witness, explained, words
-from operators.state.fragments import unpacked
-from operators.state.snapshot_parts import read_part
+from operators.state.canonical_parts import canonical
 
-KEYS_PER_STEP = 10_000
 REHEARSAL_S_MAX = 600.0
 """The longest second performance; an epoch that takes longer is not checked."""
 
@@ -133,7 +128,7 @@ class Rehearsals:
         try:
             self._perform(name, image, rehearsed, files, recorded, reached)
         except ReplayDivergence as problem:
-            return explained(problem, first.changed(), self._plan.topology)
+            return explained(problem, first.changed(), self._plan.topology, self._plan.commuting)
         except OperatorFailed as problem:
             return "; ".join(filter(None, (str(problem), words(first.changed()))))
         if image.files:
@@ -148,7 +143,7 @@ class Rehearsals:
         try:
             self._perform(name, image, again, files, recorded, reached)
         except ReplayDivergence as problem:
-            return explained(problem, places, self._plan.topology)
+            return explained(problem, places, self._plan.topology, self._plan.commuting)
         except OperatorFailed as problem:
             self._say(f"{name}, epoch {image.cut.epoch}: performed once more, it raised: {problem}; {words(places)}")
         return ""
@@ -175,39 +170,8 @@ class Rehearsals:
         )  # fmt: skip
         written = Image(self._plan, image.task, self._directory)
         written.load(files)
-        if self._canonical(image.task, written.chain) != self._canonical(image.task, rehearsed.chain):
+        task = image.task
+        if canonical(written.chain, self._plan.chain(task)) != canonical(rehearsed.chain, self._plan.chain(task)):
             raise ReplayDivergence(
                 name, f"epoch {image.cut.epoch}: performed again from its own log, its state is another one"
             )
-
-    def _canonical(self, task: int, chain: Chain) -> list[Any]:
-        """The state as a restored chain writes it, its keys in order: how it grew does not show."""
-        again = self._plan.chain(task)
-        again.restore(_whole(chain))
-        return [_ordered(part) for part in _whole(again)]
-
-
-def _ordered(part: bytes) -> Any:
-    header, tables = read_part(part)
-    if header is not None:
-        return encode(header)
-    return {name: sorted(_entries(fragments)) for name, fragments in tables.items()}
-
-
-def _entries(fragments: Iterable[bytes]) -> Iterator[bytes]:
-    """The entries of a table's fragments; a fragment of any other form is kept as it is."""
-    for fragment in fragments:
-        decoded = decode(fragment)
-        if type(decoded) is list and len(decoded) >= 3 and all(type(each) is list for each in decoded[:3]):
-            keys, values, gone = unpacked(fragment)
-            yield from (encode([key, value]) for key, value in zip(keys, values, strict=True))
-            yield from (encode([key]) for key in gone)
-        else:
-            yield fragment
-
-
-def _whole(chain: Chain) -> Sequence[bytes]:
-    job = chain.snapshot(True)
-    while not job.step(KEYS_PER_STEP):
-        continue
-    return job.parts()

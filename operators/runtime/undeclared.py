@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import islice
@@ -110,10 +110,19 @@ class Witness:
         return digests
 
 
-def explained(problem: ReplayDivergence, places: list[Place], topology: Topology) -> str:
-    """The error's line, with what has changed in the place of general advice; that depends on whether it reads."""
+def explained(
+    problem: ReplayDivergence, places: list[Place], topology: Topology, commuting: Collection[str] = ()
+) -> str:
+    """The error's line, with what has changed in the place of general advice; that depends on whether it reads.
+
+    Args:
+        commuting: the tasks whose operators say that their records commute.
+    """
     if places:
         return problem.because(NONDETERMINISTIC + words(places))
+    if problem.where in commuting:
+        cure = "set commutes = False, or run it in operators.testing, which names what does not"
+        return problem.because(f"is nondeterministic, or its records do not commute: {cure}")
     reading = {topology.tasks[channel.target].name for channel in topology.channels if channel.source == OUTSIDE}
     return str(problem).replace(CURE, CURE + CURE_OF_SOURCE) if problem.where in reading else str(problem)
 

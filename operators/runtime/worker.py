@@ -288,7 +288,8 @@ class Worker:
         """The line of an error; of a divergence also what user code has kept outside of its state since the start."""
         if not isinstance(problem, ReplayDivergence):
             return str(problem)
-        return explained(problem, [] if self.witness is None else self.witness.changed(), self.plan.topology)
+        places = [] if self.witness is None else self.witness.changed()
+        return explained(problem, places, self.plan.topology, self.plan.commuting)
 
     def obey(self) -> None:
         """Take the messages of the supervisor."""

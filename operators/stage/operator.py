@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from operators.stage.context import Context
@@ -23,6 +23,13 @@ class Operator:
     `process` with all records that arrived at once, and `ctx.states(keys)` gives their states.  It must
     return one iterable of records.  How many records arrive at once varies between runs (never
     between a run and its replay); an exception in it always stops the job, because no record can be blamed.
+    """
+
+    commutes: ClassVar[bool] = False
+    """Whether two records of different inputs, neither of which leaves a record, have the same effect in either order.
+
+    Then their order is not logged (`docs/guide/order.md`).  `operators.testing.run` tries it, and names two records for
+    which it is not so.
     """
 
     def open(self, ctx: Context) -> None:

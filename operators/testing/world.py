@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from causal.task.task import TaskProtocol
 from operators.engine.plan import Plan
 from operators.records.seconds import ns_of_seconds
 from operators.testing.cluster import Cluster
+from operators.testing.commuting import ReorderedChain
 from operators.testing.inputs import Partition
 from operators.testing.outside import MemoryStore
 from operators.testing.process import CalledAtOnce, CountedChain, MemoryDisk, MemoryReader, Process
@@ -235,6 +237,16 @@ class World(Cluster[Process]):
         incarnation = self.incarnations[index] + 1
         files = list(self._files.get(index, ()))
         chain, cut, received = self._restored(index, files)
+        if chain.commutes:
+            chain = cast(
+                Chain,
+                ReorderedChain(
+                    chain,
+                    lambda: self._restored(index, files)[0],
+                    partial(self.plan.chain, index),
+                    self.plan.nodes(index),
+                ),
+            )
         counted = CountedChain(chain, received)
         protocol = TaskProtocol(
             self.topology, TaskIndex(index), incarnation, self.config, cast(Chain, counted), self, cut, files, _unheard

@@ -149,6 +149,14 @@ class Processing(StreamBase[T]):
 
 def _check_methods(what: str, operator: object) -> None:
     """Refuses an operator with a method that a call would not run."""
+    commutes = getattr(operator, "commutes", False)
+    if type(commutes) is not bool:
+        raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; give True or False")
+    if commutes and getattr(type(operator), "on_timer", None) is not Operator.on_timer:
+        raise PipelineError(
+            f"{what}: {type(operator).__name__} has commutes = True and on_timer, and timers of one time fire in the "
+            "order in which they were set; leave one of them out"
+        )
     check_methods(what, operator, {"open": ("ctx",)})
     check_methods(what, operator, _GIVING, generates=True)
 

@@ -277,3 +277,64 @@ def test_a_shadow_asks_nothing_of_the_outside() -> None:
         services.call(refuse)
     with pytest.raises(ReplayDivergence, match="hot standby asks"):
         services.user("test-price", refuse)
+
+
+def orders(log: DeterminantLog) -> list[tuple[int, int]]:
+    """(input, count) of each entry of epoch 0, which has orders alone."""
+    schedule = DeterminantCursor(log, 0, "count/0")
+    taken = []
+    while schedule.replaying:
+        order = schedule.take(Order)
+        taken.append((order.input, order.count))
+    return taken
+
+
+def test_events_that_commute_are_one_entry_per_input_and_what_shows_them_comes_last() -> None:
+    log = DeterminantLog(0)
+    schedule = DeterminantCursor(log, 0, "count/0")
+    for input, count in ((0, 2), (1, 1), (0, 3), (1, 4)):
+        schedule.defer_order(input, count)
+        schedule.settle_order()
+    assert log.extent(0) == 0, "nothing depends on them yet"
+    schedule.defer_order(0, 7)
+    schedule.log_run()  # it leaves something
+    schedule.settle_order()
+    schedule.defer_order(1, 1)
+    schedule.settle_order()
+    schedule.record_order(2, 1)
+    assert orders(log) == [(0, 5), (1, 5), (0, 7), (1, 1), (2, 1)]
+
+
+def test_an_answer_comes_after_the_event_that_asks_for_it_and_all_before() -> None:
+    log = DeterminantLog(0)
+    schedule = DeterminantCursor(log, 0, "count/0")
+    services = CausalServices(schedule, Clockwork(100), LIVE)
+    for input in (0, 1, 0):
+        schedule.defer_order(input, 1)
+        schedule.settle_order()
+    schedule.defer_order(1, 5)
+    services.now_ns()
+    schedule.settle_order()
+    schedule.defer_order(1, 1)
+    schedule.settle_order()
+    schedule.log_run()
+    again = DeterminantCursor(log, 0, "count/0")
+    assert [again.take(kind) for kind in (Order, Order, Order, Clock, Order)] == [
+        Order(0, 2), Order(1, 1), Order(1, 5), Clock(100), Order(1, 1),
+    ]  # fmt: skip
+
+
+def test_no_event_without_an_entry_passes_a_barrier() -> None:
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
+    schedule.defer_order(0, 1)
+    schedule.settle_order()
+    with pytest.raises(InvariantViolation, match="no place in its epoch"):
+        schedule.advance(1)
+
+
+def test_without_a_log_nothing_is_deferred() -> None:
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0", logging=False)
+    schedule.defer_order(0, 1)
+    schedule.settle_order()
+    schedule.advance(1)
+    assert schedule.log.extents() == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from causal.records.values import decode
-from operators.runtime.rehearsals import _entries, _ordered, _whole
+from operators.state.canonical_parts import entries_of, ordered_part, whole
 from operators.state.fragments import packed
 from operators.state.keyed_tables import KeyedTable
 from operators.state.snapshot_parts import ChainSnapshot
@@ -20,13 +20,13 @@ class OneTable:
 
 
 def ordered_snapshot(values: dict[str, int]) -> list[object]:
-    return [_ordered(part) for part in _whole(OneTable(values))]  # type: ignore[arg-type]
+    return [ordered_part(part) for part in whole(OneTable(values))]  # type: ignore[arg-type]
 
 
 def test_the_order_in_which_keys_came_does_not_show() -> None:
     keys = [f"key{i}" for i in range(3000)]
     forwards, backwards = dict.fromkeys(keys, 1), dict.fromkeys(reversed(keys), 1)
-    assert _whole(OneTable(forwards)) != _whole(OneTable(backwards)), "else this test shows nothing"  # type: ignore[arg-type]
+    assert whole(OneTable(forwards)) != whole(OneTable(backwards)), "else this test shows nothing"  # type: ignore[arg-type]
     assert ordered_snapshot(forwards) == ordered_snapshot(backwards)
 
 
@@ -41,4 +41,4 @@ def test_the_order_in_which_tuples_were_encoded_makes_no_difference() -> None:
     one = packed((keys, values, [("d", (7, 8))]))
     several = [packed((keys[2:], values[2:], [])), packed((keys[1::-1], values[1::-1], [("d", (7, 8))]))]
     assert len(decode(one)) == 4, "in columns"
-    assert sorted(_entries([one])) == sorted(_entries(several))
+    assert sorted(entries_of([one])) == sorted(entries_of(several))

@@ -1,0 +1,47 @@
+"""The state of a chain in one form, however it grew, so that two chains can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from causal.ports import Chain
+from causal.records.values import decode, encode
+from operators.state.fragments import unpacked
+from operators.state.snapshot_parts import read_part
+
+KEYS_PER_STEP = 10_000
+
+
+def whole(chain: Chain) -> Sequence[bytes]:
+    """Returns the parts of a full snapshot."""
+    job = chain.snapshot(True)
+    while not job.step(KEYS_PER_STEP):
+        continue
+    return job.parts()
+
+
+def canonical(chain: Chain, fresh: Chain) -> list[Any]:
+    """Returns the state as `fresh`, a chain of the same task, writes it once restored, its keys in order."""
+    fresh.restore(whole(chain))
+    return [ordered_part(part) for part in whole(fresh)]
+
+
+def ordered_part(part: bytes) -> Any:
+    """Returns a part with its keys in order."""
+    header, tables = read_part(part)
+    if header is not None:
+        return encode(header)
+    return {name: sorted(entries_of(fragments)) for name, fragments in tables.items()}
+
+
+def entries_of(fragments: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the entries of a table's fragments; a fragment of any other form is kept as it is."""
+    for fragment in fragments:
+        decoded = decode(fragment)
+        if type(decoded) is list and len(decoded) >= 3 and all(type(each) is list for each in decoded[:3]):
+            keys, values, gone = unpacked(fragment)
+            yield from (encode([key, value]) for key, value in zip(keys, values, strict=True))
+            yield from (encode([key]) for key in gone)
+        else:
+            yield fragment

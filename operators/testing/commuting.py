@@ -1,0 +1,147 @@
+"""The check that operators with `commutes = True` do: their records are performed in another order beside the run.
+
+Two more chains of the task have the same records: one in the order of arrival, one as a replay would have them, with
+the records of each input together.  Where something leaves, and at each barrier, both must have the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import PipelineError
+from causal.ports import Chain, Output, Services, SnapshotJob
+from causal.records import batch
+from causal.records.batch import Chunk
+from causal.records.values import decode
+from operators.graph import Node
+from operators.state.canonical_parts import canonical
+
+SHOWN_CHARACTERS_MAX = 200
+
+
+class _Asked(Exception):
+    """An event asks for something that is logged, so it has a place among the others."""
+
+
+class _NoServices:
+    """The services of a chain that must not ask for anything."""
+
+    def epoch(self) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        raise _Asked(name)
+
+
+class _Noting:
+    """Services that note whether something was asked that is logged."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.asked = False
+
+    def epoch(self) -> int:
+        return self._services.epoch()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked = True
+        return getattr(self._services, name)
+
+
+class ReorderedChain:
+    """A chain whose operators say that they commute, and two that show whether they do.
+
+    From an event on that asks for what is logged nothing is compared until the task begins again.
+    """
+
+    def __init__(self, chain: Chain, begun: Callable[[], Chain], fresh: Callable[[], Chain], nodes: Sequence[Node]):
+        """
+        Args:
+            begun: returns another chain in the state in which `chain` is now.
+            fresh: returns a chain without state.
+        """
+        self._chain = chain
+        self._fresh = fresh
+        self._nodes = [node for node in nodes if node.kind == "process"]
+        self._pair: tuple[Chain, Chain] | None = (begun(), begun())
+        self._open: list[tuple[int, list[Chunk], int]] = []
+
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
+        """Delivers to the chain, and to those that are compared."""
+        noting = _Noting(services)
+        outputs = self._chain.deliver(input, chunks, first, noting)
+        if noting.asked:
+            self._pair = None
+        if self._pair is not None:
+            if outputs or any(chunk.kind != batch.RECORDS for chunk in chunks):
+                self._compare()
+                for each in self._pair:
+                    each.deliver(input, chunks, first, _NoServices())
+            else:
+                self._pair[0].deliver(input, chunks, first, _NoServices())
+                self._open.append((input, list(chunks), first))
+        return outputs
+
+    def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
+        """Compares at a barrier, too."""
+        self._compare()
+        return self._chain.snapshot(full, behind)
+
+    def ended(self, input: int, services: Services) -> list[Output]:
+        """Takes the end of an input, before which all is compared; nothing is after it."""
+        self._compare()
+        self._pair = None
+        return self._chain.ended(input, services)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chain, name)
+
+    def _compare(self) -> None:
+        """Has the records since the last time performed in another order, and compares the states.
+
+        Raises:
+            PipelineError: they differ, or one order leaves something or asks for something that the other does not.
+        """
+        if self._pair is None or not self._open:
+            return
+        by_input: dict[int, list[Chunk]] = {}
+        firsts: dict[int, int] = {}
+        for input, chunks, first in self._open:
+            by_input.setdefault(input, []).extend(chunks)
+            firsts.setdefault(input, first)
+        self._open = []
+        arrived, reordered = self._pair
+        for input, chunks in reversed(by_input.items()):
+            try:
+                left = reordered.deliver(input, chunks, firsts[input], _NoServices())
+            except _Asked as asked:
+                raise self._refused(f"in another order it asks for {asked}") from None
+            if left:
+                raise self._refused("in another order it leaves records where it left none")
+        difference = _difference(canonical(arrived, self._fresh()), canonical(reordered, self._fresh()))
+        if difference:
+            raise self._refused(difference)
+
+    def _refused(self, difference: str) -> PipelineError:
+        names = ", ".join(repr(node.name) for node in self._nodes)
+        return PipelineError(
+            f"{self._nodes[0].where}: {names} says commutes = True, but its records do not: {difference}; "
+            "set commutes = False, or make its state independent of the order (a dict keeps the order of insertion)"
+        )
+
+
+def _difference(arrived: Sequence[Any], reordered: Sequence[Any]) -> str:
+    """The first entry that two states do not have in common, as a line; nothing if they are equal."""
+    for one, other in zip(arrived, reordered, strict=True):
+        if one == other:
+            continue
+        if type(one) is dict:
+            for table in one:
+                here, there = one[table], other.get(table, [])
+                differing = [(a, b) for a, b in zip(here, there, strict=False) if a != b]
+                if differing:
+                    shown = [repr(decode(entry))[:SHOWN_CHARACTERS_MAX] for entry in differing[0]]
+                    return f"its [key, state] is {shown[0]} in the order of arrival, and {shown[1]} in another"
+        return "its state is another one in another order"
+    return ""
