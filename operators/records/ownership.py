@@ -7,7 +7,7 @@ The same holds of a buffer, a dict or a list that is filled again for each recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from datetime import datetime
 from decimal import Decimal
@@ -57,6 +57,11 @@ def _own_other(value: Any) -> Any:
     return copy(value) if _is_writable(value) else value
 
 
+def is_buffer(value: Any) -> bool:
+    """Whether its content can change in place without a change of an object in it."""
+    return type(value) in (bytearray, memoryview) or _is_writable(value)
+
+
 def _is_writable(value: Any) -> bool:
     """Whether it gives others a view of memory that changes: `array.array`, an array of NumPy, a memory map."""
     try:
@@ -67,7 +72,7 @@ def _is_writable(value: Any) -> bool:
 
 
 def _refuse_buffer(value: Any) -> Any:
-    if type(value) in (bytearray, memoryview) or _is_writable(value):
+    if is_buffer(value):
         raise TypeError(f"a {type(value).__name__} cannot be kept as state: it can change in place; use bytes(…)")
     return value
 
@@ -102,77 +107,3 @@ def kept(value: Any) -> Any:
     except (TypeError, ValueError):  # a writable memoryview raises the latter
         return copy_containers(value)
     return copy_containers(value)
-
-
-class FirstRecord:
-    """The first record that a function gave for a batch, as it was then."""
-
-    __slots__ = ("_copy", "_record")
-
-    def __init__(self) -> None:
-        self._record: Any = None
-        self._copy: Any = None
-
-    def keep(self, records: Sequence[Any]) -> None:
-        """Keep the first of what the function has given so far, if there is one and none is kept."""
-        if records and self._record is None:
-            self._record = record = records[0]
-            self._copy = record.copy() if type(record) is dict or type(record) is list else None
-
-    def refuse_reuse(self, records: Sequence[Any], operator: str) -> None:
-        """Refuse a batch whose last record is the first one, filled again.
-
-        Costs a copy of one record per batch.  One that is given again as it was is no mistake.
-
-        Raises:
-            TypeError: with the remedy.
-        """
-        if self._copy is None or records[-1] is not self._record:
-            return
-        try:
-            same = bool(self._copy == self._record)
-        except (TypeError, ValueError):  # of values that cannot be compared, such as arrays
-            return
-        if not same:
-            kind = type(self._record).__name__
-            raise TypeError(
-                f"{operator!r} gave the same {kind} for several records and changed it meanwhile; what is in it now "
-                f"is in all of them: give {kind}(…), or a new one for each record"
-            )
-
-
-def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
-    """Refuse a batch in which two records hold one buffer: filling it again has changed the record before.
-
-    Costs nothing more than a look at the first record, unless that holds a buffer.
-
-    Raises:
-        TypeError: with the remedy.
-    """
-    if len(records) < 2 or type(records[0]) in SCALARS or not _buffers_in(records[0]):
-        return
-    seen: dict[int, int] = {}
-    for index, record in enumerate(records):
-        for buffer in _buffers_in(record):
-            if seen.setdefault(id(buffer), index) != index:
-                raise TypeError(
-                    f"{operator!r} gave the same {type(buffer).__name__} in two records; "
-                    "what is in it now is in both: give bytes(…), or a new one for each record"
-                )
-
-
-def _buffers_in(value: Any) -> list[Any]:
-    buffers: list[Any] = []
-    entered = set[int]()  # a record may hold itself, or one list in many places
-    waiting = [value]
-    while waiting:  # not by calls: a record may be nested deeper than those go
-        each = waiting.pop()
-        kind = type(each)
-        if kind is dict or kind is list or kind is tuple:
-            items = each.values() if kind is dict else each
-            if not all_scalar(map(type, items)) and id(each) not in entered:
-                entered.add(id(each))
-                waiting.extend(items)
-        elif kind not in SCALARS and (kind in (bytearray, memoryview) or _is_writable(each)):
-            buffers.append(each)
-    return buffers

@@ -20,7 +20,8 @@ from causal.errors import CausalError, PipelineError
 from causal.ports import Request, Services
 from operators.functions import PLAIN
 from operators.graph import Node
-from operators.records.ownership import SCALARS, FirstRecord, kept, refuse_shared_buffers
+from operators.records.ownership import kept
+from operators.records.reuse import Reuse
 from operators.stage.calls import CLOSED
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
@@ -48,17 +49,17 @@ def apply(
     fn: Callable[[Any], Any],
     records: Sequence[Any],
     failed: Callable[[int, Exception], None],
-    first: FirstRecord | None = None,
+    reuse: Reuse | None = None,
 ) -> tuple[list[Any], list[int]]:
     """Returns `fn` of each record, and the indices on which it raised; `failed` is called for these, and may raise.
 
     Args:
-        first: it is shown the first result before `fn` is called again.
+        reuse: it is shown the first result before `fn` is called again.
     """
     results: list[Any] = []
     lost: list[int] = []
     rows = iter(records)
-    parts = ((1, islice(rows, 1)), (len(records), rows)) if first is not None and records else ((len(records), rows),)
+    parts = ((1, islice(rows, 1)), (len(records), rows)) if reuse is not None and records else ((len(records), rows),)
     for end, part in parts:
         while len(results) + len(lost) < end:
             try:
@@ -73,8 +74,9 @@ def apply(
                 index = last_index(records, rows)
                 lost.append(index)
                 failed(index, problem)
-        if first is not None:
-            first.keep(results)
+        if reuse is not None and results:
+            reuse.keep(results)
+            reuse = None
     if results and type(results[0]) is CoroutineType:
         for each in results:
             if type(each) is CoroutineType:
@@ -189,11 +191,10 @@ class Stage:
         """Handle an exception of user code on input record `index`: see `Failures.failed`."""
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
 
-    def _check_reuse(self, first: FirstRecord, outputs: list[Any], records: list[Any]) -> None:
-        """Stop where a container or a buffer was filled again for the next record."""
+    def _check_reuse(self, reuse: Reuse, outputs: list[Any], records: list[Any]) -> None:
+        """Stop where a container or a buffer was filled again for a later record."""
         try:
-            first.refuse_reuse(outputs, self.name)
-            refuse_shared_buffers(outputs, self.name)
+            reuse.check(outputs, self.name)
         except TypeError as problem:
             self.failures.stop(self.name, records, problem)
 
@@ -377,14 +378,13 @@ class MapStage(OneToOneStage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._fn: Callable[[Any], Any] = node.subject
+        self._reuse = Reuse()
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        first = FirstRecord()
         results, self._lost = apply(
-            self._fn, records, lambda index, problem: self.failed(index, records[index], problem), first
+            self._fn, records, lambda index, problem: self.failed(index, records[index], problem), self._reuse
         )
-        if len(results) > 1 and type(results[0]) not in SCALARS:
-            self._check_reuse(first, results, records)
+        self._check_reuse(self._reuse, results, records)
         return results
 
 
@@ -417,10 +417,11 @@ class FlatMapStage(Stage):
         super().__init__(node.name, scope)
         self._fn: Callable[[Any], Iterable[Any] | None] = node.subject
         self._marks: list[int] = []
+        self._reuse = Reuse()
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         fn, out, marks = self._fn, list[Any](), list[int]()
-        first, rows = FirstRecord(), iter(records)
+        first, rows = True, iter(records)
         for some in (islice(rows, 1), rows):
             for record in some:
                 try:
@@ -439,10 +440,11 @@ class FlatMapStage(Stage):
                     del out[marks[-1] if marks else 0 :]  # what it had given before it raised
                     self.failed(last_index(records, rows), record, problem)
                 marks.append(len(out))
-            first.keep(out)
+            if first and out:
+                self._reuse.keep(out)
+                first = False
         self._marks = marks
-        if len(out) > 1 and type(out[0]) not in SCALARS:
-            self._check_reuse(first, out, records)
+        self._check_reuse(self._reuse, out, records)
         return out
 
     def source_of(self, index: int) -> int:

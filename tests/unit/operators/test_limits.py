@@ -19,7 +19,7 @@ from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried, enco
 from operators import Operator, Pipeline
 from operators.builder.streams.stream import Stream
 from operators.graph import NAME_CHARACTERS_MAX
-from operators.records.ownership import refuse_shared_buffers
+from operators.records.reuse import refuse_shared_buffers
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.state.keyed_tables import KeyedTable

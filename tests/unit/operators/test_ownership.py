@@ -17,6 +17,7 @@ from causal.errors import OperatorFailed
 from causal.records.batch import decode_records
 from operators import Operator, ValueState
 from operators.records.ownership import copy_containers, kept
+from operators.records.reuse import REMEMBERED_MAX, Reuse
 from tests.unit.operators.scene import Services, chain_of, listed, planned
 
 values = st.recursive(
@@ -157,16 +158,92 @@ def test_a_record_that_is_filled_again_for_the_next_is_refused(kind: str, fn: Ca
         chain.deliver(0, listed([1, 2, 3]), 0, Services())
 
 
+def of_two(record: int) -> Any:
+    row = PAIR[record % 2]
+    row["n"] = record
+    return row
+
+
+def nested_list(record: int) -> Any:
+    LIST[0] = record
+    return {"n": record, "deep": ({"items": LIST},)}
+
+
+def emptied(record: int) -> Any:
+    LIST.clear()
+    LIST.append(record)
+    return {"n": record, "items": LIST}
+
+
+PAIR: list[dict[str, Any]] = [{"n": 0}, {"n": 0}]
+REFILLED = {"dict": filled, "list": filled_list, "two in turn": of_two, "nested": nested_list, "emptied": emptied}
+
+
 @pytest.mark.parametrize("kind", ["map", "flat_map"])
+@pytest.mark.parametrize("fn", REFILLED)
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 12])
+def test_a_record_that_is_filled_again_is_refused_whatever_the_size_of_the_batches(
+    batch: int, fn: str, kind: str
+) -> None:
+    once = REFILLED[fn] if kind == "map" else lambda record: [REFILLED[fn](record)]
+    chain = chain_of(planned(lambda s: getattr(s, kind)("fill", once)), "fill/0")
+    with pytest.raises(OperatorFailed, match=r"'fill' gave the same \w+ for several records and changed it"):
+        for first in range(1, 13, batch):
+            chain.deliver(0, listed(list(range(first, first + batch))), 0, Services())
+
+
+@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_buffer_that_is_filled_again_is_refused_whatever_the_size_of_the_batches(
+    batch: int, make: str, kind: str
+) -> None:
+    buffers = [MAKES[make](b"1234"), MAKES[make](b"5678")]
+
+    def fill(record: int) -> Any:
+        buffers[record % 2][0] = record
+        return {"body": buffers[record % 2]}
+
+    once = fill if kind == "map" else lambda record: [fill(record)]
+    chain = chain_of(planned(lambda s: getattr(s, kind)("fill", once).map("first", len)), "first/0")
+    with pytest.raises(OperatorFailed, match="'fill' gave the same .* in two records"):
+        for first in range(1, 13, batch):
+            chain.deliver(0, listed(list(range(first, first + batch))), 0, Services())
+
+
+def test_what_is_remembered_of_records_is_bounded() -> None:
+    reuse = Reuse()
+    for n in range(1000):
+        record = {"n": n, "deep": [[n, {"n": n}], bytearray(1)] + [[each] for each in range(100)]}
+        reuse.keep([record])
+        reuse.check([record], "x")
+    assert len(reuse._copies) == len(reuse._buffers) == REMEMBERED_MAX
+
+
+@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize(
     "fn",
-    [lambda n: ROW, lambda n: {**ROW, "n": n}, lambda n: ROW if n % 2 else [n], lambda n: {"n": n} if n > 1 else ROW],
+    [
+        lambda n: ROW,
+        lambda n: {**ROW, "n": n},
+        lambda n: ROW if n % 2 else [n],
+        lambda n: {"n": n} if n > 1 else ROW,
+        lambda n: {"n": n, "same": (LIST, [ROW])},
+    ],
 )
-def test_one_record_for_several_is_taken_as_long_as_it_stays_as_it_is(kind: str, fn: Callable[[int], Any]) -> None:
+def test_one_record_for_several_is_taken_as_long_as_it_stays_as_it_is(
+    fn: Callable[[int], Any], batch: int, kind: str
+) -> None:
     once = fn if kind == "map" else lambda record: [fn(record)]
     chain = chain_of(planned(lambda s: getattr(s, kind)("same", once)), "same/0")
-    outputs = chain.deliver(0, listed([1, 2, 3]), 0, Services())
-    assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [fn(n) for n in (1, 2, 3)]
+    for records in ([1, 2, 3], [4, 5, 6]):
+        outputs = [
+            output
+            for first in range(0, 3, batch)
+            for output in chain.deliver(0, listed(records[first : first + batch]), 0, Services())
+        ]
+        assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [fn(n) for n in records]
 
 
 @pytest.mark.parametrize("kind", ["map", "flat_map"])

@@ -1,0 +1,163 @@
+"""Refuses records whose dict, list or buffer is filled again for a later record.
+
+A batch is encoded at the end of its event, so what is filled again shows the last record in all of them; how many
+records a batch has depends on the load.  A stage thus remembers what was in its last records also when their event is
+over, and refuses such a function whatever the size of the batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+from operators.records.ownership import SCALARS, all_scalar, is_buffer
+
+REMEMBERED_MAX = 8
+"""The containers, and the buffers, that a stage remembers: as many may be filled in turn."""
+LOOKED_AT_MAX = 8
+"""The dicts and lists that are looked at in one record."""
+ITEMS_MAX = 1000
+"""The items of a container that is looked at; to copy a larger one for each batch would be felt."""
+LAST = 4
+"""The last records of a batch that are looked at."""
+NESTING = frozenset((dict, list, tuple))
+
+
+class Reuse:
+    """What was in the first records of the last batches that a function gave, as it was then."""
+
+    __slots__ = ("_again", "_buffers", "_copies")
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        """By identity, the container and its copy, oldest first."""
+        self._buffers: dict[int, Callable[[], Any]] = {}
+        self._again: list[Any] = []
+        """What of the first record of the batch was remembered by then."""
+
+    def keep(self, records: Sequence[Any]) -> None:
+        """Remember the first record of a batch, before the function is called again."""
+        record = records[0]
+        if type(record) not in NESTING:
+            return
+        copies, self._again = self._copies, []
+        for container in containers_in(record):
+            if id(container) in copies:
+                self._again.append(container)
+            elif len(container) <= ITEMS_MAX:
+                if len(copies) == REMEMBERED_MAX:
+                    del copies[next(iter(copies))]
+                copies[id(container)] = (container, container.copy())
+
+    def check(self, records: Sequence[Any], operator: str) -> None:
+        """Refuse a batch in which a record is one of before, filled again.
+
+        Costs a copy of one record per batch, and a look at the last ones.  One that is given again as it was is no
+        mistake.
+
+        Raises:
+            TypeError: with the remedy.
+        """
+        if not records:
+            return
+        last, copies = records[-1], self._copies
+        if type(last) in NESTING and copies:
+            alone = len(records) == 1
+            for record in self._again if alone else (*records[-LAST:-1], *containers_in(last)):
+                if id(record) in copies and _differ(*copies[id(record)]):
+                    kind = type(record).__name__
+                    raise TypeError(
+                        f"{operator!r} gave the same {kind} for several records and changed it meanwhile; what is in "
+                        f"it now is in all of a batch: give {kind}(…), or a new one for each record"
+                    )
+        if type(records[0]) not in SCALARS:
+            buffers = buffers_in(records[0])
+            if buffers:
+                self._check_buffers(records, buffers, operator)
+
+    def _check_buffers(self, records: Sequence[Any], buffers: list[Any], operator: str) -> None:
+        """Refuse a buffer that two records share, of one batch or of two; `buffers` are those of the first record."""
+        refuse_shared_buffers(records, operator)
+        for buffer in buffers:
+            earlier = self._buffers.get(id(buffer))
+            if earlier is not None and earlier() is buffer:
+                raise _shared(buffer, operator)
+        for buffer in buffers + (buffers_in(records[-1]) if len(records) > 1 else []):
+            self._buffers.pop(id(buffer), None)
+            if len(self._buffers) == REMEMBERED_MAX:
+                del self._buffers[next(iter(self._buffers))]
+            self._buffers[id(buffer)] = _watched(buffer)
+
+
+def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
+    """Refuse a batch in which two records hold one buffer: filling it again has changed the record before.
+
+    Costs nothing more than a look at the first record, unless that holds a buffer.
+
+    Raises:
+        TypeError: with the remedy.
+    """
+    if len(records) < 2 or type(records[0]) in SCALARS or not buffers_in(records[0]):
+        return
+    seen: dict[int, int] = {}
+    for index, record in enumerate(records):
+        for buffer in buffers_in(record):
+            if seen.setdefault(id(buffer), index) != index:
+                raise _shared(buffer, operator)
+
+
+def buffers_in(value: Any) -> list[Any]:
+    """Returns the buffers that are in a record, however deep."""
+    buffers: list[Any] = []
+    entered = set[int]()  # a record may hold itself, or one list in many places
+    waiting = [value]
+    while waiting:  # not by calls: a record may be nested deeper than those go
+        each = waiting.pop()
+        kind = type(each)
+        if kind is dict or kind is list or kind is tuple:
+            items = each.values() if kind is dict else each
+            if not all_scalar(map(type, items)) and id(each) not in entered:
+                entered.add(id(each))
+                waiting.extend(items)
+        elif kind not in SCALARS and is_buffer(each):
+            buffers.append(each)
+    return buffers
+
+
+def containers_in(record: Any) -> list[Any]:
+    """Returns the first dicts and lists in a record, it among them."""
+    kind = type(record)
+    if kind is dict:
+        if all_scalar(map(type, record.values())):
+            return [record]
+    elif kind is list and all_scalar(map(type, record)):
+        return [record]
+    waiting = [record]
+    for each in waiting:
+        if len(each) <= ITEMS_MAX:
+            items = each.values() if type(each) is dict else each
+            waiting += [item for item in items if type(item) in NESTING][: LOOKED_AT_MAX - len(waiting)]
+    return [each for each in waiting if type(each) is not tuple]
+
+
+def _differ(container: Any, copy: Any) -> bool:
+    try:
+        return bool(container != copy)
+    except (TypeError, ValueError, RecursionError):  # of values that cannot be compared, such as arrays
+        return False
+
+
+def _watched(buffer: Any) -> Callable[[], Any]:
+    """Returns a function that gives the buffer as long as it is there; one that is kept alive keeps a file mapped."""
+    try:
+        return ref(buffer)
+    except TypeError:
+        return lambda: buffer
+
+
+def _shared(buffer: Any, operator: str) -> TypeError:
+    return TypeError(
+        f"{operator!r} gave the same {type(buffer).__name__} in two records; "
+        "what is in it now is in both: give bytes(…), or a new one for each record"
+    )
