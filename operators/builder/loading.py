@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from weakref import WeakKeyDictionary
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
@@ -19,6 +20,7 @@ from operators.builder.pipeline_settings import Settings
 from operators.builder.spawning import lend_code, refusing_children
 from operators.builder.streams.stream import Stream
 from operators.frozen.archive import Archive, Module
+from operators.frozen.beside import Beside
 from operators.frozen.importing import (
     OURS,
     ArchiveFinder,
@@ -36,6 +38,9 @@ from operators.tracebacks import location
 MODULE = "causal_pipeline"
 """The name of the file's module in `sys.modules`; not `__main__`, so a guarded main part does not run."""
 
+_BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
+"""Of the pipelines of `load`, of which a process may have several."""
+
 
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
     """The pipeline that the file at `path` defines as `pipeline`, checked.
@@ -50,8 +55,19 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
     """
     main = _read(path)
     root = Path(main.path).parent
-    install(LiveFinder(root, recording=False))
-    return _run(main, settings, giving_way(root, None, lasting=False))
+    finder = LiveFinder(root, recording=False)
+    install(finder)
+    beside = Beside(finder)
+    with beside.first():
+        pipeline = _run(main, settings, giving_way(root, None, lasting=False))
+    _BESIDE[pipeline] = beside
+    return pipeline
+
+
+def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
+    """Has imports find modules beside the file of this pipeline, if `load` read one, until the context ends."""
+    beside = _BESIDE.get(pipeline)
+    return nullcontext() if beside is None else beside.first()
 
 
 def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> tuple[Pipeline, Archive]:

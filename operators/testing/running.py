@@ -12,7 +12,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from operators.builder.drawing import rows_html
-from operators.builder.loading import load
+from operators.builder.loading import load, modules_first
 from operators.builder.pipeline import Pipeline
 from operators.capture.install import install
 from operators.engine.plan import Plan, plan
@@ -98,17 +98,19 @@ def run(
         OperatorFailed, ReplayDivergence: as in a job; the former also when state at the end cannot be checkpointed, the
             latter when a replay gave something else than what the others already had: an operator is not deterministic.
     """
-    world = world_of(
-        pipeline, inputs or {}, crash or {}, seed, clock_s, checkpoint_every, settings or {}, batch, config
-    )
-    world.begin()
-    world.run()
-    for task, counts in world.crash.items():
-        if counts:
-            received = result_of(world).elements[task]
-            raise PipelineError(f"the crash of {task!r} at {counts[0]} never came: it was given {received} records")
-    result = result_of(world)
-    world.check_state()
+    settings = settings or {}
+    _check(pipeline, {"settings": settings}, clock_s, checkpoint_every)
+    built = pipeline if isinstance(pipeline, Pipeline) else load(Path(pipeline), settings)
+    with modules_first(built):
+        world = world_of(built, inputs or {}, crash or {}, seed, clock_s, checkpoint_every, batch, config)
+        world.begin()
+        world.run()
+        for task, counts in world.crash.items():
+            if counts:
+                received = result_of(world).elements[task]
+                raise PipelineError(f"the crash of {task!r} at {counts[0]} never came: it was given {received} records")
+        result = result_of(world)
+        world.check_state()
     return result
 
 
@@ -125,13 +127,12 @@ def every_crash(
 
 
 def world_of(
-    pipeline: Pipeline | str | Path,
+    pipeline: Pipeline,
     inputs: Mapping[str, Sequence[Any]],
     crash: Mapping[str, int | Sequence[int]],
     seed: int,
     clock_s: float,
     checkpoint_every: int | None,
-    settings: Mapping[str, str],
     batch: int,
     config: Mapping[str, Any],
 ) -> World:
@@ -143,13 +144,12 @@ def world_of(
     for name in _FIXED:
         if name in config:
             raise PipelineError(f"the kit runs every pipeline with its own {name}; leave it out")
-    _check(pipeline, {"inputs": inputs, "crash": crash, "settings": settings}, clock_s, checkpoint_every)
-    built = pipeline if isinstance(pipeline, Pipeline) else load(Path(pipeline), settings)
+    _check(pipeline, {"inputs": inputs, "crash": crash}, clock_s, checkpoint_every)
     job_config = JobConfig.from_mapping(
         {
             **config,
             "run": "trial",
-            "name": built.name,
+            "name": pipeline.name,
             "pipeline": "trial",
             "batch_elements_max": batch,
             "latency_target_ms": 0,  # sources give what a test has put there, at once
@@ -157,9 +157,9 @@ def world_of(
         "run()",
     )
     install(job_config.hidden_nondeterminism)
-    planned = plan(_with_kept_rows(built), job_config)
+    planned = plan(_with_kept_rows(pipeline), job_config)
     return World(
-        planned, job_config, partitions_of(planned, built.sources, inputs), _crashes(planned, crash), seed, clock_s,
+        planned, job_config, partitions_of(planned, pipeline.sources, inputs), _crashes(planned, crash), seed, clock_s,
         checkpoint_every,
     )  # fmt: skip
 

@@ -60,7 +60,7 @@ class OperatorTrial:
             )
         keyed = stream if key is None else stream.key_by(key)
         keyed.process(NAME, operator, parallelism=1).sink("out", JsonLinesSink("."))
-        self._world = world_of(pipeline, {"given": []}, {}, seed, clock_s, 0, {}, 1, config)
+        self._world = world_of(pipeline, {"given": []}, {}, seed, clock_s, 0, 1, config)
         (self._input,) = self._world.partitions.values()
         self._input.endless = True
         task = self._world.topology.named(f"{NAME}/0")

@@ -124,7 +124,7 @@ def _world(
         for name, source in sources.items()
     }
     every = chance.choice([0, 0, 3, 8]) if continues else 0
-    world = world_of(pipeline, inputs, {}, chance.randrange(10_000), START_S, every, {}, 1, options)
+    world = world_of(pipeline, inputs, {}, chance.randrange(10_000), START_S, every, 1, options)
     if continues:
         over = {event.channel for event in scene.events[:stop] if event.ends}
         for channel, partition in world.partitions.items():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from multiprocessing import spawn
 from pathlib import Path
 
 import pytest
 
-from causal.errors import PipelineError
+from causal.errors import OperatorFailed, PipelineError
 from operators.builder.loading import load
+from operators.testing import run
 
 GOOD = """
 from operators import Pipeline
@@ -111,3 +113,81 @@ def test_a_file_inside_of_a_package_says_how_to_run_it(tmp_path: Path, packages:
     line = f"beside the directory shop instead, with the line `from {name}.daily import pipeline`"
     with pytest.raises(PipelineError, match=rf"^{file}:1: ImportError: attempted relative [^\n]*; run a file {line}$"):
         load(file)
+
+
+SHARING = """
+import parts.one
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+from stated import N
+
+pipeline = Pipeline("sharing")
+
+
+def late(record):
+    import deferred
+    import spaces.two
+
+    return [N, parts.one.N, deferred.N, spaces.two.N]
+
+
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: i, count=2))
+numbers.map("late", late).sink("out", JsonLinesSink("out"))
+"""
+
+
+def of_directory(directory: Path, n: int) -> Path:
+    for name in ("parts/__init__.py", "parts/one.py", "spaces/two.py", "stated.py", "deferred.py"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text("" if name.endswith("__init__.py") else f"N = {n}")
+    (directory / "sharing.py").write_text(SHARING)
+    return directory / "sharing.py"
+
+
+@pytest.fixture
+def modules() -> Iterator[None]:
+    before, finders = set(sys.modules), list(sys.meta_path)
+    yield
+    sys.meta_path[:] = finders
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("modules")
+def test_pipelines_of_two_directories_have_modules_of_one_name(tmp_path: Path) -> None:
+    paths = [of_directory(tmp_path / str(n), n) for n in range(3)]
+    for n, path in enumerate(paths):
+        assert run(path)["out"] == [[n] * 4] * 2
+    loaded = [load(path) for path in paths]
+    for n in (2, 0, 1, 1, 0):
+        assert run(loaded[n])["out"] == [[n] * 4] * 2
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_module_of_the_test_is_the_same_before_and_after_a_pipeline_that_has_one_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_directory(tmp_path / "test", 7)
+    monkeypatch.syspath_prepend(tmp_path / "test")
+    stated, one = import_module("stated"), import_module("parts.one")
+    assert run(of_directory(tmp_path / "1", 1))["out"] == [[1] * 4] * 2
+    assert sys.modules["stated"] is stated and sys.modules["parts.one"] is one
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_module_that_a_test_and_a_pipeline_import_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = of_directory(tmp_path, 1)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(import_module("stated"), "N", 5)
+    monkeypatch.setattr(import_module("deferred"), "N", 6)
+    assert run(path)["out"] == [[5, 1, 6, 1]] * 2
+
+
+@pytest.mark.usefixtures("modules")
+def test_no_pipeline_imports_what_is_beside_another_alone(tmp_path: Path) -> None:
+    load(of_directory(tmp_path / "1", 1))
+    second = of_directory(tmp_path / "2", 2)
+    (tmp_path / "2/deferred.py").unlink()
+    with pytest.raises(OperatorFailed, match="No module named 'deferred'"):
+        run(second)

@@ -229,7 +229,7 @@ def test_ordered_it_is_the_order_of_the_times_whoever_dies_when() -> None:
 def test_an_ordered_task_logs_no_order() -> None:
     logged = {}
     for delivery in ("arrival", "ordered"):
-        world = world_of(table_two(delivery), INPUTS, {}, 1, 0.0, 0, {}, 1, {})
+        world = world_of(table_two(delivery), INPUTS, {}, 1, 0.0, 0, 1, {})
         world.begin()
         world.run()
         tasks = {str(process.protocol.name): process.protocol for process in world.processes.values()}

@@ -1,0 +1,64 @@
+"""Keeps apart the modules of pipelines that one process loads from several directories, as tests do.
+
+Two pipelines may import modules of one name, such as `helpers`, that lie beside each.  `sys.modules` has room for one
+of them: while a pipeline is loaded or run, those of others that have names of modules beside it are set aside.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from operators.frozen.importing import OUR_OWN, LiveFinder, is_source_of_user, of_user
+
+
+class Beside:
+    """The modules beside one pipeline that cannot be in `sys.modules` all the time."""
+
+    def __init__(self, finder: LiveFinder) -> None:
+        self._finder = finder
+        self._own: dict[str, ModuleType] = {}
+
+    @contextmanager
+    def first(self) -> Iterator[None]:
+        """Has imports find modules beside this pipeline, and no other, until the context ends."""
+        root, finders = self._finder.root, list(sys.meta_path)
+        others = {name for name, module in list(sys.modules.items()) if _in_the_way(root, name, module)}
+        aside = _taken(others)
+        sys.modules.update(self._own)
+        sys.meta_path[:] = [self._finder, *[each for each in finders if not isinstance(each, LiveFinder)]]
+        try:
+            yield
+        finally:
+            sys.meta_path[:] = finders
+            self._own = _taken(others)
+            sys.modules.update(aside)
+
+
+def _taken(tops: set[str]) -> dict[str, ModuleType]:
+    """Removes the modules of these names, and those in these packages, and returns them."""
+    names = [name for name in sys.modules if name.partition(".")[0] in tops] if tops else []
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def _in_the_way(root: Path, name: str, module: ModuleType | None) -> bool:
+    """Whether a module has the name of another one that lies in `root`."""
+    if "." in name or name.startswith("__") or name in OUR_OWN or not of_user(name):
+        return False
+    file = getattr(module, "__file__", None)
+    if file is None:
+        places = list(getattr(module, "__path__", ()))
+        return bool(places) and (root / name).is_dir() and not any(_same(root / name, place) for place in places)
+    beside = next((each for each in (root / name / "__init__.py", root / f"{name}.py") if each.is_file()), None)
+    return beside is not None and is_source_of_user(file) and not _same(beside, file)
+
+
+def _same(one: Path, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
