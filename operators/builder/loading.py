@@ -112,7 +112,7 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
     if not config.code:  # a job that no `causal run` began: its starter answers for the file
         return load(config.pipeline, config.settings)
     if lasting:
-        lend_code(directory)
+        lend_code(directory, config.code)
     return load_archived(Archive.load(directory, config.code), config.settings, lasting=lasting)
 
 

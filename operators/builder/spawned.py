@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import os
+import sys
+from multiprocessing import current_process
 from pathlib import Path
 
 from causal.config import JobConfig
+from causal.errors import CausalError
 from operators.builder.loading import load_of_job
 from operators.builder.spawning import JOB
 
+
+def load_lent() -> None:
+    """Loads the code; a child that cannot ends with one line."""
+    job = Path(os.environ[JOB])
+    try:
+        load_of_job(job, JobConfig.load(job), lasting=True)
+    except (CausalError, OSError) as problem:
+        print(
+            f"{current_process().name}, a child of {os.getppid()} by multiprocessing, cannot load the code of its job: "
+            f"{problem}",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        sys.exit(1)
+
+
 if __name__ == "__mp_main__":
-    _job = Path(os.environ[JOB])
-    load_of_job(_job, JobConfig.load(_job), lasting=True)
+    load_lent()

@@ -14,6 +14,8 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
+from operators.frozen.archive import Archive
+
 JOB = "CAUSAL_SPAWNED_OF"
 """The environment variable for the job's directory."""
 
@@ -24,10 +26,15 @@ MAIN_PATH = "init_main_from_path"
 _original = spawn.get_preparation_data
 
 
-def lend_code(directory: Path) -> None:
-    """Has every child that this process spawns from now on load the code of the job in that directory."""
+def lend_code(directory: Path, digest: str) -> None:
+    """Has every child that this process spawns from now on load the code of the job in that directory.
+
+    To start one raises `CorruptData` where the archive cannot be read: a child that cannot begin is started again and
+    again by some pools, which wait for it.
+    """
 
     def get_preparation_data(name: str) -> dict[str, Any]:
+        Archive.load(directory, digest)
         data = _original(name)
         os.environ[JOB] = str(directory)
         data.pop(MAIN_PATH, None)

@@ -553,7 +553,11 @@ def _serve() -> int:
     workers: list[Worker] = []
     own = os.getpid()
     processlog.begin(directory / "logs" / f"{slot}.log", lambda: workers[0].label if workers else slot)
-    worker = Worker(directory, slot)
+    try:
+        worker = Worker(directory, slot)
+    except CausalError as problem:
+        say(f"cannot begin: {problem}")
+        return 1
     workers.append(worker)
 
     def stop() -> None:

@@ -139,6 +139,26 @@ def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) ->
 
 
 @pytest.mark.campaign
+def test_requests_stay_when_an_operator_gives_their_task_another_name(start: Start, tmp_path: Path) -> None:
+    """What waits for its answer at the savepoint is asked again with its key; what is new has keys of its own."""
+    job = asking(start, tmp_path, count=100_000)
+    job.until_warm(records=200)
+    job.replace("after/0")
+    stop(job)
+    before, done = len(rows(tmp_path)), further(tmp_path)
+    job.start("--resume", "--code", "new", *sets(later=1, count=done, rate=2000), "--kill", "later/0@1")
+    job.finish_well()
+    visible = rows(tmp_path)
+    assert sorted((record["p"], record["i"]) for record in visible) == everything(done)
+    assert sum("later" not in record for record in visible) == before
+    done_outside = effects(tmp_path)
+    assert sorted(divmod(record, 1_000_000) for _, record, _ in done_outside) == everything(done)
+    keys = {record: key for key, record, _ in done_outside}
+    assert all(record["key"] == keys[record["p"] * 1_000_000 + record["i"]] for record in visible)
+    assert sorted(path.stem for path in (job.state / "requests").glob("[!.]*.journal")) == ["after-0", "later-0"]
+
+
+@pytest.mark.campaign
 def test_a_copy_that_keeps_the_sinks_asks_what_was_not_asked(start: Start, tmp_path: Path) -> None:
     """The store of requests stays with the job that wrote it; the new run has keys of its own, what waits keeps its."""
     job = asking(start, tmp_path, count=100_000)

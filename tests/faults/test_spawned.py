@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import Start
+from tests.faults.test_bad_input import one_line
 
 PIPELINE = """
 import multiprocessing
@@ -66,3 +67,39 @@ def test_a_child_has_the_archived_code_and_ends_with_its_pool(method: str, start
     rows = [json.loads(line) for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
     assert sorted(row["i"] for row in rows) == list(range(60))
     assert all(row["raised"] == row["i"] + 1007 for row in rows)
+
+
+LOSING = """
+import glob
+import multiprocessing
+import os
+
+from operators import Operator, Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("losing")
+
+
+def double(n):
+    return 2 * n
+
+
+def ask(n):
+    for archive in glob.glob("job/code/*.zip"):
+        os.remove(archive)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(double, [n])[0]
+
+
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: i, count=1))
+numbers.map("ask", ask).sink("out", JsonLinesSink("out"))
+"""
+
+
+def test_a_pool_whose_children_could_not_load_the_code_is_refused_in_one_line(start: Start, tmp_path: Path) -> None:
+    """Such a pool would start them again and again, and never end."""
+    (tmp_path / "losing.py").write_text(LOSING)
+    status, said = start(tmp_path / "losing.py").finish()
+    line = one_line(said)
+    assert status == 1 and "the code of the run, is missing; restore it from a copy" in line

@@ -1,9 +1,9 @@
 """Every record asks a service outside, which remembers each request: a directory with a file per idempotency key.
 
 Settings: out, world, count, rate, order, sources, parallelism, stamped (each record is given the place in which it
-came, by an operator before the call), gate (a file without which it does not end); records
-whose number `fail` divides fail the first time, those of `never` always, and those of `slow` hang until they are out of
-time.
+came, by an operator before the call), later (an operator without state follows, which gives the task another name),
+gate (a file without which it does not end); records whose number `fail` divides fail the first time, those of `never`
+always, and those of `slow` hang until they are out of time.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ source = GeneratedSource(
 numbers = pipeline.source(
     "numbers", hold_end(source, settings.get("gate")), parallelism=int(settings.get("sources", 1))
 )
-(
+asked = (
     (numbers.process("stamp", Stamp(), parallelism=1) if settings.get("stamped") else numbers)
     .call(
         "rate",
@@ -89,7 +89,11 @@ numbers = pipeline.source(
         backoff_s=0.01,
     )
     .map("after", lambda record: {**record, "after": time.time()})
-    .key_by(lambda record: record["i"] % 10)
+)
+if settings.get("later"):
+    asked = asked.map("later", lambda record: {**record, "later": True})
+(
+    asked.key_by(lambda record: record["i"] % 10)
     .process("keyed", Onward(), parallelism=int(settings.get("parallelism", 1)))
     .sink("out", SqliteSink(Path(settings["out"])))
 )

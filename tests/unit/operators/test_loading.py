@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -10,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from causal.config import JobConfig
 from causal.errors import OperatorFailed, PipelineError
 from operators.builder.loading import load
+from operators.builder.spawning import JOB
 from operators.testing import run
 
 GOOD = """
@@ -191,3 +195,14 @@ def test_no_pipeline_imports_what_is_beside_another_alone(tmp_path: Path) -> Non
     (tmp_path / "2/deferred.py").unlink()
     with pytest.raises(OperatorFailed, match="No module named 'deferred'"):
         run(second)
+
+
+def test_a_spawned_child_that_cannot_load_its_code_ends_with_one_line(tmp_path: Path) -> None:
+    JobConfig(run="r", name="n", pipeline="p.py", code="ab" * 16).save(tmp_path)
+    for broken in (tmp_path, tmp_path / "nowhere"):
+        child = subprocess.run(
+            [sys.executable, "-c", "from operators.builder.spawned import load_lent; load_lent()"],
+            env={**os.environ, JOB: str(broken)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert child.returncode == 1
+        assert len(child.stderr.splitlines()) == 1 and "cannot load the code of its job: " in child.stderr
