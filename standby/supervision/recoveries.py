@@ -152,7 +152,8 @@ class Timeline:
                 self.totals.count(recovery)  # every process of the job has ended, and its task begins again
 
     def _gone(self, record: Record) -> None:
-        cause = "host lost" if record.get("host_lost") else self._killing.pop(record["slot"], "")
+        killed = self._killing.pop(record["slot"], "")
+        cause = "host lost" if record.get("host_lost") else killed
         if record["task"] and record["recover"]:
             self._begin(
                 RecoveryRecord(

@@ -24,6 +24,8 @@ class Checks:
         self.enabled = enabled
         self._assignments = assignments
         self._epochs_by_slot: dict[str, dict[str, int]] = {}
+        """By task, of the standbys that live."""
+        self._epochs_of_ended: dict[str, int] = {}
         self._once: set[str] = set()
         """The tasks of which an epoch was checked, as the journal says."""
         self._finished_ns: int | None = None
@@ -32,8 +34,18 @@ class Checks:
         """Applies one decision; kinds that do not concern checks change nothing."""
         if record["kind"] == "checked":
             self._once.add(record["task"])
+        elif record["kind"] == "gone":
+            self._end(record["slot"])
         elif record["kind"] == "resumed":
             self._finished_ns = None
+            for slot in [slot for epochs in self._epochs_by_slot.values() for slot in epochs]:
+                self._end(slot)
+
+    def _end(self, slot: str) -> None:
+        """Counts what a standby has checked among that of those that have ended, of which there may be many."""
+        for task, epochs in self._epochs_by_slot.items():
+            if slot in epochs:
+                self._epochs_of_ended[task] = self._epochs_of_ended.get(task, 0) + epochs.pop(slot)
 
     def record_beat(self, slot: WorkerEntry, checked: tuple[int, str], outbox: Outbox) -> str:
         """Takes the counts from a worker's beat and returns the difference that it found; empty if none."""
@@ -46,7 +58,8 @@ class Checks:
 
     def epochs(self, task: str) -> int:
         """The number of epochs of the task that any standby has performed again."""
-        return max(sum(self._epochs_by_slot.get(task, {}).values()), int(task in self._once))
+        count = self._epochs_of_ended.get(task, 0) + sum(self._epochs_by_slot.get(task, {}).values())
+        return max(count, int(task in self._once))
 
     def lacking(self) -> list[str]:
         """Tasks of which nothing has been checked."""

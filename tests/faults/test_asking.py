@@ -141,12 +141,16 @@ def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) ->
 @pytest.mark.campaign
 def test_requests_stay_when_an_operator_gives_their_task_another_name(start: Start, tmp_path: Path) -> None:
     """What waits for its answer at the savepoint is asked again with its key; what is new has keys of its own."""
-    job = asking(start, tmp_path, count=100_000)
+    gate = tmp_path / "gate"
+    job = asking(start, tmp_path, count=100_000, gate=gate)
     job.until_warm(records=200)
     job.replace("after/0")
     stop(job)
     before, done = len(rows(tmp_path)), further(tmp_path)
-    job.start("--resume", "--code", "new", *sets(later=1, count=done, rate=2000), "--kill", "later/0@1")
+    job.start("--resume", *sets(later=1, count=done, rate=2000))
+    job.until("it asks", lambda view: len(rows(tmp_path)) > before)
+    job.replace("later/0")
+    gate.touch()
     job.finish_well()
     visible = rows(tmp_path)
     assert sorted((record["p"], record["i"]) for record in visible) == everything(done)

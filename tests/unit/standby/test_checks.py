@@ -85,6 +85,20 @@ def test_epochs_of_a_standby_that_was_promoted_still_count() -> None:
     assert scene.supervision.checks.epochs("count/0") == 3
 
 
+def test_what_is_kept_of_standbys_that_ended_does_not_grow_with_their_number() -> None:
+    scene = checking()
+    for _ in range(20):
+        standby = standby_of(scene, "count/0")
+        scene.beat(standby, checked=(1, ""))
+        scene.die(standby)
+        scene.beats(2)
+        scene.idle(1500)
+        scene.beats(2)
+    checks = scene.supervision.checks
+    assert checks.epochs("count/0") == 20
+    assert sum(map(len, checks._epochs_by_slot.values())) <= 1
+
+
 @pytest.mark.parametrize("checked", [[1], [1, 2], ["1", ""], "1", {"1": ""}])
 def test_a_malformed_count_is_dropped(checked: Any) -> None:
     inbox = Inbox()
