@@ -142,7 +142,7 @@ def test_an_operator_with_timers_cannot_commute() -> None:
 def test_a_wrong_declaration_never_leaves_rows_that_contradict_each_other(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the check of the kit: each row says what the one before it was, so a replay in another order shows."""
+    """The check of the kit is off.  Each row says what the one before it was, so a replay in another order shows."""
     monkeypatch.setattr(world, "ReorderedChain", lambda chain, *others: chain)
     try:
         result = ran(Latest(), 300, seed=seed, crash={"totals/0": [30, 60, 90, 120, 150]}, checkpoint_every=35)
