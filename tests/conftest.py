@@ -51,7 +51,14 @@ LONG_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts the tests; within a file, and among the other folders, they stay in their order."""
+    """Sorts the tests; within a file, and among the other folders, they stay in their order.
+
+    Raises:
+        pytest.UsageError: the name of one has an address, so processes that share a run would disagree about it.
+    """
+    addressed = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if addressed:
+        raise pytest.UsageError(f"{addressed[0]}: give `ids`, without the address of an object")
     first = {folder: place for place, folder in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: min((first[f] for f in first if item.nodeid.startswith(f)), default=len(first)))
 

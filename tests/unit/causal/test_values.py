@@ -65,6 +65,9 @@ class _Zone(tzinfo):
     def dst(self, at: datetime | None) -> timedelta:
         return timedelta(0)
 
+    def __repr__(self) -> str:
+        return "_Zone()"
+
 
 def _circle() -> list[Any]:
     circle: list[Any] = []

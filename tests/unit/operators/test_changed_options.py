@@ -282,7 +282,7 @@ def test_a_period_of_the_wall_clock_counts_from_the_first_reading() -> None:
 
 
 @pytest.mark.parametrize("before_s, after_s", [(0, 20), (20, 0)])
-@pytest.mark.parametrize("assigner", [Tumbling(10), Sliding(10, 5), Sliding(12, 3), Session(4)], ids=str)
+@pytest.mark.parametrize("assigner", [Tumbling(10), Sliding(10, 5), Sliding(12, 3), Session(4)])
 def test_another_lateness_contradicts_nothing(assigner: Any, before_s: float, after_s: float) -> None:
     task = Task(windowed(assigner, lateness_s=before_s))
     task.give([(1, 3), (1, 4)], 30)
