@@ -20,7 +20,7 @@ from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
 from deploy.jobs.lookup import VIEW, chosen_job, coming_up, running
 from deploy.progress.progress_model import ROOM, agent_silent, named
-from deploy.progress.report import latency_error_ms, report, summary
+from deploy.progress.report import latency_error_ms, report, stopped, summary
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0
@@ -96,17 +96,25 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
             for line in _work(task, view):
                 yield f"  {'':<{width}}  {line}"
         else:
-            down = "not led" if view["hosts"] and not view["ended"] else "down"
-            state = "finished" if task["state"] == "finished" else down
+            state = "finished" if task["state"] == "finished" else _without_process(view)
             yield f"  {task['task']:<{width}}  {state:<11} incarnation {task['incarnation']}"
     if present and view["hosts"]:
         yield from _hosts(view)
     yield from _recoveries(view)
 
 
+def _without_process(view: Mapping[str, Any]) -> str:
+    """The state of the tasks of a job that does not run here."""
+    if stopped(view):
+        return "stopped"
+    return "not led" if view["hosts"] and not view["ended"] else "down"
+
+
 def headline(view: Mapping[str, Any], alive: bool, resume: str) -> str:
     """The state of a job in a few words, and what continues one that was interrupted."""
     ended = view["ended"]
+    if stopped(view):
+        return f"{ended['reason']}; resume it, also with other code, with: {resume}"
     if ended:
         return f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"
     if not alive and view["hosts"]:

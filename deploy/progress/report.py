@@ -14,6 +14,7 @@ from typing import Any
 from causal.errors import PipelineError
 from causal.shell.modes import mode_of_files, opened
 from causal.topology import FULL_DEPTH
+from standby.supervision.savepoints import STOPPED
 
 LETTER_TASK = "dead-letters/0"
 """The task of `operators.graph.DEAD_LETTERS`, whose module a page need not load."""
@@ -107,6 +108,12 @@ def before(view: Mapping[str, Any], figure: str, kind: str) -> int:
     """The sum of a position over the tasks of a kind as it was when the job was last resumed; 0 if it never was."""
     positions = view["life"]["before"][figure]
     return sum(int(positions.get(task["task"], 0)) for task in view["tasks"] if _is(task, kind))
+
+
+def stopped(view: Mapping[str, Any]) -> bool:
+    """Whether the job ended at a savepoint, where it can be resumed."""
+    ended = view["ended"]
+    return bool(ended) and not ended["status"] and str(ended["reason"]).startswith(STOPPED)
 
 
 def active_s(view: Mapping[str, Any]) -> float | None:

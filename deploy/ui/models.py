@@ -10,12 +10,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from causal.config import JobConfig
-from causal.ids import OUTSIDE
-from causal.layers import placed
 from causal.task.activity import sentence
 from causal.topology import FULL_DEPTH, Topology
 from deploy.jobs.hints import led_by
-from deploy.progress.report import active_s, before, counts, merged_buckets, percentile_ms, throughput_rps, total
+from deploy.progress.report import (
+    LETTER_TASK,
+    active_s,
+    before,
+    counts,
+    merged_buckets,
+    percentile_ms,
+    stopped,
+    throughput_rps,
+    total,
+)
+from deploy.ui.drawn_graph import graph, title_of
 from deploy.ui.meter import Meter, averages, shares
 
 View = Mapping[str, Any]
@@ -52,11 +61,12 @@ class Facts:
     edited: Sequence[str] = ()
 
 
-def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
+def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -> dict[str, Any]:
     """The whole model of a job.
 
     Args:
         breaks: whether the page may kill processes.
+        letter_edges: whether the graph has the edges to dead letters, too.
     """
     view, config = facts.view, facts.config
     model: dict[str, Any] = {
@@ -67,7 +77,7 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
         "age_s": round(facts.age_s, 1),
         "settings": settings(config),
         "edited": list(facts.edited),
-        "operators": sorted({name for task in facts.topology.tasks for name in task.operators}),
+        "operators": operators(facts),
     }
     if view is None:
         state = "starting" if facts.alive else "down"
@@ -76,7 +86,7 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
     failures = [{**failure, **meanwhile(view, failure, meter.history)} for failure in recoveries(view)]
     seconds = active_s(view)
     rates = {
-        task["task"]: meter.rates(task["task"]) if present else averages(task["figures"], seconds)
+        task["task"]: meter.rates(task["task"]) if present else averages(_since_resumed(view, task), seconds)
         for task in view["tasks"]
     }
     tasks = [_task(facts, task, rates[task["task"]], present) for task in view["tasks"]]
@@ -92,7 +102,7 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
         "totals": _totals(view, meter, present),
         "history": [[round(at_s - view["at_ns"] / 1e9, 1), *rates] for at_s, *rates in meter.history],
         "tasks": tasks,
-        "graph": graph(facts.topology, {task["task"]: task for task in tasks}, rates),
+        "graph": graph(facts.topology, {task["task"]: task for task in tasks}, rates, present, letter_edges),
         "processes": [_process(process, view["at_ns"]) for process in view["processes"]] if present else [],
         "recoveries": failures,
         "recoveries_earlier": len(view["recoveries"]) - sum(len(failure["tasks"]) for failure in failures),
@@ -105,13 +115,23 @@ def page(facts: Facts, meter: Meter, breaks: bool) -> dict[str, Any]:
 
 
 def state_of(facts: Facts) -> str:
-    """The state of the job in one word."""
+    """The state of the job in a word, or in those that name the savepoint at which it has stopped."""
     view = facts.view
     if view is not None and view["ended"]:
-        return "failed" if view["ended"]["status"] else "finished"
+        if view["ended"]["status"]:
+            return "failed"
+        return _cut(view["ended"]["reason"]) if stopped(view) else "finished"
     if view is None or not facts.alive:
         return "starting" if facts.alive else "down"
     return str(view["state"])
+
+
+def operators(facts: Facts) -> list[str]:
+    """The operators of the user: first those of tasks that keep state and neither read nor write, then the others."""
+    ends = {task["task"]: task["source"] or task["sink"] for task in (facts.view or {}).get("tasks", ())}
+    tasks = [task for task in facts.topology.tasks if task.name != LETTER_TASK]
+    tasks.sort(key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name)))
+    return list(dict.fromkeys(name for task in tasks for name in task.operators))
 
 
 def _says(facts: Facts) -> str:
@@ -121,6 +141,9 @@ def _says(facts: Facts) -> str:
         if facts.alive:
             return "The job has not come up yet."
         return "The job did not come up; causal logs shows why."
+    if stopped(view):
+        reason = view["ended"]["reason"]
+        return _cut(f"{reason[:1].upper()}{reason[1:]}: causal run --resume continues there, also with other code.")
     if view["ended"]:
         reason = view["ended"]["reason"]
         return _cut(f"Ended with status {view['ended']['status']}: {reason or 'finished'}.")
@@ -173,18 +196,19 @@ def _totals(view: View, meter: Meter, present: bool) -> dict[str, Any]:
     }
 
 
-# Tasks and the graph.
+# Tasks.
 
 
 def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -> dict[str, Any]:
     figures, view = task["figures"], facts.view or {}
     known = facts.topology.named(task["task"])
-    state = task["state"] if present or task["state"] == "finished" else "down"
+    state = task["state"] if present or task["state"] == "finished" else "stopped" if stopped(view) else "down"
     buckets = merged_buckets([task])
     doing = sentence(task["doing"], view["at_ns"]) if present and task.get("doing") else ""
     return {
         "task": task["task"],
         "operators": list(known.operators) if known is not None else [],
+        "title": task["task"] if known is None else title_of(known),
         "kind": "source" if task["source"] else "sink" if task["sink"] else "operator",
         "state": state,
         "host": task["host"],
@@ -194,9 +218,11 @@ def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -
         "epoch": task.get("epoch"),
         "standbys": list(task["standbys"]) if present else [],
         "behind": (task.get("shadow") or {}).get("behind") if present else None,
-        "shares": shares(rates),
-        "rate": _rate(task, rates),
-        "bytes_rate": rates.get("sent_bytes"),
+        "shares": shares(rates) if present else None,
+        "rate": _rate(task, rates) if present else None,
+        "bytes_rate": rates.get("sent_bytes") if present else None,
+        "average_shares": None if present else shares(rates),
+        "average_rate": None if present else _rate(task, rates),
         "records_in": figures.get("records_in", 0) if task["source"] else figures.get("delivered_elements", 0),
         "records_out": figures.get("records_out") if task["sink"] else None,
         "p50_ms": percentile_ms(buckets, 0.5),
@@ -214,6 +240,15 @@ def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -
     }
 
 
+def _since_resumed(view: View, task: View) -> dict[str, Any]:
+    """The figures of a task without the records of earlier lives, as the time of the averages is without theirs."""
+    figures = dict(task["figures"])
+    for name, earlier in view["life"]["before"].items():
+        if name in figures:
+            figures[name] -= earlier.get(task["task"], 0)
+    return figures
+
+
 def _rate(task: View, rates: Mapping[str, float]) -> float | None:
     """Records per second: those that a source reads, that a sink writes, or that reach an operator."""
     name = "records_in" if task["source"] else "records_out" if task["sink"] else "delivered_elements"
@@ -223,48 +258,6 @@ def _rate(task: View, rates: Mapping[str, float]) -> float | None:
 def _process(process: View, at_ns: int) -> dict[str, Any]:
     doing = sentence(process["doing"], at_ns) if process.get("doing") else ""
     return {**{name: process[name] for name in ("slot", "pid", "state", "host", "task", "standby_of")}, "doing": doing}
-
-
-def graph(
-    topology: Topology, tasks: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Mapping[str, float]]
-) -> dict[str, Any]:
-    """Nodes, one for each operator that has tasks of its own, and edges with their bytes per second."""
-    group_of = [task.name.rpartition("/")[0] or task.name for task in topology.tasks]
-    names = list(dict.fromkeys(group_of))
-    flows: dict[tuple[str, str], float] = {}
-    for channel in topology.channels:
-        if OUTSIDE not in (channel.source, channel.target):
-            edge = (group_of[channel.source], group_of[channel.target])
-            sent = rates.get(topology.tasks[channel.source].name, {}).get(f"to {channel.target}", 0.0)
-            flows[edge] = flows.get(edge, 0.0) + sent
-    places, ways = placed(names, list(flows))
-    nodes = []
-    for name in names:
-        members = [task for task, group in zip(topology.tasks, group_of, strict=True) if group == name]
-        shown = [tasks[task.name] for task in members if task.name in tasks]
-        nodes.append(
-            {
-                "name": name,
-                "layer": places[name][0],
-                "row": places[name][1],
-                "kind": shown[0]["kind"] if shown else "operator",
-                "operators": list(members[0].operators),
-                "tasks": [task.name for task in members],
-                "rate": _sum(task["rate"] for task in shown),
-            }
-        )
-    return {
-        "nodes": nodes,
-        "edges": [
-            {"source": edge[0], "target": edge[1], "bytes_rate": round(rate), "way": ways[edge]}
-            for edge, rate in flows.items()
-        ],
-    }
-
-
-def _sum(values: Any) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known), 1) if known else None
 
 
 # Recoveries and checkpoints.

@@ -61,8 +61,11 @@ class ObservedJob:
         self._manifest: dict[str, int] = {}
         self._edited: tuple[float, list[str]] = (time.monotonic(), [])
 
-    def page(self) -> dict[str, Any]:
+    def page(self, letter_edges: bool = False) -> dict[str, Any]:
         """The model of the whole page.
+
+        Args:
+            letter_edges: whether the graph has the edges to dead letters, too.
 
         Raises:
             PipelineError: the directory is damaged, of another version, or gone.
@@ -72,7 +75,7 @@ class ObservedJob:
             try:
                 if facts.view is not None:
                     self._meter.take(facts.view)
-                return page(facts, self._meter, self.breaks)
+                return page(facts, self._meter, self.breaks, letter_edges)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
                 where = self.path / VIEW
                 raise PipelineError(

@@ -69,7 +69,7 @@ def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
         routes=[
             Route("/", file),
             Route("/static/{name}", file),
-            Route("/api/job", reading(lambda _: job.page())),
+            Route("/api/job", reading(lambda query: job.page(query.get("letters") == "1"))),
             Route("/api/log", reading(lambda query: {"lines": job.log(query.get("task", ""))})),
             Route("/api/letters", reading(lambda _: job.letters())),
             Route(

@@ -23,12 +23,13 @@ EVERY_S = 0.5
 RECOVERIES_SHOWN, PROBLEMS_SHOWN = 5, 5
 CHART_POINTS = 120
 UNKNOWN = "-"
-MARKS = {"running": "●", "finished": "✓", "down": "✗"}
+MARKS = {"running": "●", "finished": "✓", "stopped": "■", "down": "✗"}
 """State of a task → its mark; any other state is on its way to one of these."""
 UNDER_WAY = "◐"
 
 COLUMNS: Mapping[str, str] = {
     "task": "task",
+    "title": "operators",
     "state": "state",
     "host": "host",
     "rate": "records/s",

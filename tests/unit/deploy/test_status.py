@@ -53,6 +53,14 @@ def test_a_job_that_has_ended_says_how() -> None:
     assert lines[0] == "j: ended with status 0: finished (as of 1.0 s ago)" and "read/0  finished" in lines[2]
 
 
+def test_a_job_that_stopped_at_a_savepoint_is_stopped_and_can_be_resumed() -> None:
+    lines = list(shown(living(ended={"status": 0, "reason": "stopped at savepoint 7"}), False, 1.0, RESUME))
+    assert lines[0].startswith(f"j: stopped at savepoint 7; resume it, also with other code, with: {RESUME}")
+    assert any("read/0" in line and "stopped" in line for line in lines[1:]) and not any(
+        "down" in line for line in lines
+    )
+
+
 def test_a_store_that_is_away_is_told() -> None:
     shown_view = living(at_ns=5_000_000_000)
     shown_view["tasks"][2]["waiting"] = {"since_ns": 2_000_000_000, "reason": "no route to host"}

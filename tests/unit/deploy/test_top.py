@@ -40,7 +40,8 @@ def test_the_tasks_of_a_job_are_shown_and_sorted_by_the_next_column(tmp_path: Pa
             first = rows(app)
             assert [row[0] for row in first] == [task["task"] for task in viewed()["tasks"]]
             await pilot.press("s")
-            rates = [float(row[3].replace(",", "")) for row in rows(app) if row[3] != terminal.UNKNOWN]
+            place = list(terminal.COLUMNS).index("rate")
+            rates = [float(row[place].replace(",", "")) for row in rows(app) if row[place] != terminal.UNKNOWN]
             assert rates == sorted(rates, reverse=True)
             assert "records/s ▼" in [str(column.label) for column in app.query_one(DataTable).columns.values()]
             for _ in terminal.ORDERS[1:]:

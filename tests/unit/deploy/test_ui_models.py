@@ -14,6 +14,7 @@ from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.layers import placed
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
 from deploy.ui import models
+from deploy.ui.drawn_graph import graph
 from deploy.ui.meter import HISTORY_MAX, Meter, shares
 from tests.unit.deploy.test_report import host, task, view
 
@@ -106,8 +107,8 @@ def test_a_rate_is_the_growth_per_second_of_the_jobs_own_clock() -> None:
         meter.take(shown)  # the same view again is no other point
     assert meter.rates("read/0") == {"records_in": 200.0, "to 2": 2000.0}
     assert [entered for _, entered, _ in meter.history] == [100.0, 200.0]
-    graph = models.graph(topology(), {}, {name: meter.rates(name) for name in ("read/0", "count/0")})
-    assert [edge["bytes_rate"] for edge in graph["edges"]] == [2000, 0, 0]
+    drawn = graph(topology(), {}, {name: meter.rates(name) for name in ("read/0", "count/0")}, present=True)
+    assert [edge["bytes_rate"] for edge in drawn["edges"]] == [2000, 0, 0]
 
 
 def test_a_task_that_went_back_has_no_negative_rate_and_another_run_begins_afresh() -> None:
@@ -148,7 +149,7 @@ def test_shares_of_time_add_up_and_nothing_is_made_up_where_none_is_known() -> N
 # What runs, and what has ended.
 
 
-def test_a_job_that_has_ended_has_no_processes_or_buttons_and_the_rates_of_its_whole_run() -> None:
+def test_a_job_that_has_ended_has_no_processes_or_buttons_and_averages_instead_of_rates() -> None:
     for shown, alive, state in (
         (viewed(ended={"status": 0, "reason": ""}), True, "finished"),
         (viewed(ended={"status": 1, "reason": "the disk is full"}), False, "failed"),
@@ -158,10 +159,30 @@ def test_a_job_that_has_ended_has_no_processes_or_buttons_and_the_rates_of_its_w
         assert (model["state"], model["present"], model["breaks"]) == (state, False, False)
         assert model["says"] and not model["processes"]
         assert all(each["pid"] is None and not each["standbys"] and each["state"] == "down" for each in model["tasks"])
-        assert model["tasks"][0]["rate"] == 30.0  # 60 records in 2 s
+        for each in model["tasks"]:
+            assert each["rate"] is each["bytes_rate"] is each["shares"] is None
+        assert model["tasks"][0]["average_rate"] == 30.0  # 60 records in 2 s
+        assert model["graph"]["nodes"][0]["rate"] is None and model["totals"]["rate_in"] is None
     assert "the disk is full" in modelled(viewed(ended={"status": 1, "reason": "the disk is full"}))["says"]
     running = modelled(viewed())
+    assert all(each["average_rate"] is each["average_shares"] is None for each in running["tasks"])
     assert running["breaks"] and running["tasks"][0]["pid"] == 17 and not running["says"]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_job_that_stopped_at_a_savepoint_looks_stopped(alive: bool) -> None:
+    model = modelled(viewed(ended={"status": 0, "reason": "stopped at savepoint 7"}), alive)
+    assert (model["state"], model["present"], model["breaks"]) == ("stopped at savepoint 7", False, False)
+    assert model["says"].startswith("Stopped at savepoint 7: causal run --resume continues there")
+    assert {each["state"] for each in model["tasks"]} == {"stopped"}
+    assert all(each["rate"] is None for each in model["tasks"])
+
+
+def test_averages_leave_out_the_records_of_earlier_lives() -> None:
+    life = {"first_record_ns": 10**9, "before": {"records_in": {"read/0": 50}, "records_out": {"out/0": 80}}}
+    shown = viewed(ended={"status": 0, "reason": ""}, life=life, first_record_ns=10**9, last_output_ns=3 * 10**9)
+    rates = {each["task"]: each["average_rate"] for each in modelled(shown)["tasks"]}
+    assert (rates["read/0"], rates["read/1"], rates["out/0"]) == (5.0, 20.0, 5.0)
 
 
 def test_before_the_first_view_the_page_says_so() -> None:
