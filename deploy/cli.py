@@ -114,10 +114,13 @@ def parser() -> Parser:
     saving.add_argument("--json", action="store_true", help="with --list: as JSON")
     saving.set_defaults(act=savepoint)
 
-    querying = commands.add_parser("state", help="show what an operator keeps for a key")
+    querying = commands.add_parser("state", help="show what an operator keeps for a key, or its keys")
     add_job(querying)
     querying.add_argument("operator", metavar="OPERATOR")
-    querying.add_argument("key", metavar="KEY", help="as JSON; a list stands for a tuple")
+    querying.add_argument(
+        "key", metavar="KEY", nargs="?", help="a text or JSON, where a list stands for a tuple; without it, list keys"
+    )
+    querying.add_argument("--prefix", metavar="TEXT", default="", help="list the keys that begin so")
     querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
     querying.add_argument("--json", action="store_true", help="as JSON")
     querying.set_defaults(act=state)

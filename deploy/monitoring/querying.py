@@ -1,4 +1,4 @@
-"""`causal state JOB OPERATOR KEY`: the state that an operator keeps for one key, as of the last checkpoint or live.
+"""`causal state JOB OPERATOR [KEY]`: what an operator keeps for one key, at the last checkpoint or now, or its keys.
 
 It only reads.  As of a complete checkpoint all tasks are seen at one barrier, whether the job runs or has ended; live,
 the task is asked between two of its events.
@@ -10,29 +10,35 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import nsmallest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.task.checkpointing import SnapshotFile
 from causal.topology import Task
-from deploy.jobs.lookup import chosen_job, running
+from deploy.jobs.lookup import chosen_job, names_job, running
 from deploy.savepoints.stored_checkpoints import fetch
 from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
-from operators.runtime.inspection import as_of, key_of, owners
+from operators.runtime.inspection import all_tasks, as_of, key_of, keys_as_of, owners, text_of_key
 from operators.sinks.contract.sink import encode_json
 from standby.network.control import ask
 from standby.storage.journal import journaled
 from standby.storage.manifests import newest_manifest
 from standby.supervision.savepoints import finished
 
+T = TypeVar("T")
+
 WITHIN_S = 10.0
 """The time for which the command waits for a task that recovers."""
 ANSWER_S = 2.0
 AGAIN_S = 0.2
+KEYS_MAX = 200
+"""The most keys that are listed; `--prefix` chooses among more."""
 TRIES_MAX = 10
 """The number of checkpoints that may be superseded while their files are read."""
 
@@ -44,12 +50,21 @@ def state(arguments: argparse.Namespace) -> int:
         PipelineError: there is no such job, operator or key.
         Unavailable: no checkpoint is complete yet, or the task does not answer.
     """
+    _without_job(arguments)
     job = chosen_job(arguments)
     config = JobConfig.load(job)
+    operator: str = arguments.operator
+    if arguments.key is None:
+        if arguments.live:
+            raise PipelineError("--live asks for one key; without it, the keys of the last checkpoint are listed")
+        listed = _listed(job, config, operator, arguments.prefix)
+        print(encode_json(listed) if arguments.json else _keys_shown(listed))
+        return 0
+    if arguments.prefix:
+        raise PipelineError("--prefix is for a list of keys; give it or a key")
     key = key_of(arguments.key)
     pipeline = load_of_job(job, config)
     planned = plan(pipeline, config)
-    operator: str = arguments.operator
 
     def kept_for(key: Any) -> list[dict[str, Any]]:
         tasks = owners(pipeline, planned, operator, key, config.key_groups)
@@ -69,6 +84,13 @@ def state(arguments: argparse.Namespace) -> int:
         hint = f"; it keeps something for the key {encode_json(near[0])}" if near else ""
         print(f"causal: operator {operator!r} keeps nothing for the key {encode_json(key)}{hint}", file=sys.stderr)
     return 0
+
+
+def _without_job(arguments: argparse.Namespace) -> None:
+    """Reads two names as operator and key where the first names no job, or the job is named by an option."""
+    job, otherwise = arguments.job, arguments.name is not None or arguments.state_dir is not None
+    if job is not None and arguments.key is None and (otherwise or not names_job(job)):
+        arguments.job, arguments.operator, arguments.key = None, job, arguments.operator
 
 
 def _keeps(answers: list[dict[str, Any]]) -> bool:
@@ -99,6 +121,24 @@ def _depth(planned: Plan) -> int:
 def _read(
     job: Path, planned: Plan, tasks: list[Task], operator: str, key: Any, key_groups: int
 ) -> list[dict[str, Any]]:
+    def state_of(task: Task, files: Sequence[SnapshotFile]) -> Mapping[str, Any]:
+        return as_of(planned, task, files, job, operator, key, key_groups)
+
+    epoch, states = _at_checkpoint(job, tasks, state_of)
+    return [
+        {"task": task.name, "epoch": epoch, "state": _by_table(state, operator)}
+        for task, state in zip(tasks, states, strict=True)
+    ]
+
+
+def _at_checkpoint(
+    job: Path, tasks: Sequence[Task], read: Callable[[Task, Sequence[SnapshotFile]], T]
+) -> tuple[int, list[T]]:
+    """Returns (epoch, what `read` has made of each task's files) of the newest checkpoint.
+
+    Raises:
+        Unavailable: there is none, or each one is superseded while it is read.
+    """
     epoch = 0
     for _ in range(TRIES_MAX):
         manifest = newest_manifest(job)
@@ -111,20 +151,51 @@ def _read(
         before, (epoch, files) = epoch, manifest
         try:
             fetch(job, [files.get(task.name, ()) for task in tasks])
-            return [
-                {
-                    "task": task.name,
-                    "epoch": epoch,
-                    "state": _by_table(
-                        as_of(planned, task, files.get(task.name, ()), job, operator, key, key_groups), operator
-                    ),
-                }
-                for task in tasks
-            ]
+            return epoch, [read(task, files.get(task.name, ())) for task in tasks]
         except CorruptData:
             if epoch == before:  # otherwise a newer checkpoint has taken the place of this one meanwhile
                 raise
     raise Unavailable(f"checkpoints of the job in {job} follow each other faster than one can be read; use --live")
+
+
+# Keys.
+
+
+def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[str, Any]:
+    """The keys of an operator at the last checkpoint that begin with the prefix, as texts that `key_of` parses."""
+    pipeline = load_of_job(job, config)
+    planned = plan(pipeline, config)
+
+    def keys_in(task: Task, files: Sequence[SnapshotFile]) -> tuple[set[Any], bool]:
+        return keys_as_of(planned, task, files, job, operator, config.key_groups)
+
+    epoch, answers = _at_checkpoint(job, all_tasks(pipeline, planned, operator), keys_in)
+    texts = {text_of_key(key) for keys, _ in answers for key in keys}
+    matching = [text for text in texts if text.startswith((prefix, f'"{prefix}'))]
+    return {
+        "operator": operator,
+        "epoch": epoch,
+        "prefix": prefix,
+        "count": len(matching),
+        "complete": all(complete for _, complete in answers),
+        "keys": nsmallest(KEYS_MAX, matching, key=lambda text: (len(text) if _is_number(text) else 0, text)),
+    }
+
+
+def _is_number(text: str) -> bool:
+    """Whether a key is a whole number that is not negative; such are listed by value, after all others."""
+    return text.isascii() and text.isdecimal()
+
+
+def _keys_shown(listed: Mapping[str, Any]) -> str:
+    count = f"{listed['count']:,}{'' if listed['complete'] else ' or more'}"
+    begin = f" that begin with {listed['prefix']}" if listed["prefix"] else ""
+    lines = [f"{listed['operator']}, as of checkpoint {listed['epoch']}: {count} keys{begin}", *listed["keys"]]
+    if listed["count"] > len(listed["keys"]):
+        lines.append(f"and {listed['count'] - len(listed['keys']):,} more: --prefix chooses among them")
+    if not listed["complete"]:
+        lines.append("the state is large: only a part of its key groups was looked at")
+    return "\n".join(lines)
 
 
 # Live.

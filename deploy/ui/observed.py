@@ -32,6 +32,8 @@ LETTER_BYTES_MAX, LETTER_FILES_MAX, LETTERS_MAX = 1 << 20, 200, 100
 ANSWER_BYTES_MAX = 1 << 20
 STATE_S = 30.0
 """The time that a question for the state of a key may take."""
+TURN_S = 10.0
+"""The time for which such a question waits for the one before."""
 SETTLED_S = 1.0
 """The age of a kill from which the view shows what it has done."""
 CODE_LOOK_S = 5.0
@@ -173,17 +175,24 @@ class ObservedJob:
         return {"where": str(folder), "files": files, "letters": letters[-LETTERS_MAX:][::-1]}
 
     def state(self, operator: str, key: str, live: bool) -> dict[str, Any]:
-        """The answer of `causal state`, in a process of its own: it loads the pipeline's code.
+        """What an operator keeps for a key: the answer of `causal state`.
 
         Raises:
             PipelineError: the line that the command prints.
             Unavailable: it takes too long, or another question is under way.
         """
-        if not self._asking.acquire(blocking=False):
-            raise Unavailable("another key is being looked up; try again in a moment")
+        return self._answer(["--json", *(["--live"] if live else [])], operator, key)
+
+    def keys(self, operator: str, prefix: str) -> dict[str, Any]:
+        """The keys of an operator at the last checkpoint, those that begin so; raises what `state` does."""
+        return self._answer(["--json", f"--prefix={prefix}"], operator)
+
+    def _answer(self, options: list[str], *question: str) -> dict[str, Any]:
+        """The answer of `causal state`, in a process of its own: it loads the pipeline's code."""
+        if not self._asking.acquire(timeout=TURN_S):
+            raise Unavailable("another question for the state is under way; try again in a moment")
         try:
-            options = ["--json", *(["--live"] if live else [])]
-            command = module_command("deploy", "state", *options, "--", str(self.path), operator, key)
+            command = module_command("deploy", "state", *options, "--", str(self.path), *question)
             ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=STATE_S)
         except subprocess.TimeoutExpired:
             raise Unavailable(f"the state was not read within {STATE_S:.0f} s") from None

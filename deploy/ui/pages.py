@@ -76,6 +76,7 @@ def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
                 "/api/state",
                 reading(lambda q: job.state(q.get("operator", ""), q.get("key", ""), q.get("live") == "1")),
             ),
+            Route("/api/keys", reading(lambda q: job.keys(q.get("operator", ""), q.get("prefix", "")))),
             Route("/api/output", reading(lambda _: output.shown(job.settled))),
             Route("/api/break", breaking, methods=["POST"]),
         ],

@@ -7,7 +7,7 @@ returns the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -291,6 +291,10 @@ class FusedChain(PlainChain):
                 state.update(stage.inspect(key))
         return state
 
+    def kept_keys(self, operator: str) -> Iterable[Any]:
+        """The keys for which an operator keeps something, each once or more often."""
+        return (key for stage in self._stages if stage.shown_as == operator for key in stage.kept_keys())
+
     # Event time.
 
     def _advance(self, branch: Branch, mark_ns: int) -> None:
@@ -444,12 +448,13 @@ class FusedChain(PlainChain):
         for _ in self.restoring(parts):
             pass
 
-    def restore_group(self, parts: Iterable[bytes], group: int) -> None:
-        """Loads one key group; what parts that are not divided hold of others is incomplete, and must not be read."""
+    def restore_groups(self, parts: Iterable[bytes], groups: Collection[int]) -> None:
+        """Loads some key groups; what parts that are not divided hold of others is incomplete, and must not be read."""
         for stage in self._stages:
             for table in stage.tables():
                 table.of_one_group = True
-        self.restore(part for part in parts if group_of_part(part) in (None, group))
+        wanted = {None, *groups}
+        self.restore(part for part in parts if group_of_part(part) in wanted)
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         return self._state.restoring(parts)

@@ -1,4 +1,4 @@
-"""Reads the state of one key of an operator from the files of a checkpoint, for `causal state`.
+"""Reads the state of one key of an operator, or its keys, from the files of a checkpoint, for `causal state`.
 
 A new chain of the task that owns the key is loaded with the parts of the key's group, and with increments that are not
 divided by key group; then it is inspected as a running one.  As in a standby, only the pipeline's file is executed.
@@ -7,7 +7,7 @@ divided by key group; then it is inspected as a running one.  As in a standby, o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,19 +23,47 @@ from operators.engine.plan import Plan
 from operators.graph import Node
 from operators.records.keys import Unroutable, canonical_key, key_group, task_of_group
 
+BEGINNINGS = ('"', "[", "{")
+"""The beginnings of JSON that is no number or constant: a plain text that has one is in double quotes."""
+LOADED_BYTES_MAX = 64 << 20
+"""About the bytes of snapshots that are loaded to list keys; of a larger state, only some key groups are."""
+
 
 def key_of(text: str) -> Any:
-    """Parses a key from JSON: a list is a tuple, an object is a kind that JSON does not have.
+    """Parses a key: JSON, in which a list is a tuple and an object a kind that JSON does not have, or a plain text.
 
     Raises:
-        PipelineError: it is not JSON, or not a key.
+        PipelineError: it is empty, or begins as JSON does and is none, or is no key.
     """
     try:
-        key = canonical_key(_meant(json.loads(text)))
+        if _plain(text):
+            return text
+        return canonical_key(_meant(json.loads(text)))
     except (ValueError, ArithmeticError, RecursionError) as problem:
-        fix = "it is JSON: a text in double quotes, a number, or a list for a tuple"
+        fix = "it is a text, a number, or other JSON: a text in double quotes, a list for a tuple"
         raise PipelineError(f"the key {text:.80} cannot be used ({problem}); {fix}") from None
-    return key
+
+
+def text_of_key(key: Any) -> str:
+    """Returns a text that `key_of` parses as that key: the key itself where it is a plain text, otherwise JSON."""
+    if type(key) is str and _plain(key):
+        return key
+    return json.dumps(_spelled(key), ensure_ascii=False)
+
+
+def _plain(text: str) -> bool:
+    """Whether a text is no JSON, and does not look as if it were to be some."""
+    if not text.strip() or text.lstrip().startswith(BEGINNINGS):
+        return False
+    try:
+        json.loads(text, parse_constant=_refused)
+    except ValueError:
+        return True
+    return False
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 _KINDS: Mapping[str, Callable[[str], Any]] = {
@@ -57,17 +85,39 @@ def _meant(value: Any) -> Any:
     return value
 
 
+def _spelled(value: Any) -> Any:
+    """The inverse of `_meant`."""
+    if isinstance(value, tuple):
+        return list(map(_spelled, value))
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    if isinstance(value, datetime):
+        return {"datetime": value.isoformat()}
+    return value
+
+
 def owners(pipeline: Pipeline, plan: Plan, operator: str, key: Any, key_groups: int) -> list[Task]:
     """Returns the tasks that may have state of the key: one after key_by, otherwise all of the operator.
 
     Raises:
         PipelineError: there is no such operator.
     """
-    node = _node(pipeline, operator)
-    tasks = [task for task in plan.topology.tasks if operator in task.operators]
-    if not node.keyed:
+    tasks = all_tasks(pipeline, plan, operator)
+    if not _node(pipeline, operator).keyed:
         return tasks
     return [tasks[task_of_group(key_group(key, key_groups), len(tasks), key_groups)]]
+
+
+def all_tasks(pipeline: Pipeline, plan: Plan, operator: str) -> list[Task]:
+    """Returns the tasks of an operator.
+
+    Raises:
+        PipelineError: there is no such operator.
+    """
+    _node(pipeline, operator)
+    return [task for task in plan.topology.tasks if operator in task.operators]
 
 
 def _node(pipeline: Pipeline, operator: str) -> Node:
@@ -87,13 +137,38 @@ def as_of(
         CorruptData: a file is missing, or is not the one that the checkpoint names.
         PipelineError: the pipeline's file is not the one that the job runs with.
     """
-    group = key_group(key, key_groups)
+    chain = _restored(plan, task, files, job, {key_group(key, key_groups)})
+    return {} if chain is None else chain.inspect(operator, key)
+
+
+def keys_as_of(
+    plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key_groups: int
+) -> tuple[set[Any], bool]:
+    """Returns (keys, whether they are all) for which an operator keeps something in the checkpoint with these files.
+
+    Raises:
+        CorruptData: a file is missing, or is not the one that the checkpoint names.
+        PipelineError: the pipeline's file is not the one that the job runs with.
+    """
+    step = max(1, -(-sum(size for _, size, _ in files) // LOADED_BYTES_MAX))
+    groups = {*range(0, key_groups, step), key_group(None, key_groups)}
+    chain = _restored(plan, task, files, job, groups)
+    if chain is None:
+        return set(), True
+    keys = set(chain.kept_keys(operator))
+    return (keys if step == 1 else {key for key in keys if key_group(key, key_groups) in groups}), step == 1
+
+
+def _restored(
+    plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, groups: Collection[int]
+) -> FusedChain | None:
+    """Returns the chain of a task with some key groups of a checkpoint; None for a sink, which keeps nothing by key."""
     chain = plan.chain(task.index)
-    if not isinstance(chain, FusedChain):  # a sink keeps nothing by key
-        return {}
+    if not isinstance(chain, FusedChain):
+        return None
     for path, _, digest in files:
         parts = read_parts(job / path, digest)
         if not parts:
             raise CorruptData(f"{path} holds no parts")
-        chain.restore_group(parts[1:], group)
-    return chain.inspect(operator, key)
+        chain.restore_groups(parts[1:], groups)
+    return chain

@@ -288,6 +288,10 @@ class Stage:
         shown = {table.name: table.inspect(key) for table in self.tables()}
         return {name: value for name, value in shown.items() if value is not None}
 
+    def kept_keys(self) -> Iterable[Any]:
+        """The keys for which `inspect` shows something, each once or more often."""
+        return (key for table in self.tables() for key in table.kept_keys())
+
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Merge the headers of all its tasks, for another parallelism.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, Final
 
@@ -123,6 +123,10 @@ class DueEntries(PairTable):
         """Return [slot, value] of each slot of the key, ascending."""
         entries = {entry[_KEY:_VALUE]: entry[_VALUE] for entry in (*self._heap, *self._recent)}
         return inspected(entries | self.values, key)
+
+    def kept_keys(self) -> Iterable[Any]:
+        """The keys of all entries, each once or more often."""
+        return chain((entry[_KEY] for entry in (*self._heap, *self._recent)), super().kept_keys())
 
 
 class _DueJob(TableJob):

@@ -184,6 +184,10 @@ class KeyedTable:
         """The value of a key, as it can be shown; None when there is none."""
         return self.values.get(key)
 
+    def kept_keys(self) -> Iterable[Any]:
+        """The keys of records for which there are values, each once or more often."""
+        return self.values if self.group_of is None else map(self.group_of, self.values)
+
     def load(self, fragment: bytes) -> None:
         """Take over a fragment that a job encoded."""
         keys, values, gone = unpacked(fragment)

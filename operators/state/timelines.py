@@ -8,7 +8,7 @@ Entries are never changed, only replaced: a snapshot needs the lists of the barr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from operator import itemgetter
@@ -204,6 +204,10 @@ class Timelines(KeyedTable):
     def inspect(self, key: Any) -> Any:
         """Return [[time, number], [record, matched]] of each entry of the key, ascending."""
         return [[entry[:2], [*entry[2:]]] for entry in self.values.get(key, ())] or None
+
+    def kept_keys(self) -> Iterable[Any]:
+        """The keys that have entries."""
+        return (key for key, entries in self.values.items() if entries)
 
 
 class _EntriesJob(TableJob):

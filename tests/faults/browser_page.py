@@ -76,6 +76,11 @@ class Page:
         """Presses a button as soon as it is there."""
         self._click(button, lambda: self.browser.execute_script(_BUTTON, button))
 
+    def kill(self, what: str) -> None:
+        """Presses a button that kills, and confirms it."""
+        self.press(f"Kill {what}")
+        self.press("Kill it")
+
     def follow(self, link: str) -> None:
         """Follows a link as soon as it is there."""
         self._click(link, lambda: next(iter(self.browser.find_elements(By.LINK_TEXT, link)), None))

@@ -85,7 +85,7 @@ def test_the_page_and_its_files_load_nothing_from_elsewhere(dashboard: Dashboard
 
 def test_what_does_not_come_from_our_page_is_refused(dashboard: Dashboard) -> None:
     ours = dashboard.ours
-    paths = ("/api/job", "/api/log?task=count/0", "/api/letters", "/api/state?operator=count&key=1")
+    paths = ("/api/job", "/api/log?task=count/0", "/api/letters", "/api/state?operator=count&key=1", "/api/keys?operator=count")
     for path in paths:
         assert dashboard.request("GET", path, headers={})[0] == 403
         assert dashboard.request("GET", path, headers={**ours, "x-causal-token": "guess"})[0] == 403
@@ -130,9 +130,10 @@ def test_what_is_asked_is_bounded(dashboard: Dashboard) -> None:
 
 def test_a_question_that_cannot_be_answered_is_one_line(dashboard: Dashboard) -> None:
     for key in ("1", "--help", "-x", "{", "$(reboot)"):
-        status, _, body = dashboard.request("GET", f"/api/state?operator=count&key={key}")
-        problem = json.loads(body)["problem"]
-        assert status == 409 and "\n" not in problem and "Traceback" not in problem and problem
+        for path in (f"/api/state?operator=count&key={key}", f"/api/keys?operator=count&prefix={key}"):
+            status, _, body = dashboard.request("GET", path)
+            problem = json.loads(body)["problem"]
+            assert status == 409 and "\n" not in problem and "Traceback" not in problem and problem
 
 
 def test_while_the_directory_is_damaged_the_page_says_so(tmp_path: Path) -> None:

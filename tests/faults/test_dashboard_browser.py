@@ -67,14 +67,19 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: An
 
         page.open("Break it")
         page.press("Kill score/0")
+        page.until("Kill score/0? This is a kill -9 in the running job", "#question")
+        page.press("Cancel")
+        wait_for("the question is gone", lambda: not page.text("#question"))
+        assert not page.text("#done") and "live again after" not in page.text()
+        page.kill("score/0")
         page.until("killed task score/0", "#done")
         page.until("score/0: live again after")
         page.until("rows seen before the kill: 0 changed, 0 missing.", "#output")
-        page.press("Kill w1")  # a standby, such as w12
+        page.kill("w1")  # a standby, such as w12
         page.until("killed standby", "#done")
 
         supervisor = chain.job.server(SUPERVISOR)
-        page.press("Kill the supervisor")
+        page.kill("the supervisor")
         page.until("killed the supervisor", "#done")
         wait_for("there is another", lambda: server(chain.job.root, SUPERVISOR) not in (None, supervisor))
         chain.until_checkpoint(chain.until_checkpoint(0))
@@ -82,7 +87,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: An
         page.until("running", "#state")
 
         agent = chain.job.server(AGENT)
-        page.press("Kill the agent")
+        page.kill("the agent")
         page.until("killed the agent", "#done")
         wait_for("there is another", lambda: server(chain.job.root, AGENT) not in (None, agent))
         chain.job.until_warm()
@@ -98,7 +103,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: An
         page.until("state at checkpoint")
         for view, text in (
             ("Checkpoints", "By task, the slowest first"),
-            ("State", "key, as JSON"),
+            ("State", "key, or how keys begin"),
             ("Dead letters", "No dead letters."),
             ("Settings", "checkpoint_interval_s"),
             ("Hosts", "on this machine alone"),

@@ -34,6 +34,15 @@ def kept_state(job: Job, key: int, *more: str) -> dict[str, Any]:
     return dict(task)
 
 
+def keys_of(job: Job, *options: str) -> list[str]:
+    """Returns the keys of `keep` that are listed."""
+    ended = ended_of(job.directory, "state", str(job.state), "keep", "--json", *options)
+    assert ended.returncode == 0, ended.stderr
+    listed = json.loads(ended.stdout)
+    assert listed["complete"] and listed["count"] == len(listed["keys"]) and listed["epoch"] > 0
+    return list(listed["keys"])
+
+
 def model(key: int, count: int) -> dict[str, Any]:
     """Returns what is kept after the first `count` elements of that key."""
     numbers = list(range(key, count * KEYS, KEYS))
@@ -92,6 +101,13 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
     assert report["counts"]["keep"]["expired"] > COUNT // 2, "most came to the end of their time to live"
     assert_exact(tmp_path)
     assert_of_one_moment(kept_state(job, 0), 0)
+    assert keys_of(job) == [f"k{key}" for key in range(KEYS)] == keys_of(job, "--prefix", "k")
+    assert keys_of(job, "--prefix", "k3") == ["k3"] and keys_of(job, "--prefix", "x") == []
+    status, plain, _ = state(job, "keep", "k0")
+    assert status == 0 and plain["key"] == "k0", "a text that is no JSON needs no quotes"
+    for options, expected in ((["k0", "--prefix", "k"], "give it or a key"), (["--live"], "--live asks for one key")):
+        status, said = causal(tmp_path, "state", str(job.state), "keep", *options)
+        assert status == 2 and expected in said
     status, _, said = state(job, "keep", '"k0"', "--live")
     assert status == 2 and "is not running; ask without --live" in said and "\n" not in said
 

@@ -75,7 +75,7 @@ def test_a_user_kills_the_agent_of_a_host_on_the_page(site: MakeSite, tmp_path: 
         page.open("Break it")
         page.until("Agent of c: started with --no-break")
         agent = agent_of(here, "b")
-        page.press("Kill the agent of b")
+        page.kill("the agent of b")
         page.until("ordered the agent of b to die", "#done")
         until_replaced(here, "b", agent)
         page.until("rows seen before the kill: 0 changed, 0 missing.", "#output")

@@ -6,7 +6,10 @@ import * as views from "./views.js";
 
 const EVERY_MS = 500;
 const SLOWLY_MS = 2000;
-const AWAY_MS = 8000;
+// A slow answer is waited for, as asking again would only make it slower; after this time it is asked for again.
+const AWAY_MS = 30000;
+const SILENT_MS = 3000;
+const AGAIN_MS_MAX = 8000;
 
 const VIEWS = [
   ["", "Graph", graph], ["recoveries", "Recoveries", views.recoveries], ["checkpoints", "Checkpoints", views.checkpoints],
@@ -14,6 +17,7 @@ const VIEWS = [
   ["hosts", "Hosts", views.hosts], ["break", "Break it", views.broken],
 ];
 const GOOD = { running: "good", finished: "good", failed: "bad", down: "bad" };
+const NO_ANSWER = "causal ui does not answer; try again in a moment";
 const element = (id) => document.getElementById(id);
 
 // The token comes behind the # of the address, which is sent nowhere; it is kept for this tab alone.
@@ -27,7 +31,9 @@ if (location.hash.length > 1 && !location.hash.startsWith("#/") && location.hash
 let model = null;
 let extra = {};
 let answer = null;
+let keys = null;
 let drawn = "";
+let letterEdges = false;
 
 async function call(path, options = {}) {
   const abort = AbortSignal.timeout(options.within ?? AWAY_MS);
@@ -45,30 +51,53 @@ function notify(text) {
   notify.timer = setTimeout(() => (element("done").hidden = true), 6000);
 }
 
+// Asks whether to kill; the dialog begins on Cancel, so that no key pressed twice kills anything.
+function confirmed(question) {
+  const dialog = element("confirm");
+  element("question").textContent = question;
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "kill"), { once: true }));
+}
+
 function breaks(kind, name, text) {
   const kill = async (event) => {
+    if (!(await confirmed(`${text}? This is a kill -9 in the running job ${model.job}, which then recovers.`))) return;
     event.target.disabled = true;
     try {
       notify((await call("/api/break", { method: "POST", within: 30000, body: JSON.stringify({ kind, name }) })).done);
     } catch (problem) {
-      notify(problem instanceof Refused ? problem.message : "the dashboard does not answer");
+      notify(shown(problem).problem);
     }
     event.target.disabled = false;
   };
-  return h("button", { type: "button", class: "kill", "data-key": `${kind} ${name}`, onclick: kill }, text);
+  return h("button", { type: "button", class: "kill", "data-key": `${kind} ${name}`, "aria-haspopup": "dialog", onclick: kill }, `${text}…`);
 }
 
 async function ask(event) {
   event.preventDefault();
-  const fields = new URLSearchParams(new FormData(event.target));
+  await askFor(new FormData(event.target));
+}
+
+async function askFor(fields) {
   answer = { asked: true };
   draw();
-  try {
-    answer = await call(`/api/state?${fields}`, { within: 40000 });
-  } catch (problem) {
-    answer = { problem: problem instanceof Refused ? problem.message : "the dashboard does not answer" };
-  }
+  answer = await call(`/api/state?${new URLSearchParams(fields)}`, { within: 40000 }).catch(shown);
   draw();
+}
+
+async function listKeys(operator, prefix) {
+  const question = { operator, prefix };
+  keys = { ...question, asked: true };
+  draw();
+  const listed = await call(`/api/keys?${new URLSearchParams(question)}`, { within: 40000 }).catch(shown);
+  keys = { ...question, ...listed };
+  draw();
+}
+
+function toggleLetterEdges() {
+  letterEdges = !letterEdges;
+  look();
 }
 
 const route = () => location.hash.replace(/^#\/?/, "").split("/");
@@ -76,7 +105,7 @@ const route = () => location.hash.replace(/^#\/?/, "").split("/");
 function content() {
   const [name, rest] = route();
   if (model.guarantee === undefined) return h("p", { class: "quiet" }, "There is nothing to show yet.");
-  const tools = { ...extra, breaks: model.breaks ? breaks : null, ask, answer };
+  const tools = { ...extra, breaks: model.breaks ? breaks : null, ask, askFor, answer, listKeys, keys, toggleLetterEdges };
   if (name === "task") return views.task(model, decodeURIComponent(rest ?? ""), tools);
   if (name === "operator") return views.operator(model, decodeURIComponent(rest ?? ""));
   return (VIEWS.find(([path]) => path === name) ?? VIEWS[0])[2](model, tools);
@@ -89,6 +118,7 @@ function draw() {
   element("job").textContent = model.job;
   element("state").textContent = model.state;
   element("state").className = `badge ${GOOD[model.state] ?? "warn"}`;
+  element("age").hidden = false;
   element("age").textContent = `as of ${ago(model.age_s)}`;
   element("says").textContent = model.says;
   element("says").hidden = !model.says;
@@ -105,33 +135,66 @@ function draw() {
 
 // What a view needs besides the model.
 async function more() {
+  if (more.asked) return;
   const [name, rest] = route();
+  more.asked = true;
   if (name === "task") extra.log = await call(`/api/log?task=${rest}`).catch(shown);
   if (name === "break" && model.breaks) call("/api/output", { within: 40000 }).catch(shown).then((output) => (extra.output = output));
+  if (name === "state" && keys === null && model.operators.length && model.checkpoints?.complete) listKeys(model.operators[0], "");
   if (name === "letters") extra.letters = await call("/api/letters").catch(shown);
+  more.asked = false;
 }
-const shown = (problem) => ({ problem: problem instanceof Refused ? problem.message : "the dashboard does not answer" });
+const shown = (problem) => ({ problem: problem instanceof Refused ? problem.message : NO_ANSWER });
+
+// The moment of the last answer, and how many questions have failed since. A page cannot know whether causal ui is slow
+// or has ended, and says neither: it says for how long it has heard nothing.
+let heard = performance.now();
+let failures = 0;
+let next = 0;
+function silence() {
+  const silent = performance.now() - heard;
+  if (document.hidden || silent < SILENT_MS) return;
+  const since = `No answer from causal ui for ${Math.round(silent / 1000)} s`;
+  const what = failures ? "if it was ended, start it again and open the address that it prints" : "the machine may be busy";
+  element("problem").textContent = `${since}; it is asked again${model === null ? "" : ", and what is shown is older"}: ${what}.`;
+  element("problem").hidden = false;
+  if (model === null) element("main").replaceChildren(h("p", { class: "quiet" }, "Waiting for the first answer…"));
+}
+setInterval(silence, 1000);
+document.addEventListener("visibilitychange", () => (heard = performance.now()));
 
 let looked = -SLOWLY_MS;
 async function look() {
+  clearTimeout(next);
+  const turn = ++look.turn;
   try {
     if (!document.hidden || model === null) {
-      model = await call("/api/job");
-      if (performance.now() - looked >= SLOWLY_MS) {
-        looked = performance.now();
-        await more();
-      }
+      const fresh = await call(letterEdges ? "/api/job?letters=1" : "/api/job");
+      if (turn !== look.turn) return;
+      model = fresh;
+      [heard, failures] = [performance.now(), 0];
       element("problem").hidden = true;
       draw();
+      if (performance.now() - looked >= SLOWLY_MS) {
+        looked = performance.now();
+        more().then(draw);
+      }
     }
   } catch (problem) {
-    const away = problem instanceof TypeError || problem instanceof DOMException;
-    if (!away && !(problem instanceof Refused)) console.error(problem);
-    element("problem").textContent = away ? "The dashboard does not answer: causal ui has ended, or the connection is broken." : problem.message;
-    element("problem").hidden = false;
+    if (turn !== look.turn) return;
+    if (problem instanceof TypeError || problem instanceof DOMException) {
+      if (!(problem instanceof DOMException)) failures += 1;
+      silence();
+    } else {
+      if (!(problem instanceof Refused)) console.error(problem);
+      [heard, failures] = [performance.now(), 0];
+      element("problem").textContent = problem.message;
+      element("problem").hidden = false;
+    }
   }
-  setTimeout(look, EVERY_MS);
+  if (turn === look.turn) next = setTimeout(look, Math.min(AGAIN_MS_MAX, EVERY_MS * 2 ** Math.min(failures, 10)));
 }
+look.turn = 0;
 
 addEventListener("hashchange", () => {
   extra = {};

@@ -1,22 +1,28 @@
 // The graph: a box for each operator with a bar for each of its tasks, edges as wide as their bytes per second.
 
+import { flow } from "./chart.js";
 import { bytes, count, figures, h, legend, ms, percent, rate, s, table } from "./dom.js";
 
 const [WIDTH, GAP_X, GAP_Y, HEAD, BAR, PAD, WAY] = [186, 64, 24, 46, 16, 10, 14];
 const BARS_MAX = 12;
+const TITLE_MAX = 21;
 
 export const link = (task) => `#/task/${encodeURIComponent(task)}`;
 
+// Of a job that does not run there are averages only, and they are called so.
+const shares = (task) => task.shares ?? task.average_shares;
+const speed = (thing) => (thing.rate === null ? (thing.average_rate === null ? null : `${rate(thing.average_rate)} on average`) : rate(thing.rate, " records/s"));
+
 function share(task) {
-  if (!task.shares) return task.state;
-  return `busy ${percent(task.shares.busy)}, blocked ${percent(task.shares.blocked)}`;
+  const known = shares(task);
+  return known ? `busy ${percent(known.busy)}, blocked ${percent(known.blocked)}${task.shares ? "" : " on average"}` : task.state;
 }
 
 function bar(task, y) {
   const [left, width] = [PAD + 18, 70];
-  const { busy = 0, blocked = 0 } = task.shares ?? {};
-  const down = !["running", "finished"].includes(task.state);
-  const facts = [down ? task.state : null, task.incarnation > 1 ? `#${task.incarnation}` : null, task.standbys.length ? "standby" : null].filter(Boolean);
+  const { busy = 0, blocked = 0 } = shares(task) ?? {};
+  const down = !["running", "finished", "stopped"].includes(task.state);
+  const facts = [down || task.state === "stopped" ? task.state : null, task.incarnation > 1 ? `#${task.incarnation}` : null, task.standbys.length ? "standby" : null].filter(Boolean);
   const part = (kind, from, share) => s("rect", { class: kind, x: (left + width * from).toFixed(1), y, width: (width * share).toFixed(1), height: BAR - 5 });
   return s("g", {},
     s("title", {}, `${task.task}: ${task.state}, ${share(task)}, incarnation ${task.incarnation}${task.host ? `, on ${task.host}` : ""}${task.standbys.length ? ", has a standby" : ""}`),
@@ -25,18 +31,34 @@ function bar(task, y) {
     s("text", { class: "quiet", x: left + width + 6, y: y + 10 }, facts.join(" · ").slice(0, 14)));
 }
 
-function box(node, tasks, at) {
+// A title that fits into a box: of a chain with a long name, the number of its other operators stays.
+function short(title) {
+  if (title.length <= TITLE_MAX) return title;
+  const more = title.match(/ \+\d+$/)?.[0] ?? "";
+  return `${title.slice(0, TITLE_MAX - 1 - more.length)}…${more}`;
+}
+
+function box(node, tasks, at, drawn) {
   const members = node.tasks.map((name) => tasks.get(name)).filter(Boolean);
-  const others = node.operators.filter((name) => name !== node.name);
   const hosts = [...new Set(members.map((task) => task.host).filter(Boolean))];
-  const facts = [`${members.length} ${members.length === 1 ? "task" : "tasks"}`, rate(node.rate, " records/s"), hosts.length ? hosts.join(", ") : null];
+  const facts = [`${members.length} ${members.length === 1 ? "task" : "tasks"}`, speed(node), hosts.length ? hosts.join(", ") : null];
   return s("a", { href: members.length === 1 ? link(members[0].task) : `#/operator/${encodeURIComponent(node.name)}`, transform: `translate(${at.x} ${at.y})` },
-    s("title", {}, `${node.name}${others.length ? ` (with ${others.join(", ")})` : ""}: ${facts.filter(Boolean).join(", ")}`),
+    s("title", {}, `${node.operators.join(" › ") || node.name}: ${facts.filter(Boolean).join(", ")}${node.letters ? "; what fails here goes to the dead letters" : ""}`),
     s("rect", { class: "node", width: WIDTH, height: at.height, rx: 6 }),
-    s("text", { class: "strong", x: PAD, y: 19 }, node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name),
+    s("text", { class: "strong", x: PAD, y: 19 }, short(node.title)),
+    node.letters && !drawn && s("text", { class: "quiet letters", x: WIDTH - PAD, y: 19, "text-anchor": "end" }, "†"),
     s("text", { class: "quiet", x: PAD, y: 36 }, facts.filter(Boolean).join(" · ").slice(0, 34)),
     members.slice(0, BARS_MAX).map((task, place) => bar(task, HEAD + place * BAR)),
     members.length > BARS_MAX && s("text", { class: "quiet", x: PAD, y: HEAD + BARS_MAX * BAR + 10 }, `and ${members.length - BARS_MAX} more`));
+}
+
+const carried = (edge) => edge.bytes_rate ?? edge.average_bytes_rate;
+
+// Almost every operator has an edge to the dead letters: a mark stands for it, and a button draws them all.
+function letterEdges({ count: edges, drawn }, toggle) {
+  if (!edges) return null;
+  const what = edges === 1 ? "the edge to the dead letters" : `the ${edges} edges to the dead letters`;
+  return h("p", {}, h("button", { type: "button", "aria-pressed": drawn ? "true" : "false", onclick: toggle }, drawn ? `Hide ${what}` : `† Show ${what}`));
 }
 
 function drawing(model) {
@@ -55,7 +77,8 @@ function drawing(model) {
       y += thing.height + GAP_Y;
     }
   });
-  const widest = Math.max(1, ...model.graph.edges.map((edge) => edge.bytes_rate));
+  const widest = Math.max(1, ...model.graph.edges.map(carried));
+  const titles = new Map(model.graph.nodes.map((node) => [node.name, node.title]));
   const edges = model.graph.edges.map((edge, place) => {
     const from = boxes.get(edge.source);
     let [d, x, y] = [`M${from.x + WIDTH} ${from.middle}`, from.x + WIDTH, from.middle];
@@ -65,64 +88,51 @@ function drawing(model) {
       [x, y] = [next.x, next.middle];
       if (next.height === WAY) d += `H${(x += WIDTH)}`;
     }
-    return s("path", { class: "edge", d, "stroke-width": (1.5 + 10 * Math.sqrt(edge.bytes_rate / widest)).toFixed(1) },
-      s("title", {}, `${edge.source} to ${edge.target}: ${bytes(edge.bytes_rate, "/s")}`));
+    return s("path", { class: "edge", d, "stroke-width": (1.5 + 10 * Math.sqrt(carried(edge) / widest)).toFixed(1) },
+      s("title", {}, `${titles.get(edge.source)} to ${titles.get(edge.target)}: ${bytes(carried(edge), "/s")}${model.present ? "" : " on average"}`));
   });
   const [width, height] = [layers.length * (WIDTH + GAP_X) - GAP_X + 8, tallest + 8];
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph of operators" },
     s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Operators and what flows between them" },
-      edges, model.graph.nodes.map((node) => box(node, tasks, boxes.get(node.name)))));
-}
-
-// Records in and rows out over the last minutes, with a mark for each failure.
-function chart(model) {
-  const points = model.history;
-  if (points.length < 3) return null;
-  const [width, height, first, highest] = [600, 90, Math.min(-30, points[0][0]), Math.max(1, ...points.flatMap(([, i, o]) => [i, o]))];
-  const x = (at) => (width * (1 - at / first)).toFixed(1);
-  const y = (value) => (height - 6 - (height - 20) * (value / highest)).toFixed(1);
-  const line = (place) => points.map((point) => `${x(point[0])},${y(point[place])}`).join(" ");
-  const failures = model.recoveries.filter((failure) => -failure.ago_s > first);
-  return h("figure", {}, s("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", height, preserveAspectRatio: "none", role: "img", "aria-label": "Records per second in and rows per second out" },
-    s("line", { class: "axis", x1: 0, x2: width, y1: height - 6, y2: height - 6 }),
-    failures.map((failure) => s("rect", { class: "detected", x: x(-failure.ago_s), y: 4, width: Math.max(2, (width * failure.took_ms) / 1000 / -first).toFixed(1), height: height - 10, opacity: 0.6 }, s("title", {}, `failure of ${failure.tasks.map((task) => task.task).join(", ")}`))),
-    s("polyline", { class: "in", points: line(1) }), s("polyline", { class: "out", points: line(2) })),
-    h("figcaption", { class: "quiet" }, `solid: records in per second, dashed: rows out, last ${Math.round(-first)} s, at most ${rate(highest)}; bars: failures`));
+      edges, model.graph.nodes.map((node) => box(node, tasks, boxes.get(node.name), model.graph.letter_edges.drawn))));
 }
 
 export function summary(model) {
   const { totals } = model;
   return figures([
     ["records in", count(totals.records_in)], ["rows out", count(totals.records_out)],
-    ["records/s", model.present ? rate(totals.rate_in) : rate(totals.throughput_rps)],
+    model.present ? ["records/s", rate(totals.rate_in)] : ["records/s on average", rate(totals.throughput_rps)],
     ["latency p50", ms(totals.p50_ms)], ["latency p99", ms(totals.p99_ms)],
     ["checkpoints", count(totals.checkpoints)], ["recoveries", count(totals.recoveries)],
     ["guarantee", model.guarantee],
   ]);
 }
 
-export function graph(model) {
+export function graph(model, { toggleLetterEdges }) {
   return [
     summary(model),
     model.problems.map((line) => h("p", { class: "badge warn" }, line)),
     drawing(model),
-    legend([["busy", "share of time busy"], ["blocked", "blocked by what follows"], ["idle", "waiting for records"], ["down", "not at work"]]), h("p", { class: "quiet" }, `An edge is as wide as its bytes per second; #2 is the second incarnation of a task.${model.present ? "" : " Rates and shares are those of the whole run."}`),
-    chart(model),
+    letterEdges(model.graph.letter_edges, toggleLetterEdges),
+    legend([["busy", "share of time busy"], ["blocked", "blocked by what follows"], ["idle", "waiting for records"], ["down", "not at work"]]), h("p", { class: "quiet" }, `An edge is as wide as its bytes per second; #2 is the second incarnation of a task.${model.present ? "" : " The job does not run: rates and shares are averages of its last run."}`),
+    flow(model),
     h("h2", {}, "Tasks"), tasks(model, model.tasks),
   ];
 }
 
 export function tasks(model, rows) {
   const several = model.hosts.length > 0;
+  const average = model.present ? "" : " on average";
   return table("Tasks", [
     ["task", (task) => h("a", { href: link(task.task) }, task.task)],
+    ["operators", (task) => h("span", { title: task.operators.join(" › ") }, task.title)],
     ["state", (task) => h("span", { class: `badge ${{ running: "good", finished: "good", down: "bad" }[task.state] ?? "warn"}` }, task.state)],
     ...(several ? [["host", (task) => task.host ?? "–"]] : []),
     ["incarnation", (task) => task.incarnation, "num"],
     ["standby", (task) => task.standbys.join(", ") || "–"],
-    ["records/s", (task) => rate(task.rate), "num"],
-    ["busy", (task) => percent(task.shares?.busy), "num"],
-    ["blocked", (task) => percent(task.shares?.blocked), "num"],
+    [`records/s${average}`, (task) => rate(task.rate ?? task.average_rate), "num"],
+    [`busy${average}`, (task) => percent(shares(task)?.busy), "num"],
+    [`blocked${average}`, (task) => percent(shares(task)?.blocked), "num"],
     ["backlog", (task) => bytes(task.queued_bytes), "num"],
     ["state size", (task) => bytes(task.snapshot_bytes), "num"],
   ], rows);

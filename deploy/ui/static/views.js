@@ -1,8 +1,10 @@
 // The other views: each is a function of the model, and of what was asked for on top of it.
 
+import { durations } from "./chart.js";
 import { NONE, ago, bytes, count, figures, h, legend, ms, percent, rate, s, table } from "./dom.js";
 import { link, tasks } from "./graph.js";
 
+const DURATIONS_SHOWN = 100;
 const PHASES = { detected: "detected", promoted: "standby promoted", collected: "determinants collected", replayed: "replayed", live: "live" };
 
 export function task(model, name, { log, breaks }) {
@@ -14,8 +16,7 @@ export function task(model, name, { log, breaks }) {
     h("h2", {}, `${found.task} `, h("span", { class: "quiet" }, found.operators.join(" › "))),
     figures([
       ["state", found.state], ["incarnation", found.incarnation], ["process", found.pid ? `${found.slot}, pid ${found.pid}` : NONE], ["host", found.host ?? "this one"],
-      ["records", count(found.records_in)], ["records/s", rate(found.rate)], ["sent", bytes(found.bytes_rate, "/s")],
-      ["busy", percent(found.shares?.busy)], ["blocked", percent(found.shares?.blocked)], ["backlog", bytes(found.queued_bytes)],
+      ["records", count(found.records_in)], ...speeds(found, model.present), ["backlog", bytes(found.queued_bytes)],
       ["latency p50 / p99", found.kind === "sink" ? `${ms(found.p50_ms)} / ${ms(found.p99_ms)}` : NONE],
       ["state at checkpoint", bytes(found.snapshot_bytes)], ["last snapshot", ms(found.checkpoint_ms)],
       ...(found.behind === null ? [] : [["hot standby", `${count(found.behind)} elements behind`]]),
@@ -34,10 +35,17 @@ export function task(model, name, { log, breaks }) {
   ];
 }
 
+// What a task does now; of a job that does not run, what it did on average.
+function speeds(found, present) {
+  const parts = (shares, when) => [[`busy${when}`, percent(shares?.busy)], [`blocked${when}`, percent(shares?.blocked)]];
+  if (present) return [["records/s", rate(found.rate)], ["sent", bytes(found.bytes_rate, "/s")], ...parts(found.shares, "")];
+  return [["records/s on average", rate(found.average_rate)], ...parts(found.average_shares, " on average")];
+}
+
 export function operator(model, name) {
   const node = model.graph.nodes.find((each) => each.name === name);
   if (!node) return h("p", {}, `There is no operator ${name}.`);
-  return [h("h2", {}, `${name} `, h("span", { class: "quiet" }, node.operators.join(" › "))), tasks(model, model.tasks.filter((each) => node.tasks.includes(each.task)))];
+  return [h("h2", {}, `${node.title} `, h("span", { class: "quiet" }, node.operators.join(" › "))), tasks(model, model.tasks.filter((each) => node.tasks.includes(each.task)))];
 }
 
 function lines(log) {
@@ -87,14 +95,11 @@ const losses = (model) => table("Hosts lost", [
 
 export function checkpoints(model) {
   const all = model.checkpoints;
-  const highest = Math.max(1, ...all.took_ms);
   return [
     figures([["complete", count(all.count)], ["last epoch", count(all.complete)], ["interval", `${all.interval_s} s`], ["last", ms(all.took_ms.at(-1))], ["slowest of these", ms(Math.max(...all.took_ms, 0))], ["size", bytes(all.bytes)]]),
     all.under_way && h("p", {}, `Checkpoint ${all.under_way} has been under way for ${all.for_s ?? 0} s; it waits for ${all.waits_for.join(", ") || "its manifest"}.`),
     h("h2", {}, "Durations"),
-    all.took_ms.length ? h("figure", { class: "scroll" }, s("svg", { viewBox: "0 0 700 110", width: 700, height: 110, role: "img", "aria-label": `The last ${all.took_ms.length} checkpoints, at most ${ms(highest)}` },
-      all.took_ms.map((took, place) => s("rect", { class: "busy", x: place * 7, width: 5, y: (100 - (96 * took) / highest).toFixed(1), height: Math.max(1, (96 * took) / highest).toFixed(1) }, s("title", {}, ms(took)))),
-      s("line", { class: "axis", x1: 0, x2: 700, y1: 101, y2: 101 })), h("figcaption", { class: "quiet" }, `${all.took_ms.length === 1 ? "the only one" : `the last ${all.took_ms.length}, the newest on the right`}; at most ${ms(highest)}`)) : h("p", { class: "quiet" }, "None is complete."),
+    all.took_ms.length ? durations(all.took_ms, Math.max(DURATIONS_SHOWN, all.took_ms.length)) : h("p", { class: "quiet" }, "None is complete."),
     h("h2", {}, "By task, the slowest first"),
     table("Checkpoints by task", [["task", (each) => h("a", { href: link(each.task) }, each.task)], ["state size", (each) => bytes(each.snapshot_bytes), "num"], ["last snapshot", (each) => ms(each.checkpoint_ms), "num"], ["", (each) => (each.awaited ? "awaited" : "")]], all.tasks),
   ];
@@ -157,19 +162,40 @@ export function broken(model, { breaks, output }) {
   ];
 }
 
-export function state(model, { ask, answer }) {
+// The keys that begin so, as buttons that look one up.
+function listed(keys, askFor) {
+  if (!keys) return null;
+  if (keys.asked) return h("p", { class: "quiet" }, "Reading the keys…");
+  if (keys.problem) return h("p", { class: "badge bad" }, keys.problem);
+  const begin = keys.prefix ? ` that begin with ${keys.prefix}` : "";
+  const more = keys.count - keys.keys.length;
+  return [
+    h("h2", {}, `Keys of ${keys.operator} `, h("span", { class: "quiet" }, `as of checkpoint ${keys.epoch}: ${count(keys.count)}${keys.complete ? "" : " or more"}${begin}`)),
+    keys.keys.length > 0 && h("p", { class: "keys" }, keys.keys.map((key) => [
+      h("button", { type: "button", "data-key": `${keys.operator} ${key}`, onclick: () => askFor({ operator: keys.operator, key, live: "" }) }, key), " "])),
+    more > 0 && h("p", { class: "quiet" }, `And ${count(more)} more: type how they begin.`),
+    !keys.complete && h("p", { class: "quiet" }, "The state is large: only a part of its key groups was looked at."),
+  ];
+}
+
+export function state(model, { ask, askFor, answer, listKeys, keys }) {
+  const list = (event) => {
+    const fields = new FormData(event.target.form);
+    listKeys(fields.get("operator"), fields.get("key"));
+  };
   return [
     h("form", { "data-key": model.operators.join(" "), onsubmit: ask },
-      h("label", {}, "operator", h("select", { name: "operator" }, model.operators.map((name) => h("option", {}, name)))),
-      h("label", {}, "key, as JSON", h("input", { name: "key", required: true, placeholder: "7 or \"text\"", maxlength: 1000, autocomplete: "off" })),
+      h("label", {}, "operator", h("select", { name: "operator", onchange: (event) => listKeys(event.target.value, "") }, model.operators.map((name) => h("option", {}, name)))),
+      h("label", {}, "key, or how keys begin", h("input", { name: "key", placeholder: "Ada, 7 or [\"a\", 1]", maxlength: 1000, autocomplete: "off" })),
       h("label", {}, "as of", h("select", { name: "live" }, h("option", { value: "" }, "the last checkpoint"), h("option", { value: "1", disabled: !model.present }, "now"))),
-      h("button", {}, "Show")),
+      h("button", {}, "Show the key"), h("button", { type: "button", onclick: list }, "List keys")),
     answer?.problem && h("p", { class: "badge bad" }, answer.problem),
     answer?.asked && h("p", { class: "quiet" }, "Reading…"),
     answer?.hint && h("p", { class: "badge warn" }, answer.hint),
     answer?.tasks?.map((each) => [
-      h("h2", {}, `${each.task} `, h("span", { class: "quiet" }, each.incarnation === undefined ? `as of checkpoint ${each.epoch}` : `in epoch ${each.epoch}, incarnation ${each.incarnation}`)),
+      h("h2", {}, `${answer.operator}, key ${JSON.stringify(answer.key)} `, h("span", { class: "quiet" }, `${each.task}, ${each.incarnation === undefined ? `as of checkpoint ${each.epoch}` : `in epoch ${each.epoch}, incarnation ${each.incarnation}`}`)),
       table("State", [["table", ([name]) => name], ["value", ([, value]) => JSON.stringify(value, null, 1), "wrap"]], Object.entries(each.state), "Nothing is kept for this key."),
     ]),
+    listed(keys, askFor),
   ];
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -48,6 +49,11 @@ class RequestTable(KeyedTable):
         self.values.clear()
         for (number, _), value in requests:
             self.values[self.numbers() if mixed else number, self.task] = value
+
+    def inspect(self, key: Any) -> Any:
+        """Returns [record, whether it is answered] of each call of the key, in the order of asking."""
+        calls = [(pair, body, answer) for pair, (body, own, answer) in self.values.items() if own == key]
+        return [[decode(body)[0], answer is not None] for _, body, answer in sorted(calls, key=itemgetter(0))] or None
 
     def _key_of(self, pair: tuple[int, str]) -> Any:
         known = self.values.get(pair)

@@ -6,6 +6,7 @@ wrote. The values are copied at the barrier, 8 bytes per key, so the job encodes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,6 +83,10 @@ class NumberTable:
         """Returns the number of the key; None when it has none."""
         keys = self.index.keys_at(np.arange(len(self.index)))
         return self.values[keys.index(key)].item() if key in keys else None
+
+    def kept_keys(self) -> Iterable[Any]:
+        """Returns the keys that have a number."""
+        return self.index.keys_at(np.arange(len(self.index)))
 
     def load(self, fragment: bytes) -> None:
         """Loads what a job encoded; `settle` must follow before any other use."""

@@ -5,7 +5,7 @@ An exception of a function of a batch stops the job, also with dead letters: it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,9 @@ class KeyedStage(VectorStage):
     def inspect(self, key: Any) -> dict[str, Any]:
         number = self.table.inspect(key)
         return {} if number is None else {self.table.name: number}
+
+    def kept_keys(self) -> Iterable[Any]:
+        return self.table.kept_keys()
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         return {}, [self.table.snapshot(full)]

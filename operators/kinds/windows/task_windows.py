@@ -160,6 +160,9 @@ class WindowStage(ServedStage):
         records = [record for contents in generations for record in contents.get(key, ())]
         return {self._table: records} if records else {}
 
+    def kept_keys(self) -> Iterable[Any]:
+        return self._gathered()
+
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         self._settle()
         if self._job is not None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.kinds.windows.task_windows import Window, WindowStage
 from operators.records.arrow_rows import rows_of
 from operators.records.exact_types import exact_vectors
-from operators.records.keys import key_group
+from operators.records.keys import canonical_key, key_group
 from operators.stage.scope import Scope
 from operators.state.keyed_tables import FragmentJob
 
@@ -85,6 +85,12 @@ class VectorWindowStage(WindowStage):
         rows = [row for piece in self._pieces for row in rows_of(piece.vectors.batch, 0, len(piece.vectors))]
         kept = rows if self._key is None else [row for row in rows if row[self._key] == key]
         return {self._table: kept} if kept else {}
+
+    def kept_keys(self) -> Iterable[Any]:
+        if self._key is None:
+            return [None] if self._pieces else []
+        columns = (piece.vectors.batch.column(self._key) for piece in self._pieces)
+        return (canonical_key(value) for column in columns for value in column.to_pylist())
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         frozen = [piece for piece in self._pieces if full or piece.generation == self._generation]

@@ -6,19 +6,23 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.shell.files import write_parts
-from operators import ListState, Operator, Pipeline
+from operators import ListState, MapState, Operator, Pipeline, ValueState
+from operators.engine.chain import FusedChain
 from operators.engine.plan import plan
-from operators.kinds.windows.assigners import Tumbling
-from operators.runtime.inspection import as_of, key_of, owners
+from operators.kinds.windows.assigners import Session, Sliding, Tumbling
+from operators.records.keys import canonical_key
+from operators.runtime.inspection import LOADED_BYTES_MAX, as_of, key_of, keys_as_of, owners, text_of_key
 from operators.sources import SequenceSource
-from tests.unit.operators.scene import NoSink, Services, chain_of, config, first_field, give, keyed, parts_of
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, first_field, give, keyed, parts_of, planned
 
 RECORDS = [("a", 1), ("b", 2), ("a", 3)]
 
@@ -91,13 +95,79 @@ def test_an_object_stands_for_a_kind_that_json_does_not_have(text: str, key: Any
 
 @pytest.mark.parametrize(
     "text",
-    ["ann", "", '{"a": 1}', "{}", '{"decimal": 1}', '{"decimal": "x"}', '{"decimal": "NaN"}', '{"bytes": "z"}', "NaN"]
-    + ["[" * 100_000],
+    ["", " ", '"ann', '{"a": 1}', "{}", '{"decimal": 1}', '{"decimal": "x"}', '{"decimal": "NaN"}', '{"bytes": "z"}']
+    + ["[a]", "[" * 100_000],
 )
 def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
     with pytest.raises(PipelineError) as caught:
         key_of(text)
-    assert "it is JSON: a text in double quotes" in str(caught.value) and len(str(caught.value)) < 400
+    assert "other JSON: a text in double quotes" in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("text", ["ann", "a b", "order-7", "7 days", "NaN", "tru", "müller", "1.2.3", "a[0]", "-x"])
+def test_a_plain_text_is_a_key_without_quotes(text: str) -> None:
+    assert key_of(text) == text == text_of_key(text)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.datetimes()
+        | st.floats(allow_nan=False) | st.decimals(allow_nan=False, allow_infinity=False, places=3),
+        lambda inner: st.lists(inner, max_size=3).map(tuple),
+    )
+)  # fmt: skip
+def test_a_listed_key_is_typed_as_it_is_listed(key: Any) -> None:
+    key = canonical_key(key)
+    assert key_of(text_of_key(key)) == key
+
+
+class Everything(Operator):
+    """Keeps one of everything for each key."""
+
+    numbers = ListState[int]()
+    seen = MapState[str, int]()
+    last = ValueState(int)
+
+    def process(self, record: Any, ctx: Any) -> None:
+        """Keeps the record."""
+        self.numbers.append(record[1])
+        self.seen[record[0]] = record[1]
+        self.last.value = record[1]
+        ctx.state["n"] = record[1]
+        ctx.set_timer(ctx.now() + 60.0, "later")
+
+    def on_timer(self, name: str, ctx: Any) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda stream: stream.count("op"),
+        lambda stream: stream.reduce("op", lambda total, record: total + record[1], 0),
+        lambda stream: stream.window("op", 5.0, lambda k, r, w: r),
+        lambda stream: stream.window("op", Sliding(10, 5), lambda k, r, w: r),
+        lambda stream: stream.window("op", Session(5), lambda k, r, w: r),
+        lambda stream: stream.process("op", Everything()),
+        lambda stream: stream.call("op", lambda record, key: record),
+        lambda stream: stream.table("op").revisions("changes"),
+    ],
+    ids=["count", "reduce", "tumbling", "sliding", "session", "process", "call", "table"],
+)
+def test_each_kind_lists_the_keys_for_which_it_keeps_something(build: Any) -> None:
+    def timed(stream: Any) -> Any:
+        return build(stream.watermarks("time", lambda record: record[1] / 1).key_by(first_field))
+
+    job = planned(timed)
+    [task] = [each for each in job.topology.tasks if "op" in each.operators]
+    live, restored = (cast(FusedChain, job.chain(task.index)) for _ in range(2))
+    give(live, [("a", 1), (("b", 2), 2)])
+    restored.restore(parts_of(live, full=True))
+    give(live, [("c", 3)])
+    assert set(live.kept_keys("op")) == {"a", ("b", 2), "c"} and not set(live.kept_keys("other"))
+    restored.restore(parts_of(live))
+    assert set(restored.kept_keys("op")) == {"a", ("b", 2), "c"}
+    assert all(restored.inspect("op", key) for key in restored.kept_keys("op"))
 
 
 def counting(parallelism: int) -> Pipeline:
@@ -123,8 +193,12 @@ def test_the_one_task_that_owns_the_key_is_asked_for_the_parts_of_its_group(tmp_
     files = [("1.snap", size, digest), ("2.snap", more, other)]
     assert as_of(planned, task, files, tmp_path, "count", "a", 8) == {"count": 4}
     assert as_of(planned, task, files[:1], tmp_path, "count", "a", 8) == {"count": 2}
+    assert keys_as_of(planned, task, files, tmp_path, "count", 8) == ({"a", "b"}, True)
     with pytest.raises(CorruptData):
         as_of(planned, task, [("1.snap", size, other)], tmp_path, "count", "a", 8)
+    large = [(path, 3 * LOADED_BYTES_MAX, digest) for path, _, digest in files]
+    keys, complete = keys_as_of(planned, task, large, tmp_path, "count", 8)
+    assert keys <= {"a", "b"} and not complete, "of a large state only some key groups are loaded"
 
 
 class Log(Operator):
