@@ -56,8 +56,16 @@ def run(arguments: argparse.Namespace) -> int:
         lifespan="off", ws="none", http=Impatient, loop="asyncio", limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_S, timeout_graceful_shutdown=1, server_header=False, date_header=False,
     )  # fmt: skip
+
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        """A server that answers what is under way before it ends."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            job.close()
+            await super().shutdown(sockets)
+
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        Server(config).run(sockets=[listening])
     finally:
         output.close()
     return 0

@@ -55,6 +55,8 @@ class ObservedJob:
         self.breaks = breaks
         self._lock = threading.Lock()
         self._asking = threading.Lock()
+        self._running: subprocess.Popen[bytes] | None = None
+        self._closed = False
         self._meter = Meter()
         self._stamps: dict[str, Stamp | None] = {}
         self._config: JobConfig | None = None
@@ -192,19 +194,41 @@ class ObservedJob:
         if not self._asking.acquire(timeout=TURN_S):
             raise Unavailable("another question for the state is under way; try again in a moment")
         try:
-            command = module_command("deploy", "state", *options, "--", str(self.path), *question)
-            ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=STATE_S)
-        except subprocess.TimeoutExpired:
-            raise Unavailable(f"the state was not read within {STATE_S:.0f} s") from None
+            status, printed, problem = self._run(module_command(
+                "deploy", "state", *options, "--", str(self.path), *question
+            ))  # fmt: skip
         finally:
             self._asking.release()
-        said = ended.stderr.decode(errors="replace").strip().removeprefix("causal: ")[-LINE_MAX:]
-        if ended.returncode != 0:
-            raise PipelineError(said or f"`causal state` ended with status {ended.returncode}")
-        if len(ended.stdout) > ANSWER_BYTES_MAX:
-            raise PipelineError(f"the state has {len(ended.stdout):,} bytes as JSON; use `causal state`")
-        answer: dict[str, Any] = json.loads(ended.stdout)
+        said = problem.decode(errors="replace").strip().removeprefix("causal: ")[-LINE_MAX:]
+        if status != 0:
+            raise PipelineError(said or f"`causal state` ended with status {status}")
+        if len(printed) > ANSWER_BYTES_MAX:
+            raise PipelineError(f"the answer has {len(printed):,} bytes as JSON; use `causal state`")
+        answer: dict[str, Any] = json.loads(printed)
         return {**answer, "hint": said}
+
+    def _run(self, command: list[str]) -> tuple[int, bytes, bytes]:
+        """Runs a command that `close` ends, and returns its status and what it printed."""
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as child:
+            self._running = child
+            try:
+                if self._closed:
+                    child.kill()
+                printed, problem = child.communicate(timeout=STATE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise Unavailable(f"the state was not read within {STATE_S:.0f} s") from None
+            finally:
+                self._running = None
+            return child.returncode, printed, problem
+
+    def close(self) -> None:
+        """Ends the question for the state that is under way, so that its answer comes; no other is begun."""
+        self._closed, asked = True, self._running
+        if asked is not None:
+            asked.kill()
 
 
 def _last_values(path: Path) -> list[dict[str, Any]]:

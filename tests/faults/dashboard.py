@@ -49,6 +49,10 @@ class Dashboard:
             self._process.kill()
         assert not said, said
 
+    def hang(self, hangs: bool) -> None:
+        """Stops the process where it is, or lets it continue."""
+        self._process.send_signal(signal.SIGSTOP if hangs else signal.SIGCONT)
+
     def request(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> tuple[int, dict[str, str], bytes]:

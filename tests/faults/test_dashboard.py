@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -85,7 +86,13 @@ def test_the_page_and_its_files_load_nothing_from_elsewhere(dashboard: Dashboard
 
 def test_what_does_not_come_from_our_page_is_refused(dashboard: Dashboard) -> None:
     ours = dashboard.ours
-    paths = ("/api/job", "/api/log?task=count/0", "/api/letters", "/api/state?operator=count&key=1", "/api/keys?operator=count")
+    paths = (
+        "/api/job",
+        "/api/log?task=count/0",
+        "/api/letters",
+        "/api/state?operator=count&key=1",
+        "/api/keys?operator=count",
+    )
     for path in paths:
         assert dashboard.request("GET", path, headers={})[0] == 403
         assert dashboard.request("GET", path, headers={**ours, "x-causal-token": "guess"})[0] == 403
@@ -212,3 +219,16 @@ def test_a_key_whose_records_take_long_leads_on_the_page_of_its_task(start: Star
         wait_for("key 3 takes most of the time", hottest)
     job.interrupt()
     assert job.finish()[0] == 130
+
+
+def test_a_question_under_way_ends_with_the_dashboard(tmp_path: Path) -> None:
+    job = ended_job(tmp_path)
+    (tmp_path / "j.py").write_text("import time\ntime.sleep(600)\n")
+    started = tmp_path / "started"
+    (tmp_path / "j.py").write_text(f"import time\nopen({str(started)!r}, 'w')\ntime.sleep(600)\n")
+    dashboard = Dashboard(job)
+    with ThreadPoolExecutor(1) as asking, dashboard:
+        answer = asking.submit(dashboard.request, "GET", "/api/keys?operator=count")
+        wait_for("the pipeline is loaded", lambda: started.exists() or answer.done())
+        assert not answer.done(), answer.result()
+    assert answer.result()[0] == 409  # and nothing was printed

@@ -5,6 +5,7 @@ With `CAUSAL_SCREENSHOTS=docs/assets` the pictures of the guide are written ther
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,10 @@ pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selen
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from standby.blueprint import Blueprint
 from tests.faults.browser_page import Page
+from tests.faults.test_dashboard import ended_job, write_view
+from tests.unit.deploy.test_ui_graph import seen, topology
 
 pytestmark = pytest.mark.skipif(not present(), reason=MISSING)
 
@@ -198,3 +202,39 @@ def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, brow
         assert page.problems() == []
     job.interrupt()
     assert job.finish()[0] == 130
+
+
+def test_a_job_that_stopped_at_a_savepoint_looks_stopped_and_a_slow_dashboard_slow(
+    browser: Any, tmp_path: Path
+) -> None:
+    job = ended_job(tmp_path)
+    Blueprint(topology()).save(job)
+    write_view(job, json.dumps(seen(ended={"status": 0, "reason": "stopped at savepoint 7"})))
+    with Dashboard(job) as dashboard:
+        page = Page(browser, dashboard.url)
+        page.until("stopped at savepoint 7", "#state")
+        page.until("Stopped at savepoint 7: causal run --resume continues there", "#says")
+        assert page.text("svg .strong").split("\n") == ["orders +2", "minutes +1", "out", "dead-letters"]
+        titles = browser.execute_script("return [...document.querySelectorAll('svg title')].map(t => t.textContent)")
+        assert any("orders › clean › time" in title for title in titles)
+        assert "down" not in page.text("td .badge") and "records/s on average" in page.text(), "no rate is one of now"
+
+        def edges() -> int:
+            return len(browser.find_elements(By.CSS_SELECTOR, "path.edge"))
+
+        assert edges() == 2
+        page.press("† Show the 3 edges to the dead letters")
+        wait_for("all edges are drawn", lambda: edges() == 5)
+        page.press("Hide the 3 edges")
+        wait_for("they are hidden", lambda: edges() == 2)
+
+        page.open("State")
+        names = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "select[name=operator] option")]
+        assert "dead-letters" not in names and names[0] == "minutes", "it opens on an operator that is no end"
+
+        dashboard.hang(True)
+        page.until("No answer from causal ui for ", "#problem")
+        assert "has ended" not in page.text("#problem"), "it lives"
+        dashboard.hang(False)
+        wait_for("it answers again", lambda: not page.text("#problem"))
+        assert page.problems() == []

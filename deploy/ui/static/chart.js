@@ -53,7 +53,7 @@ export function durations(took_ms, shown) {
   return axes(
     {
       label: `Durations of ${many}, at most ${ms(Math.max(...took_ms))}`, unit: "duration", highest, value: ms,
-      along: [took_ms.length === 1 ? "the only one" : `${took_ms.length} checkpoints ago`, "the newest"],
+      along: [`${shown} checkpoints ago`, `${Math.round(shown / 2)}`, "the newest"],
       caption: `${many}; at most ${ms(Math.max(...took_ms))}`,
     },
     took_ms.map((took, place) => {
