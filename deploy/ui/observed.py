@@ -177,7 +177,7 @@ class ObservedJob:
         return {"where": str(folder), "files": files, "letters": letters[-LETTERS_MAX:][::-1]}
 
     def state(self, operator: str, key: str, live: bool) -> dict[str, Any]:
-        """What an operator keeps for a key: the answer of `causal state`.
+        """Returns the state that an operator keeps for a key, as `causal state` prints it.
 
         Raises:
             PipelineError: the line that the command prints.

@@ -16,6 +16,7 @@ PURE = (
     "deploy.progress.progress_model",
     "deploy.monitoring.trace_spans",
     "deploy.ui.meter",
+    "deploy.ui.drawn_graph",
     "deploy.ui.models",
     "standby.leadership",
     "standby.supervision",
