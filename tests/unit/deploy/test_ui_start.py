@@ -16,6 +16,7 @@ from causal.errors import PipelineError
 from deploy import command, looking
 from deploy.cli import main, parser
 from deploy.jobs.lookup import chosen_job
+from deploy.monitoring.querying import _without_job
 from deploy.ui.dashboard import _bound
 from tests.architecture.source import ROOT
 
@@ -78,3 +79,22 @@ def test_the_commands_that_look_are_the_same_by_themselves(capsys: pytest.Captur
                     status = ending.code
                 seen.append((status, *capsys.readouterr()))
             assert seen[0] == seen[1], (name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("a", "count", "7"), ("a", "count", "7")),
+        (("a", "count"), ("a", "count", None)),
+        (("count", "7"), (None, "count", "7")),
+        (("count",), (None, "count", None)),
+        (("a", "7", "--job", "a"), (None, "a", "7")),
+    ],
+)
+def test_two_names_for_state_are_a_job_and_an_operator_or_an_operator_and_a_key(
+    jobs: Callable[..., None], arguments: tuple[str, ...], meant: tuple[str | None, ...]
+) -> None:
+    jobs("a")
+    parsed = asked("state", *arguments)
+    _without_job(parsed)
+    assert (parsed.job, parsed.operator, parsed.key) == meant
