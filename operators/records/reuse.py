@@ -25,16 +25,16 @@ NESTING = frozenset((dict, list, tuple))
 
 
 class Reuse:
-    """What was in the first records of the last batches that a function gave, as it was then."""
+    """The dicts, lists and buffers of the last batches that a function gave, as they were then."""
 
     __slots__ = ("_again", "_buffers", "_copies")
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[Any, Any]] = {}
-        """By identity, the container and its copy, oldest first."""
+        """Identity → the container and its copy, oldest first."""
         self._buffers: dict[int, Callable[[], Any]] = {}
         self._again: list[Any] = []
-        """What of the first record of the batch was remembered by then."""
+        """The containers of the first record of the batch that were remembered by then."""
 
     def keep(self, records: Sequence[Any]) -> None:
         """Remember the first record of a batch, before the function is called again."""

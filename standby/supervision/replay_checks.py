@@ -24,7 +24,7 @@ class Checks:
         self.enabled = enabled
         self._assignments = assignments
         self._epochs_by_slot: dict[str, dict[str, int]] = {}
-        """By task, of the standbys that live."""
+        """Task → slot of a standby that lives → epochs."""
         self._epochs_of_ended: dict[str, int] = {}
         self._once: set[str] = set()
         """The tasks of which an epoch was checked, as the journal says."""

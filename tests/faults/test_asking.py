@@ -140,7 +140,7 @@ def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) ->
 
 @pytest.mark.campaign
 def test_requests_stay_when_an_operator_gives_their_task_another_name(start: Start, tmp_path: Path) -> None:
-    """What waits for its answer at the savepoint is asked again with its key; what is new has keys of its own."""
+    """Requests that wait at the savepoint are made again with their keys; new ones have keys of their own."""
     gate = tmp_path / "gate"
     job = asking(start, tmp_path, count=100_000, gate=gate)
     job.until_warm(records=200)
