@@ -87,7 +87,10 @@ class SentRows:
                 self._facts[reader.name] = dict(self._received(node.name, reader, overrides.get(node.name, {})))
 
     def _received(self, table: str, reader: Reader, overrides: dict[Any, dict[str, Any]]) -> Iterable[tuple[Any, Any]]:
-        for key, row in self._rows.get(table, {}).items():
+        rows = self._rows.get(table, {})
+        held = [key for node in reader.path for key in self._waiting.get(node.name, ())]
+        for key in dict.fromkeys((*rows, *held)):  # a row that is gone may still have a revision that waits
+            row = rows.get(key)
             waiting, place = self._holding(reader.path, key)
             sent = overrides.get(key, {}) if waiting is None else waiting[2] if len(waiting) > 2 else {}
             value = row if waiting is None else waiting[0]

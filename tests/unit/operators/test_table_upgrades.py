@@ -246,6 +246,24 @@ def test_what_is_held_is_taken_back_as_it_was_sent() -> None:
     assert version.give(timed(21, 3)).give(timed(30, 3)).out["out"] == [(1, 1, -2), (2, None, 8), (1, -2, 3)]
 
 
+def test_what_is_held_of_a_row_that_is_gone_is_taken_back() -> None:
+    def deleted(stream: Any) -> dict[str, Any]:
+        timed = table(stream.watermarks("times", lambda r: r["t"]))
+        sums = timed.group_by("g", lambda key, value: value["v"] % 2).aggregate("w", Sum(value_of))
+        return {"out": sums.suppress("s", after_s=5).revisions("rv")}
+
+    def closed(stream: Any) -> dict[str, Any]:
+        by_key = stream.watermarks("times", lambda r: r["t"]).key_by(lambda r: r["k"])
+        counts = by_key.window_table("w", Tumbling(10), Count())
+        return {"out": counts.suppress("s", after_s=4).revisions("rv")}
+
+    version = Version(deleted).give(timed(0, 2)).give(timed(9, 2)).give(timed(10, 3)).becomes(Version(deleted))
+    assert version.give(timed(20, 3)).out["out"] == [(0, 2, None), (1, None, 3)]
+    version = Version(closed).give(timed(0)).give(timed(7)).give(timed(8)).give(timed(10))
+    assert version.out["out"] == [((1, 0, 10), None, 2)]
+    assert version.becomes(Version(closed)).give(timed(11)).out["out"] == [((1, 0, 10), 2, 3)]
+
+
 class Total(Operator):
     """The total of a key so far; an older record revises it."""
 
