@@ -48,6 +48,7 @@ class ChainState:
             "stages": {name: stage_header for name, stage_header in stages.items() if stage_header},
             "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.loaders()},
             "meanings": {stage.name: stage.meaning for stage in self._stages if stage.meaning},
+            "keyless": [stage.name for stage in self._stages if stage.loaders() and not stage.keyed],
             "numbers": self._numbers.next,
             "generation": self._arrival.generation,
             "turns": [route.turn for route in self._turns],

@@ -67,9 +67,11 @@ class Tree:
         if node.options.get("delivery") == ORDERED:
             invariant(first, "what is delivered in order begins a task", operator=node.name)
             parent = self._holds[node.ordinal] = Branch(self._hold(node, tags))
+            parent.stage.keyed = node.keyed
             tags = tags.difference([LATE])
         branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, self._scope(tags)))
         branch.stage.kind, branch.stage.meaning = node.kind, KINDS[node.kind].meaning(node)
+        branch.stage.keyed = node.keyed or KINDS[node.kind].keyed == "never"
         if parent is not None:
             parent.children.append(branch)
             branch.stage.parent, parent.stage.traced = parent.stage, True

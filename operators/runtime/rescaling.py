@@ -180,7 +180,8 @@ class Rescaling:
             scratch.restore([header_part(share_header), *parts])
         last, _ = _read(saved.files[-1])
         header, fragments = _read(whole(scratch))
-        return _Share(saved, {**header, "merge": last["merge"], "marks": last["marks"]}, fragments)
+        kept = {name: last[name] for name in ("merge", "marks", "keyless") if name in last}
+        return _Share(saved, {**header, **kept}, fragments)
 
     def _gather(
         self, stage: Stage, name: str, place: int, own: Sequence[_Share], same: bool, fragments: Fragments
@@ -198,11 +199,17 @@ class Rescaling:
                 kept = {table: parts for table, parts in group_tables.items() if table in tables}
                 if not kept:
                     continue
+                if not stage.moves and (stage.name not in share.header["keyless"]) != stage.keyed:
+                    was, now = ("by key", "without a key")[:: -1 if stage.keyed else 1]
+                    raise PipelineError(
+                        f"operator {name!r} kept its state {was} at the savepoint, and would look for it {now}: give "
+                        f"it a name of its own, with {ALLOW}"
+                    )
                 if not (same or self._plan.keyed(name)):
                     if not stage.moves:
                         raise PipelineError(
                             f"operator {name!r} keeps state per task; it cannot go from {len(self._had[name])} "
-                            f"tasks to {parallelism}; add key_by before it, or keep its parallelism"
+                            f"tasks to {parallelism}; keep its parallelism, or give it another name, with {ALLOW}"
                         )
                     group = without_key
                 if same or task_of_group(group, parallelism, self._key_groups) == place:

@@ -480,6 +480,10 @@ class ProcessStage(Stage):
         states = self._declared.merge_headers(state_headers)
         return super().merge_headers([{**header, "states": states} for header in headers])
 
+    def changed(self, epoch: int) -> None:
+        self._timers.check()
+        self._event_timers.check()
+
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._declared.load_header(header.get("states", {}))

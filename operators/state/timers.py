@@ -6,6 +6,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from causal.errors import PipelineError
 from operators.records.keys import ordered
 from operators.state.keyed_tables import KeyedTable
 
@@ -68,6 +69,18 @@ class Timers:
         """The number of timers that a timer is chained to, by its number."""
         self._deferred: list[Timer] = []
         self._chain_max = chain_max
+
+    def check(self) -> None:
+        """Refuse the timers of another version of the operator, where this one can have none.
+
+        Raises:
+            PipelineError: there are such timers.
+        """
+        if self._refusal and any(self.table.values.values()):
+            raise PipelineError(
+                f"the savepoint holds timers of operator {self.table.operator!r}, which can have none now: "
+                f"{self._refusal}; or give it a name of its own, with --allow-dropped-state"
+            )
 
     def set(self, key: Any, name: str, at_ns: int) -> None:
         if self._refusal:

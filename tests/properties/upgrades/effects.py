@@ -154,7 +154,11 @@ GRAPH = {
         ["one is removed, or has another name", "refused", "without `--allow-dropped-state`"],
     ],
     "watermarks": [["watermarks with other numbers", "from now on", "they never fall"]],
-    "another core": [["an operator of another kind, by the same name", "refused", ""]],
+    "another core": [
+        ["an operator of another kind, by the same name", "refused", ""],
+        ["`key_by` before an operator with state, or no more", "refused", ""],
+        ["an operator with timers that sets none now", "refused", ""],
+    ],
 }
 
 NOTES = {

@@ -215,6 +215,49 @@ def test_state_per_task_keeps_its_tasks() -> None:
         rescaled(before, saved_tasks, planned(3, alone)).chains()
 
 
+class Still(Operator):
+    """Has state and no timers."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield ctx.state["n"]
+
+
+class Plain(Operator):
+    """Has no state."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        yield record
+
+
+def performed_by(operator: Operator, by_key: bool = True) -> Build:
+    return lambda stream, parallelism: (stream.key_by(lambda r: r) if by_key else stream).process(
+        "op", operator, parallelism=parallelism
+    )
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_state_by_key_and_state_without_one_are_not_mistaken_for_each_other(by_key: bool) -> None:
+    def upgraded(operator: Operator) -> Any:
+        before, after = planned(1, performed_by(operator, by_key), 1), planned(1, performed_by(operator, not by_key), 1)
+        name = next(str(task.name) for task in before.topology.tasks if "op" in task.operators)
+        return rescaled(before, saved(before, {name: fed(before, name, [[1, 2, 3]])}), after).chains()
+
+    assert upgraded(Plain()), "an operator without state may be changed freely"
+    was, now = ("by key", "without a key") if by_key else ("without a key", "by key")
+    with pytest.raises(PipelineError, match=f"'op' kept its state {was} at the savepoint, and would look for it {now}"):
+        upgraded(Still())
+
+
+def test_timers_of_an_operator_that_can_have_none_any_more_are_refused() -> None:
+    before = planned(2, performed_by(Ringing()))
+    after = planned(2, performed_by(Still()))
+    assert rescaled(before, saved(before, {}), after).chains()
+    saved_tasks = saved(before, {"op/0": fed(before, "op/0", [owned(list(range(9)), 0, 2)])})
+    with pytest.raises(PipelineError, match="holds timers of operator 'op', .* Still .* define on_timer"):
+        rescaled(before, saved_tasks, after).chains()
+
+
 def test_requests_of_several_tasks_go_to_one_and_are_numbered_anew() -> None:
     def asking(stream: Any, parallelism: int) -> Any:
         return stream.call("ask", lambda record, key: record)
