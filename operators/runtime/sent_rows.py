@@ -88,8 +88,8 @@ class SentRows:
 
     def _received(self, table: str, reader: Reader, overrides: dict[Any, dict[str, Any]]) -> Iterable[tuple[Any, Any]]:
         rows = self._rows.get(table, {})
-        held = [key for node in reader.path for key in self._waiting.get(node.name, ())]
-        for key in dict.fromkeys((*rows, *held)):  # a row that is gone may still have a revision that waits
+        waiting_keys = [key for node in reader.path for key in self._waiting.get(node.name, ())]
+        for key in dict.fromkeys((*rows, *waiting_keys)):  # a row that is gone may still have a revision that waits
             row = rows.get(key)
             waiting, place = self._holding(reader.path, key)
             sent = overrides.get(key, {}) if waiting is None else waiting[2] if len(waiting) > 2 else {}
