@@ -27,6 +27,8 @@ GUARANTEES: Mapping[str, Sequence[str]] = {
     "causal_f1": ("--guarantee=causal", "--sharing-depth=1"),
     "causal_full": ("--guarantee=causal", "--sharing-depth=full"),
 }
+AT_LEAST_ONCE = ("--guarantee=at-least-once",)
+"""The same checkpoints, standbys and replay without determinants: what causal logging alone costs is causal ÷ this."""
 
 Check = Callable[[Path, Mapping[str, Any]], Any]
 
