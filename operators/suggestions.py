@@ -1,4 +1,4 @@
-"""Suggestions for a misspelled keyword argument or attribute of this package.
+"""Suggestions for a misspelled keyword argument, attribute or import of this package.
 
 Python's own suggestions are made where it prints a traceback, which users of this runtime do not see.  These are
 functions of the exception alone, as dead letters need it.
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _PACKAGES = ("causal", "operators", "standby", "deploy")
+_IMPORT = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _KEYWORD = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'$")
 
 
@@ -24,6 +25,11 @@ def suggestion(problem: BaseException) -> str:
         if kind.__module__.partition(".")[0] not in _PACKAGES:
             return ""
         return _nearest(problem.name, (name for name in dir(kind) if not name.startswith("_")))
+    if isinstance(problem, ImportError) and (imported := _IMPORT.match(str(problem))):
+        module = sys.modules.get(imported[2])
+        if module is None or imported[2].partition(".")[0] not in _PACKAGES:
+            return ""
+        return _nearest(imported[1], getattr(module, "__all__", ()))
     if isinstance(problem, TypeError) and (called := _KEYWORD.match(str(problem))):
         known = sorted({name for fn in _functions(called[1]) for name in _keywords(fn)})
         return _nearest(called[2], known) or (f"; it has {', '.join(known)}" if known else "")

@@ -69,6 +69,8 @@ def test_a_pipeline_that_is_to_run_itself_says_what_to_type(method: str) -> None
         (("count=10", "cuont=10"), "unexpected keyword argument 'cuont'; did you mean 'count'?"),
         (('SqliteSink("out.db")', 'SqliteSink("out.db", exists="replace")'), "did you mean 'existing'?"),
         (("lambda n: n)", "lambda n: n, parallelism=2)"), "it has fn, name"),
+        (("import SqliteSink", "import SqlliteSink"), "; did you mean 'SqliteSink'?"),
+        (("import SqliteSink", "import ParketSink"), "; did you mean 'ParquetSink'?"),
         (("numbers.map", "numbers.mapp"), "'Stream' object has no attribute 'mapp'; did you mean 'map'?"),
     ],
 )  # fmt: skip
