@@ -173,7 +173,7 @@ def _add_run(commands: Any) -> None:
         choices=range(3, 126),
         default=FAILED,
         metavar="N",
-        help="exit status of a failure that a new start may not meet, such as an unavailable store; default: 1",
+        help="exit status of a failure that another start may avoid, such as an unavailable store; default: 1",
     )
     running.add_argument("--resume", action="store_true", help="resume the job in the state directory")
     running.add_argument(

@@ -162,9 +162,9 @@ GRAPH = {
 }
 
 NOTES = {
-    "Stream.window(trigger)": "if windows are kept in slices: functions, and three periods or more; otherwise open "
-    "windows have the new one, and it counts from now on",
-    "Stream.window(lateness_s)": "what was closed stays closed, what is closed now is gone without another result",
+    "Stream.window(trigger)": "of `Sliding` windows that are kept in slices: of a function, or of an aggregate with "
+    "`merge` and three periods or more; other open windows get the new trigger, which counts from then on",
+    "Stream.window(lateness_s)": "what was closed stays closed; what the new value closes goes without another result",
     "KeyedStream.window_table(grace_s)": "as lateness",
     "KeyedStream.join_table(as_of)": "without `wait`",
     "Table.suppress(after_s)": "also for what is held",
