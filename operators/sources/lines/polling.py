@@ -1,7 +1,8 @@
 """A page that is fetched again and again: each content of it is taken once, and only if it is known to be whole.
 
 What is no whole page is reported and fetched again, and nothing of it is remembered: a connection that closes early, a
-chunk that is missing, an answer that is not HTTP, a part of the page (206), another encoding.  An answer that does not
+chunk that is missing, an answer that is not HTTP, a part of the page, another encoding.  Chunks are read here, because
+`http.client` takes the first digit of a size that was cut for all of it, and 0 for the end.  An answer that does not
 say how long it is may have been cut anywhere.  It is taken only where its content says that it is whole: one array or
 object of JSON.
 """
@@ -9,7 +10,9 @@ object of JSON.
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import re
 import sys
 import time
 import urllib.error
@@ -30,6 +33,7 @@ ANSWER_S_MAX = 120.0
 TRIES_PAUSE_MAX_S = 30.0
 ETAG_CHARACTERS_MAX = 1 << 10
 READ_BYTES = 1 << 16
+CHUNK_LINE_BYTES_MAX = 1 << 12
 WHOLE = (200, 203, 204)
 """The statuses of an answer that is all of the page."""
 
@@ -82,7 +86,7 @@ def fetch(source: Polled, note: str, clock: Callable[[], float] = time.monotonic
             etag = answer.headers.get("ETag", "")
     except urllib.error.HTTPError as problem:
         with problem:
-            if problem.code == 304:
+            if problem.code == 304 and request.has_header("If-none-match"):
                 return None
         raise
     digest = xxhash.xxh3_128_hexdigest(body)
@@ -98,19 +102,24 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
 
     Raises:
         ValueError: it is not all of the page, or nothing says so.
-        HTTPException: it ends within a chunk.
     """
     if answer.status not in WHOLE:
         raise ValueError(f"the answer has status {answer.status}, which is not the whole page")
-    encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise ValueError(f"the answer is encoded as {encoding}, which was not asked for")
+    if "Content-Range" in answer.headers:
+        raise ValueError(f"the answer is a part of the page ({answer.headers['Content-Range']})")
+    encodings = answer.headers.get_all("Content-Encoding", []) + answer.headers.get_all("Transfer-Encoding", [])
+    for encoding in [each.strip().lower() for each in encodings]:
+        if encoding not in ("", "identity", "chunked") or (encoding == "chunked" and not answer.chunked):
+            raise ValueError(f"the answer is encoded as {encoding}, which was not asked for")
     lengths = {each.strip() for each in answer.headers.get_all("Content-Length", ())}
     if len(lengths) > 1:
         raise ValueError(f"the answer says two lengths ({', '.join(sorted(lengths))})")
+    if answer.length is not None and not all(map(_DIGITS.fullmatch, lengths)):
+        raise ValueError(f"the answer says a length that is no number ({lengths.pop():.40})")
     framed = answer.chunked or answer.length is not None
     body, deadline_s = bytearray(), clock() + ANSWER_S_MAX
-    while data := answer.read1(min(READ_BYTES, source.row_bytes_max + 1 - len(body))):
+    read = _Chunks(answer.fp).read1 if answer.chunked else answer.read1
+    while data := read(min(READ_BYTES, source.row_bytes_max + 1 - len(body))):
         body += data
         if len(body) > source.row_bytes_max:
             raise ValueError(f"more than {source.row_bytes_max:,} bytes (body_bytes_max)")
@@ -124,6 +133,34 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
             "let the server send Content-Length or chunks, or one array of JSON"
         )
     return bytes(body)
+
+
+class _Chunks:
+    """The content of chunks, up to one of size 0."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+        self._left: int | None = None
+
+    def read1(self, size: int) -> bytes:
+        """Returns the next bytes; none behind the last chunk.
+
+        Raises:
+            ValueError: the answer ends before it, or is no sequence of chunks.
+        """
+        if not self._left:
+            ended = self._left is None or self._file.readline(2) in (b"\r\n", b"\n")
+            line = _CHUNK.fullmatch(self._file.readline(CHUNK_LINE_BYTES_MAX)) if ended else None
+            if line is None:
+                raise ValueError("the answer was cut between two chunks, or a chunk is longer than it says")
+            self._left = int(line[1], 16)
+            if not self._left:
+                return b""
+        data = self._file.read1(min(size, self._left))
+        if not data:
+            raise ValueError(f"the answer was cut: {self._left:,} bytes of a chunk are missing")
+        self._left -= len(data)
+        return data
 
 
 def _is_one_value(body: bytearray) -> bool:
@@ -149,5 +186,6 @@ def _as_lines(body: bytes) -> bytes:
     return b"\n".join(bytes(each).translate(_ONE_LINE) for each in spelled)
 
 
+_DIGITS, _CHUNK = re.compile("[0-9]{1,18}"), re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
 _ITEMS, _VALUE = msgspec.json.Decoder(list[msgspec.Raw]), msgspec.json.Decoder(msgspec.Raw)
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
