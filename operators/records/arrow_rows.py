@@ -202,7 +202,9 @@ def _midnight(per_day: int, place: str, unheld: Refuse) -> Convert:
     """The function for dates, which are a number of days since 1970, or of milliseconds."""
 
     def convert_date(value: int) -> Any:
-        days = value // per_day
+        days, rest = divmod(value, per_day)
+        if rest:
+            return unheld(f"column {place}: {value} ms since 1970", "no midnight")
         try:
             return _EPOCH + timedelta(days=days)
         except OverflowError:

@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
 
 from causal.errors import CausalError, CorruptData, OperatorFailed, PipelineError, Unavailable
@@ -235,15 +236,17 @@ class ParquetBlocks:
         import pyarrow.parquet as pq
 
         from operators.records.arrow_rows import check_carried
+        from operators.sources.files.old_times import has_old_times
 
         self._listed = file
         self._damage = (pa.ArrowException, OSError)
         self.mark = mark
         self._handle = _opened(file)
         try:
-            # Old files hold times as INT96, which as nanoseconds would wrap around outside the years 1677 to 2262.
+            # Microseconds span all years; of old times the second file says which lose a fraction.
             self._file: pq.ParquetFile = pq.ParquetFile(self._handle, coerce_int96_timestamp_unit="us")
             check_carried(self._file.schema_arrow)
+            self._fine = pq.ParquetFile(self._handle) if has_old_times(self._file) else None
         except PipelineError as problem:
             raise OperatorFailed(f"{file.shown}: {problem}") from None
         except self._damage as problem:
@@ -254,13 +257,13 @@ class ParquetBlocks:
         if self.mark.offset >= self._file.num_row_groups:
             return None
         try:
-            batch = next(self._batches, None)
+            batch, fine = next(self._batches, (None, None))
             if batch is None:
                 self.mark = Mark(self.mark.row, self.mark.offset + 1, 0)
                 self._batches = self._of_group(0)
                 return [], []
             first = self.mark.row + 1
-            rows = self._rows(batch, first)
+            rows = self._rows(batch, fine, first)
         except CausalError:
             raise
         except self._damage as problem:
@@ -272,31 +275,44 @@ class ParquetBlocks:
     def close(self) -> None:
         self._handle.close()
 
-    def _rows(self, batch: pa.Table, first: int) -> list[Any]:
+    def _rows(self, batch: pa.Table, fine: pa.Table | None, first: int) -> list[Any]:
         """The rows of a batch, the first of which is row `first` of the file."""
         from operators.records.arrow_rows import Unheld, rows_of, shown_row
+        from operators.sources.files.old_times import lost_fraction
+
+        def rows_at(start: int, count: int) -> list[Any]:
+            if fine is not None and (column := lost_fraction(batch.slice(start, count), fine.slice(start, count))):
+                raise Unheld(f"column {column}: a time is no whole number of microseconds")
+            return rows_of(batch, start, count)
 
         try:
-            return rows_of(batch, 0, batch.num_rows)
+            return rows_at(0, batch.num_rows)
         except Unheld:
             rows: list[Any] = []
         for index in range(batch.num_rows):
             try:
-                rows += rows_of(batch, index, 1)
+                rows += rows_at(index, 1)
             except Unheld as problem:
                 rows.append(Unreadable(f"{self._listed.shown}:{first + index}", str(problem), shown_row(batch, index)))
         return rows
 
-    def _of_group(self, skip: int) -> Iterator[Any]:
-        """The batches of the row group at which the mark stands, without its first `skip` rows, which end a batch."""
+    def _of_group(self, skip: int) -> Iterator[tuple[Any, Any]]:
+        """The batches of the row group at which the mark stands, without its first `skip` rows, which end a batch.
+
+        Each comes with the same rows of the second file, None where there is none.
+        """
         import pyarrow as pa
 
         if self.mark.offset >= self._file.num_row_groups:
             return iter(())
-        batches = self._file.iter_batches(ROWS_PER_BLOCK, row_groups=[self.mark.offset], use_threads=False)
-        tables = (pa.Table.from_batches([batch]) for batch in batches)
+
+        def tables_of(file: pq.ParquetFile) -> Iterator[pa.Table]:
+            batches = file.iter_batches(ROWS_PER_BLOCK, row_groups=[self.mark.offset], use_threads=False)
+            return (pa.Table.from_batches([batch]) for batch in batches)
+
+        tables = zip(tables_of(self._file), repeat(None) if self._fine is None else tables_of(self._fine), strict=False)
         while skip > 0:
-            skip -= next(tables).num_rows
+            skip -= next(tables)[0].num_rows
         return tables
 
     def _damaged(self, problem: Exception) -> CorruptData:

@@ -94,6 +94,7 @@ def test_a_value_arrives_plain_and_survives_a_snapshot(kind: pa.DataType, stored
         (US, FIRST_US - 1, f"v: {FIRST_US - 1} us since 1970", "no time of years 1 to 9999"),
         (pa.timestamp("s"), 2**62, f"v: {2**62} s since 1970", "no time of years 1 to 9999"),
         (pa.date32(), 2**31 - 1, f"v: {2**31 - 1} days since 1970", "no day of years 1 to 9999"),
+        (pa.date64(), pa.array([-1]).view(pa.date64())[0], "v: -1 ms since 1970", "no midnight"),
         (pa.list_(NS), [None, 1], "v[]: 1 ns since 1970", "no whole number of microseconds"),
         (pa.struct([("t", NS)]), {"t": 1}, "v.t: 1 ns since 1970", "no whole number of microseconds"),
         (pa.map_(pa.string(), pa.int64()), [("a", 1), ("a", 2)], "v: [('a', 1), ('a', 2)]", MAP),

@@ -550,3 +550,26 @@ def test_times_of_parquet_files_of_old_writers_do_not_wrap_around(tmp_path: Path
     table = pa.table({"at": pa.array([last], pa.timestamp("us"))})
     parquet.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
     assert rows(tmp_path, "a.parquet") == [{"at": last}]
+
+
+def test_a_fraction_of_a_microsecond_in_an_old_time_is_a_bad_row(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+    import pyarrow.parquet as parquet
+
+    ns = pa.timestamp("ns")
+    struct, mapping = pa.struct([("n", pa.int64()), ("at", ns)]), pa.map_(pa.string(), ns)
+    columns = {
+        "flat": (ns, [1000, 1001, None, -2000, 2000, 2000]),
+        "list": (pa.list_(ns), [[1000], [], None, [None, -1], [0], [0]]),
+        "struct": (struct, [{"n": 1, "at": 1000}, None, None, {"n": 1}, {"n": 1, "at": 1}, None]),
+        "map": (mapping, [[("a", 1000)], [], None, [("a", None)], [], [("a", 1000), ("b", 999)]]),
+    }
+    table = pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
+    parquet.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, row_group_size=4)
+    got = rows(tmp_path, "a.parquet")
+    second = datetime(1970, 1, 1, microsecond=1)
+    assert got[0] == {"flat": second, "list": [second], "struct": {"n": 1, "at": second}, "map": {"a": second}}
+    assert got[2] == dict.fromkeys(columns)
+    bad = [(2, "flat"), (4, "list"), (5, "struct"), (6, "map")]
+    why = "a time is no whole number of microseconds"
+    assert [got[n - 1] for n, _ in bad] == [(f"a.parquet:{n}", f"column {name}: {why}") for n, name in bad]

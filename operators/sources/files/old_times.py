@@ -1,0 +1,57 @@
+"""Times of old Parquet files (INT96), which pyarrow rounds down to the unit that is asked for.
+
+As microseconds they span all years of `datetime` and lose a fraction; as nanoseconds they keep it and wrap around
+outside the years 1677 to 2262.  Both together say whether a time is a whole number of microseconds: the remainder of a
+number that wraps around is the same in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
+def has_old_times(file: pq.ParquetFile) -> bool:
+    """Returns whether a column holds INT96."""
+    return any(file.schema.column(index).physical_type == "INT96" for index in range(len(file.schema)))
+
+
+def lost_fraction(coarse: pa.Table | pa.RecordBatch, fine: pa.Table | pa.RecordBatch) -> str:
+    """Returns a column with a time that is another in microseconds than in nanoseconds; "" if there is none."""
+    import pyarrow.compute as pc
+
+    for name, left, right in zip(coarse.schema.names, coarse.columns, fine.columns, strict=True):
+        for microseconds, nanoseconds in zip(_times(left, right.type), _times(right, left.type), strict=True):
+            if pc.any(pc.not_equal(pc.multiply(microseconds, 1000), nanoseconds)).as_py():
+                return str(name)
+    return ""
+
+
+def _times(column: pa.Array | pa.ChunkedArray, other: pa.DataType) -> Iterator[pa.Array]:
+    """The times of a column, as integers, that have another unit in the column's other type."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if column.type == other:
+        return
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if types.is_timestamp(column.type):
+        yield column.cast(pa.int64())
+    elif types.is_struct(column.type):
+        for index, values in enumerate(column.flatten()):
+            yield from _times(values, other.field(index).type)
+    elif types.is_map(column.type):  # which has no flatten() of its own
+        yield from _times(column.cast(_entries(column.type)), _entries(other))
+    else:
+        yield from _times(column.flatten(), other.value_type)
+
+
+def _entries(kind: pa.MapType) -> pa.ListType:
+    import pyarrow as pa
+
+    return pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
