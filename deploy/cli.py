@@ -297,6 +297,8 @@ def _start(
                 with exposing.exposed(config.metrics_listen, config.metrics_port, directory.path):
                     return _deploy(directory.path, config, report_path, arguments)
             before = directory.take_over()
+            if arguments.rollback:
+                to_roll_back(directory.path)  # also of a version that has finished
             if directory.finished():
                 config = settings.resumed(before, path, explicit, arguments.config)
                 return say(namesakes.finished(directory.path, before, path, config), DONE)

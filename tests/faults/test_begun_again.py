@@ -97,6 +97,8 @@ def test_what_a_finished_job_left_is_neither_overwritten_nor_forgotten(start: St
     assert status == 1 and "if it has not ended" in one_line(said)
     status, said = job.start("--resume").finish()
     assert status == 0 and "has finished already" in said
+    status, said = job.start("--resume", "--rollback").finish()
+    assert status == 2 and "there is nothing to roll back" in one_line(said)
     status, said = job.start("--resume", "--set", "existing=replace").finish()
     assert status == 2 and "has finished, and setting existing changed since" in one_line(said)
     assert counts(tmp_path) == before
