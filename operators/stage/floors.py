@@ -18,26 +18,27 @@ Floor = Sequence[int]
 
 
 class Floors:
-    """The floors of the key groups that are ahead of their task; false while there are none."""
+    """The floors of the key groups that are ahead of their task.
+
+    Attributes:
+        of_group: (mark, time up to which windows are closed) by key group; empty but for a while after a change.
+    """
 
     def __init__(self, key_groups: int, keyed: bool) -> None:
         self._key_groups = key_groups
         self._keyed = keyed
-        self._of_group: dict[int, tuple[int, int]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._of_group)
+        self.of_group: dict[int, tuple[int, int]] = {}
 
     def mark_ns(self, key: Any, mark_ns: int | None) -> int | None:
         """Returns how far event time is for a key, in a task that is at `mark_ns`."""
-        floor = self._of_group.get(key_group(key, self._key_groups))
+        floor = self.of_group.get(key_group(key, self._key_groups))
         return mark_ns if floor is None else floor[0] if mark_ns is None else max(floor[0], mark_ns)
 
     def closed_ns(self, key: Any, mark_ns: int | None, lateness_ns: int) -> int | None:
         """Returns up to when windows of a key are closed, in a task that is at `mark_ns`."""
         reached_ns = self.mark_ns(key, mark_ns)
         closed_ns = None if reached_ns is None else reached_ns - lateness_ns
-        floor = self._of_group.get(key_group(key, self._key_groups))
+        floor = self.of_group.get(key_group(key, self._key_groups))
         return closed_ns if floor is None or closed_ns is None else max(floor[1], closed_ns)
 
     def raise_all(self, mark_ns: int, closed_ns: int) -> None:
@@ -46,29 +47,29 @@ class Floors:
 
     def _raise(self, groups: Iterable[int], mark_ns: int, closed_ns: int) -> None:
         for group in groups:
-            known = self._of_group.get(group)
+            known = self.of_group.get(group)
             floor = (mark_ns, closed_ns)
-            self._of_group[group] = floor if known is None else (max(known[0], mark_ns), max(known[1], closed_ns))
+            self.of_group[group] = floor if known is None else (max(known[0], mark_ns), max(known[1], closed_ns))
 
     def passed(self, mark_ns: int, closed_ns: int) -> None:
         """Forgets the floors that a task has passed."""
-        self._of_group = {
-            group: floor for group, floor in self._of_group.items() if floor[0] > mark_ns or floor[1] > closed_ns
+        self.of_group = {
+            group: floor for group, floor in self.of_group.items() if floor[0] > mark_ns or floor[1] > closed_ns
         }
 
     def header(self) -> dict[str, Any]:
         """Returns the whole state as a field of a header, none where there is nothing."""
-        floors = [[group, *self._of_group[group]] for group in sorted(self._of_group)]
+        floors = [[group, *self.of_group[group]] for group in sorted(self.of_group)]
         return {"floors": floors} if floors else {}
 
     def load(self, header: Mapping[str, Any]) -> None:
         """Restores what `header` returned."""
-        self._of_group = {group: (mark_ns, closed_ns) for group, mark_ns, closed_ns in header.get("floors", ())}
+        self.of_group = {group: (mark_ns, closed_ns) for group, mark_ns, closed_ns in header.get("floors", ())}
 
     def merge(self, headers: Sequence[Mapping[str, Any]], lateness_ns: int = 0) -> dict[str, Any]:
         """Returns the mark and the floors of a task that continues all tasks of an operator, given their headers."""
         mark_ns = least(header["mark"] for header in headers)
-        self._of_group = {}
+        self.of_group = {}
         for place, header in enumerate(headers):
             groups = dict.fromkeys(self._groups_of(place, len(headers)))
             if header["mark"] is not None:
@@ -101,16 +102,16 @@ class Reached:
     @property
     def differs(self) -> bool:
         """Whether it depends on the key."""
-        return bool(self._floors)
+        return bool(self._floors.of_group)
 
     def of(self, key: Any) -> int | None:
         """Returns how far event time is for a key."""
-        return self._floors.mark_ns(key, self.mark_ns) if self._floors else self.mark_ns
+        return self._floors.mark_ns(key, self.mark_ns) if self._floors.of_group else self.mark_ns
 
     def advance(self, mark_ns: int) -> None:
         """Notes a watermark; event time does not fall, whatever generates the watermarks now."""
         self.mark_ns = mark_ns if self.mark_ns is None else max(self.mark_ns, mark_ns)
-        if self._floors:
+        if self._floors.of_group:
             self._floors.passed(self.mark_ns, self.mark_ns)
 
     def header(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class PaneStage(AssignedStage):
             pairs = [(key, at) for key, starts_of in zip(named, panes, strict=True) for at in starts_of]
             earliest = min([starts_of[0] for starts_of in panes])
         is_late = self.mark_ns is not None and self._assigner.end_ns(earliest) + self._lateness_ns <= self.mark_ns
-        if is_late or self._floors:
+        if is_late or self._floors.of_group:
             pairs, places = self._open_ones(rows, pairs, places)
         records = rows if len(places) == len(rows) and type(places) is range else [rows[place] for place in places]
         self._absorb(pairs, records, places, out)
@@ -76,12 +76,12 @@ class PaneStage(AssignedStage):
         if self._entries:
             self._forget(pairs)
         for start_ns, pairs_of in opened.items():
-            if self._floors:
+            if self._floors.of_group:
                 for pair in pairs_of:
                     self._wakes.set(pair, self._due_ns(pair))
             else:
                 self._wakes.add(pairs_of, self._due_ns((None, start_ns)))
-        if self._lateness_ns and (mark_ns is not None or self._floors):
+        if self._lateness_ns and (mark_ns is not None or self._floors.of_group):
             for pair in dict.fromkeys(pairs):
                 if self._ended(pair[0], end_ns(pair[1])) and pair in contents.values:
                     contents.emit(pair, self._window_of(pair), out, keeps=True)

@@ -45,13 +45,16 @@ class SessionStage(WindowedStage):
         grown: dict[Any, tuple[_Session, list[int]]] = {}
         """Key → the session of its last record, and the places in the batch of what it has got."""
         failed = self._failed_in(range(len(rows)), rows)
-        sessions_of, gap_ns = self._sessions.get, self._gap_ns
+        sessions_of, gap_ns, floors = self._sessions.get, self._gap_ns, self._floors.of_group
+        closed_ns = self._closed_of(None) if not floors else None
         for place, (key, time_ns) in enumerate(zip(named, times, strict=True)):
             sessions = sessions_of(key, ())
             session = sessions[-1] if sessions else None
             if session is None or not session[_START] <= time_ns < session[_END]:
                 first, last = self._reached(sessions, time_ns)
-                if first == last and self._closed(key, time_ns + self._gap_ns):
+                closes_ns = time_ns + gap_ns
+                over = closed_ns is not None and closes_ns <= closed_ns
+                if first == last and (over or (floors and self._closed(key, closes_ns))):
                     late.append(rows[place])
                     continue
                 if last - first > 1:  # their contents are merged, with all that came before
@@ -139,8 +142,10 @@ class SessionStage(WindowedStage):
 
     def _came(self, changed: dict[Pair, _Session], out: list[Any]) -> None:
         """Schedules sessions that have grown, and emits again those that have ended."""
+        mark_ns, floors = self.mark_ns, self._floors.of_group
         for pair, session in changed.items():
-            session[_EMITTED] = self._ended(pair[0], session[_END])
+            ended = mark_ns is not None and session[_END] <= mark_ns
+            session[_EMITTED] = ended or (bool(floors) and self._ended(pair[0], session[_END]))
             if session[_EMITTED] and pair in self._contents.values:
                 self._contents.emit(pair, window_of(session[_START], session[_END]), out, keeps=True)
             self._wakes.set(pair, self._due_ns(session))

@@ -61,10 +61,10 @@ class SliceStage(AssignedStage):
         length_ns, offset_ns = self._length_ns, self._offset_ns
         pairs = [(key, at_ns - (at_ns - offset_ns) % length_ns) for key, at_ns in zip(named, times, strict=True)]
         places: Sequence[int] = range(len(rows))
-        if (self.mark_ns is not None or self._floors) and pairs:
+        if (self.mark_ns is not None or self._floors.of_group) and pairs:
             closed_ns, last_ns_of = self._closed_of(None), self._last_end_ns_of
             earliest_ns = last_ns_of(min(map(itemgetter(1), pairs)))
-            if self._floors or (closed_ns is not None and earliest_ns <= closed_ns):
+            if self._floors.of_group or (closed_ns is not None and earliest_ns <= closed_ns):
                 places = [place for place, (key, at_ns) in enumerate(pairs) if not self._closed(key, last_ns_of(at_ns))]
                 taken = frozenset(places)
                 self._late([row for place, row in enumerate(rows) if place not in taken])
@@ -74,7 +74,7 @@ class SliceStage(AssignedStage):
             insort(self._slices.setdefault(key, []), start_ns)
         for key in dict.fromkeys(map(itemgetter(0), fresh)):
             self._schedule(key)
-        if self._lateness_ns and (self.mark_ns is not None or self._floors):
+        if self._lateness_ns and (self.mark_ns is not None or self._floors.of_group):
             starts_of: dict[Any, list[int]] = {}
             for key, start_ns in sorted(dict.fromkeys(pairs), key=itemgetter(1)):
                 starts_of.setdefault(key, []).append(start_ns)
@@ -134,7 +134,7 @@ class SliceStage(AssignedStage):
         until_ns_of: Callable[[Any], int],
     ) -> list[tuple[int, list[Any]]]:
         """Returns what `_ends` does, where the marks may be different ones for each key."""
-        if not self._floors:
+        if not self._floors.of_group:
             return self._ends(starts_of, above_ns_of(None), until_ns_of(None))
         keys_of: dict[int, list[Any]] = {}
         for key in ordered(starts_of):

@@ -75,7 +75,9 @@ class WindowedStage(Stage, ABC):
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         rows, named, times = self._timed(records, keys)
         out: list[Any] = []
-        may_be_late = len(rows) > 1 and (self._floors or (self.mark_ns is not None and min(times) < self.mark_ns))
+        may_be_late = len(rows) > 1 and (
+            self._floors.of_group or (self.mark_ns is not None and min(times) < self.mark_ns)
+        )
         if self._lateness_ns and may_be_late:
             # One by one: each late record causes its windows to be emitted again, whatever else is in the batch.
             places = self._places
@@ -128,23 +130,23 @@ class WindowedStage(Stage, ABC):
         out: list[Any] = []
         until_ns = over_until(mark_ns)
         self._close(self._wakes.due(until_ns), before_ns, until_ns, out)
-        if self._floors:
+        if self._floors.of_group:
             self._floors.passed(mark_ns, mark_ns - self._lateness_ns)
         return out
 
     def _mark_of(self, key: Any, mark_ns: int | None) -> int | None:
         """Returns how far event time is for a key where the task is at `mark_ns`: windows that ended were emitted."""
-        return self._floors.mark_ns(key, mark_ns) if self._floors else mark_ns
+        return self._floors.mark_ns(key, mark_ns) if self._floors.of_group else mark_ns
 
     def _closed_of(self, key: Any) -> int | None:
         """Returns up to when the windows of a key are closed."""
-        if self._floors:
+        if self._floors.of_group:
             return self._floors.closed_ns(key, self.mark_ns, self._lateness_ns)
         return None if self.mark_ns is None else self.mark_ns - self._lateness_ns
 
     def _ended(self, key: Any, end_ns: int) -> bool:
         """Returns whether a window of a key has ended."""
-        mark_ns = self._mark_of(key, self.mark_ns)
+        mark_ns = self._mark_of(key, self.mark_ns) if self._floors.of_group else self.mark_ns
         return mark_ns is not None and end_ns <= mark_ns
 
     def _closed(self, key: Any, end_ns: int) -> bool:
