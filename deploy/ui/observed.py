@@ -186,8 +186,14 @@ class ObservedJob:
         return self._answer(["--json", *(["--live"] if live else [])], operator, key)
 
     def keys(self, operator: str, prefix: str) -> dict[str, Any]:
-        """The keys of an operator at the last checkpoint, those that begin so; raises what `state` does."""
-        return self._answer(["--json", f"--prefix={prefix}"], operator)
+        """The keys of an operator at the last checkpoint, those that begin so; or a line that says why there are none.
+
+        The page asks for them by itself, so what stands against it, as before the first checkpoint, is no error.
+        """
+        try:
+            return self._answer(["--json", f"--prefix={prefix}"], operator)
+        except (PipelineError, Unavailable) as problem:
+            return {"problem": " ".join(str(problem).split())}
 
     def _answer(self, options: list[str], *question: str) -> dict[str, Any]:
         """The answer of `causal state`, in a process of its own: it loads the pipeline's code."""

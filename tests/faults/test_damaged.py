@@ -125,7 +125,10 @@ def test_what_only_one_life_needs_may_be_damaged(files: list[str], killed: Path,
     for file in files:
         garbled(home / "job" / file)
     before = rows(home)
-    assert causal(home, "run", "counts.py", "--state-dir", "job", "--resume", "--set", "rate=1e6") == (0, "")
+    assert causal(home, "run", "counts.py", "--state-dir", "job", "--resume", "--code", "new", "--set", "rate=1e6") == (
+        0,
+        "",
+    )
     after = rows(home)
     assert {at: row for at, row in after.items() if at in before} == before
     assert sorted(json.loads(row)[1] for row in after.values()) == sorted(list(range(1, 201)) * 10)

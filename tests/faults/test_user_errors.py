@@ -213,7 +213,7 @@ def test_a_source_that_lacks_what_it_gave_before_ends_the_job_with_a_line(start:
     job = start(file, "--checkpoint-interval", "600", "--set", f"out={tmp_path / 'out.db'}")
     job.until_warm(records=50, checkpoints=0)
     job.kill_everything()
-    job.start("--resume", "--set", "count=10")
+    job.start("--resume", "--code", "new", "--set", "count=10")
     status, line = job.finish()
     assert status == 1 and len(line.splitlines()) == 1
     assert "numbers/0 stops: its source lacks what it gave before; restore its input or its count" in line
