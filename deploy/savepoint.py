@@ -24,9 +24,9 @@ from deploy.savepoints import savepoint_store, stored_savepoints
 from deploy.savepoints.stored_checkpoints import fetch
 from deploy.savepoints.upgrading import upgrade_in
 from standby.blueprint import Blueprint
+from standby.exit_status import STOPPED
 from standby.network.control import ask
 from standby.storage.manifests import DIRECTORY, newest_manifest
-from standby.supervision.savepoints import STOPPED
 
 ANSWER_S = 5.0
 LOOK_S = 0.1

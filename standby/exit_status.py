@@ -1,8 +1,11 @@
-"""Says how a process ended, in words, from the exit status that its parent sees."""
+"""Says how a process ended, in words, from the exit status that its parent sees, and how a job did."""
 
 from __future__ import annotations
 
 from signal import SIGKILL, Signals
+
+STOPPED = "stopped at savepoint "
+"""The beginning of the reason with which a job ends at a savepoint."""
 
 
 def ending(status: int, asked: bool = False) -> str:

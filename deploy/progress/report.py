@@ -14,7 +14,7 @@ from typing import Any
 from causal.errors import PipelineError
 from causal.shell.modes import mode_of_files, opened
 from causal.topology import FULL_DEPTH
-from standby.supervision.savepoints import STOPPED
+from standby.exit_status import STOPPED
 
 LETTER_TASK = "dead-letters/0"
 """The task of `operators.graph.DEAD_LETTERS`, whose module a page need not load."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from causal.commands import Files
+from standby.exit_status import STOPPED
 from standby.supervision import events
 from standby.supervision.checkpoints import Coordinator, as_files
 from standby.supervision.effects import Outbox, Record
@@ -16,9 +17,6 @@ from standby.supervision.staging import Staging
 
 if TYPE_CHECKING:
     from standby.supervision.supervision import Supervision
-
-STOPPED = "stopped at savepoint "
-"""The beginning of the reason with which such a job ends."""
 
 
 def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
