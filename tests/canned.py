@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 
@@ -22,14 +23,23 @@ class Canned:
             except OSError:
                 return
             with connection:
-                asked = b""
-                while b"\r\n\r\n" not in asked and (data := connection.recv(1 << 16)):
-                    asked += data
-                self.requests.append(asked)
+                self.requests.append(_request(connection))
                 connection.sendall(answers.pop(0) if len(answers) > 1 else answers[0])
 
     def close(self) -> None:
         self._listening.close()
+
+
+def _request(connection: socket.socket) -> bytes:
+    """Returns a request with its body: a connection that is closed before all is read resets, and cuts the answer."""
+    asked = b""
+    while b"\r\n\r\n" not in asked and (data := connection.recv(1 << 16)):
+        asked += data
+    head, _, body = asked.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    while length is not None and len(body) < int(length[1]) and (data := connection.recv(1 << 16)):
+        asked, body = asked + data, body + data
+    return asked
 
 
 def answer(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
