@@ -58,7 +58,7 @@ class Context(Calls):
 
     __slots__ = (
         "state", "task",
-        "_states", "_timers", "_event_timers", "_around", "_logger",
+        "_states", "_timers", "_event_timers", "_around", "_logger", "__weakref__",
     )  # fmt: skip
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from threading import get_ident
+from weakref import WeakMethod
 
 from causal.errors import invariant
 from operators.capture.active import RUNNING
@@ -14,13 +15,13 @@ class EventLogger(logging.Logger):
     """Passes what is new on to the logger `operators.NAME`; asks for each message that this one would take.
 
     Args:
-        replays: returns whether the event that is under way is a replay; false between events.
+        replays: a method that returns whether the event that is under way is a replay; false between events.
     """
 
     def __init__(self, operator: str, replays: Callable[[], bool]) -> None:
         super().__init__(f"operators.{operator}")
         self.parent = logging.getLogger(self.name)
-        self._replays = replays
+        self._replays = WeakMethod(replays)  # a circle would keep a state that was replaced
 
     def isEnabledFor(self, level: int) -> bool:
         """Returns whether a message is to be passed on; on another thread of user code each is."""
@@ -28,4 +29,7 @@ class EventLogger(logging.Logger):
         if not self.parent.isEnabledFor(level):  # type: ignore[union-attr]
             return False
         active = RUNNING.active
-        return (active is not None and active.thread != get_ident()) or not self._replays()
+        if active is not None and active.thread != get_ident():
+            return True
+        replays = self._replays()
+        return replays is not None and not replays()

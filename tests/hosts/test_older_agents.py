@@ -55,8 +55,9 @@ def test_hosts_are_upgraded_one_by_one_while_the_job_runs(site: MakeSite) -> Non
     for name in here.names:
         join_as(here, name, 1)
     here.await_running(100)
-    with pytest.raises(PipelineError, match="of an older version"):
-        broken(here.state(SUPERVISOR), "agent", "b")
+    if any("breakable" in keys for keys in new_keys().values()):  # then agents of the version before do not know it
+        with pytest.raises(PipelineError, match="of an older version"):
+            broken(here.state(SUPERVISOR), "agent", "b")
     here.ask_to_end("b")
     assert here.status_of("b") == 0, here.log("b")
     rejoined(here, "b")

@@ -43,7 +43,9 @@ def test_a_job_runs_to_its_end_and_leaves_nothing_running(start: Start) -> None:
     assert stage.finish() == (0, "")
     assert stage.nothing_left()
     view = stage.view()
-    assert view is not None and view["ended"] == {"status": 0, "reason": ""} and view["recoveries"] == []
+    assert (
+        view is not None and view["ended"] == {"status": 0, "reason": "", "lasting": False} and view["recoveries"] == []
+    )
     assert stage.task("read/0")["figures"] == {"records_in": 10}
     assert stage.task("out/0")["figures"] == {"records_out": 10}
     assert not Path((stage.job / "runtime").read_text()).exists()
