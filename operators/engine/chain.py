@@ -71,6 +71,11 @@ class FusedChain(PlainChain):
         self._asking = [branch for branch in self._branches if branch.stage.asks]
         for branch in self._branches:
             branch.plain = not (branch.sides or branch.stage.makes_marks)
+            if failures.set_aside and branch.routes:
+                branch.shared = len(branch.routes) + len(branch.children) > 1
+                branch.stage.leaves = True
+            if failures.set_aside:
+                branch.stage.tags_leaving = frozenset(tag for tag, side in branch.sides if side.routes)
         self._inputs = inputs
         self._failures = failures
         self._record_bytes_max = record_bytes_max
@@ -358,6 +363,10 @@ class FusedChain(PlainChain):
         if branch.children or not branch.leaves_straight:
             records = listed(records)
         branch.output = records
+        if branch.shared:
+            records = self._tracing.carried(branch, records)
+            if not records:
+                return
         active = self._active
         if branch.routes:
             active.operator, active.keying = branch.stage.name, True

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from causal.records.batch import encode_records
+from causal.records.batch import Records, encode_records
 from causal.records.rows import listed
-from causal.records.values import NotCarried, encode_loosely, place_of_refused
+from causal.records.values import NotCarried
+from causal.records.vectors import Vectors
 from operators.stage.failures import NO_KEY, Failures
 from operators.stage.routing import DirectRoute, Route, StraightRoute
-from operators.stage.stages import Stage
+from operators.stage.stages import Stage, without
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class Branch:
         sides: (tag, reader) of each side output.
         ordinals: output channels of its watermarks: those of its routes.
         plain: whether the stage emits only records; the chain sets it.
+        shared: whether output that leaves the task has other readers as well, and records may be set aside.
         received: the last watermark that the stage received; END_NS when its input has ended.
         passed: the last watermark that it passed on.
     """
@@ -34,6 +36,7 @@ class Branch:
     output: Any = field(default_factory=list)
     """The last output of the stage in this event, to find the place of a record that cannot be encoded."""
     plain: bool = True
+    shared: bool = False
     received: int | None = None
     passed: int | None = None
 
@@ -117,21 +120,33 @@ class Tracing:
         """
         index = next((index for index, output in places if output is record), None)
         try:
-            size = len(encode_loosely(record))
-            if size <= self._record_bytes_max:
-                encode_records([record])  # lists are around it then, and count
-                return True
-            raise ValueError(
-                f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"
-            )
-        except (NotCarried, ValueError) as refused:
-            problem: Exception = refused
-            if isinstance(refused, NotCarried):
-                place = place_of_refused(record, refused, encode_loosely)
-                problem = NotCarried(f"record{place}: {refused}") if place else refused
+            self._failures.carried(record)
+        except (NotCarried, ValueError) as problem:
             came_from, key = self._came_from(branch, index)
             self._failures.failed(branch.stage.name, key, came_from, record, problem)
-        return False
+            return False
+        return True
+
+    def carried(self, branch: Branch, records: Records) -> Records:
+        """Returns the output of a branch without the records that cannot be carried, each of which has failed once.
+
+        For output that has several readers: none of them receives a record that is set aside.
+        """
+        if isinstance(records, Vectors):
+            return records
+        stage, stage.refused = branch.stage, ()
+        try:
+            if len(encode_records(records)) <= self._record_bytes_max:
+                return records
+        except NotCarried:
+            pass  # each record is tried below
+        branch.output = every = listed(records)
+        places = iter(enumerate(every))
+        refused = [index for index, record in enumerate(every) if not self.travels(branch, record, places)]
+        stage.refused = refused
+        if stage.keys is not None:
+            stage.keys = without(stage.keys, refused)
+        return without(every, refused) if refused else records
 
     def _came_from(self, branch: Branch, index: int | None) -> tuple[int | None, Any]:
         """Returns (index, key) of the delivered record that led to the stage's output, where it is known."""

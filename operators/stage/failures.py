@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, NoReturn, Protocol
 
 from causal.errors import OperatorFailed
-from causal.records.batch import WATERMARK, Chunk
-from causal.records.values import NotCarried, encode
+from causal.records.batch import WATERMARK, Chunk, encode_records
+from causal.records.values import NotCarried, encode, encode_loosely, place_of_refused
 from operators.tracebacks import described, location, shown, user_traceback
 
 __all__ = ["NO_KEY", "Failures", "shown"]
@@ -77,6 +77,26 @@ class Failures:
     def delivering(self, label: str, first: int, chunks: Sequence[Chunk]) -> None:
         """Begins an event that delivers `chunks`, from position `first` of the channel named `label`."""
         self._place, self._first, self._chunks = label, first, chunks
+
+    def carried(self, record: Any) -> Any:
+        """Returns a record that is about to leave an operator, unchanged.
+
+        Raises:
+            NotCarried: it holds a value that no record can hold.
+            ValueError: it is larger than `record_bytes_max`, or nested too deeply.
+        """
+        try:
+            size = len(encode_loosely(record))
+            if size > self._record_bytes_max:
+                raise ValueError(
+                    f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the "
+                    "record"
+                )
+            encode_records([record])  # lists are around it then, and count
+        except NotCarried as refused:
+            place = place_of_refused(record, refused, encode_loosely)
+            raise (NotCarried(f"record{place}: {refused}") if place else refused) from None
+        return record
 
     def elsewhere(self, place: str) -> None:
         """Begins an event that delivers nothing, for example timers."""

@@ -231,6 +231,8 @@ class ProcessStage(Stage):
         if result is None:
             return
         check_records(result, self.name)
+        if self._undo is not None and self._undo.active and self.leaves:
+            result = map(self.failures.carried, result)  # while what was done for the record can still be undone
         out.extend(map(copy_containers, result))
 
     def _run_batch(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
@@ -280,6 +282,8 @@ class ProcessStage(Stage):
         if type(tag) is not str:
             raise TypeError(f"the tag of a side output is a str, not {type(tag).__name__}")
         if tag in self._tags:
+            if self._undo is not None and self._undo.active and tag in self.tags_leaving:
+                self.failures.carried(record)
             put = self.aside.setdefault(tag, [])
             put.append(copy_containers(record))
             if self._undo is not None:

@@ -20,7 +20,7 @@ from causal.errors import CausalError, PipelineError
 from causal.ports import Request, Services
 from operators.functions import PLAIN
 from operators.graph import Node
-from operators.records.ownership import kept
+from operators.records.ownership import copy_containers, kept
 from operators.records.reuse import Reuse
 from operators.stage.calls import CLOSED
 from operators.stage.failures import NO_KEY
@@ -135,6 +135,9 @@ class Stage:
         aside: tag -> records for that side output; the chain takes them away.
         keys: of the records that it gave last, where it stands before an operator that works by key.
         side: the input, of the operator behind it, that they are for.
+        refused: the indices of its last output that cannot be carried, and are not among the input of those after it.
+        leaves: whether its output leaves the task while records may be set aside, so that it must be carried.
+        tags_leaving: the tags whose side output does.
         shown_as: the operator under whose name it is counted and shown.
     """
 
@@ -146,6 +149,9 @@ class Stage:
     moves = False
     renews = False
     replicated: tuple[str, ...] = ()
+    refused: Sequence[int] = ()
+    leaves = False
+    tags_leaving: frozenset[str] = frozenset()
 
     def __init__(self, name: str, scope: Scope) -> None:
         self.name = name
@@ -186,12 +192,22 @@ class Stage:
             stage = stage.parent
             if not stage.traces:
                 return None
+            for place in stage.refused:
+                index += place <= index
             index = stage.source_of(index)
         return index
 
     def failed(self, index: int, record: Any, problem: Exception, key: Any = NO_KEY) -> None:
         """Handle an exception of user code on input record `index`: see `Failures.failed`."""
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
+
+    def own(self, value: Any) -> Any:
+        """Returns a value that user code returned, shared with nothing.
+
+        Raises:
+            NotCarried, ValueError: it leaves the task, cannot be carried, and records may be set aside.
+        """
+        return copy_containers(self.failures.carried(value) if self.leaves else value)
 
     def _check_reuse(self, reuse: Reuse, outputs: list[Any], records: list[Any]) -> None:
         """Stop where a container or a buffer was filled again for a later record."""

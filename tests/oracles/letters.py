@@ -34,6 +34,10 @@ from tests.oracles.frame import LETTERS, Draw, Mismatch, Scenario, oracle, same,
 Row = dict[str, Any]
 
 
+UNCARRIED = [{"a set"}]
+"""A value that no record can hold."""
+
+
 class Refused(Exception):
     """The error that user code raises here."""
 
@@ -69,6 +73,11 @@ class Everything(Operator):
             self.act(act, v, ctx)
             if act % 3 == 0:
                 yield {"act": act, "n": ctx.state.get("n", 0)}
+        if record.get("bad") == "carried aside":
+            ctx.aside("side", UNCARRIED)
+        if record.get("bad") == "carried":
+            yield UNCARRIED
+            return
         refuse(record)
         yield self.shown(ctx)
 
@@ -162,8 +171,8 @@ def simply(draw: Draw, row: Row) -> Any:
 
 
 def somewhere(draw: Draw, row: Row) -> Any:
-    """Marks a record on which `Everything` raises before one of its acts, or behind them."""
-    return draw.choice(["end", *(f"at {number}" for number in range(len(row["acts"])))])
+    """Marks a record on which `Everything` raises before one of its acts, or whose output cannot be carried."""
+    return draw.choice(["end", "carried", "carried aside", *(f"at {number}" for number in range(len(row["acts"])))])
 
 
 def sieve(pipeline: Pipeline, mixed: list[Row], good: list[Row], config: dict[str, Any], where: str) -> Scenario:
@@ -267,10 +276,16 @@ def _fired(rows: list[Any], failed: int, n: int, pending: list[Any], due: Any, n
     return [*rows, [name, float(at), [[1] * n, {"n": n} if n else {}]]], failed, n + 1
 
 
-def adds(values: list[int], record: Row) -> list[int]:
+def adds(values: list[Any], record: Row) -> list[Any]:
     """Changes the accumulator before it raises."""
     values.append(record["v"])
     refuse(record)
+    return values
+
+
+def spoils(values: list[Any], record: Row) -> list[Any]:
+    """Returns an accumulator that cannot be carried for a bad record."""
+    values.append(UNCARRIED if "bad" in record else record["v"])
     return values
 
 
@@ -358,7 +373,7 @@ def _folds(draw: Draw) -> Scenario:
 
         sink(getattr(stream, kind)("w", value_of))
     elif kind == "reduce":
-        sink(stream.key_by(lambda r: r["k"]).reduce("w", adds, initial=list))
+        sink(stream.key_by(lambda r: r["k"]).reduce("w", draw.choice((adds, spoils)), initial=list))
     elif kind == "aggregate_table":
         sink(stream.key_by(lambda r: r["k"]).aggregate_table("w", table_aggregate(draw)).revisions("rows"))
     else:
@@ -381,7 +396,77 @@ def table_aggregate(draw: Draw) -> Any:
             raise Refused(values[-1][1])
         return [v for v, _ in values]
 
-    return draw.choice([Sum(ofs), Aggregate(list, adds), Aggregate(list, keeps, result=result)])
+    def uncarried(values: list[Any]) -> Any:
+        return [UNCARRIED if bad else v for v, bad in values]
+
+    return draw.choice(
+        [
+            Sum(ofs),
+            Aggregate(list, adds),
+            Aggregate(list, spoils),
+            Aggregate(list, keeps, result=result),
+            Aggregate(list, keeps, result=uncarried),
+        ]
+    )
+
+
+@oracle("letters-readers")
+def _readers(draw: Draw) -> Scenario:
+    """A record that cannot be carried is one letter and reaches none of its readers, in this task or in another."""
+    pipeline = Pipeline("p")
+    mixed, good = draw_records(draw, simply)
+    stream = source(pipeline)
+    if draw.flip():
+        stream = stream.map("before", lambda r: r)
+
+    def spoilt(record: Row) -> Row:
+        return {**record, "v": UNCARRIED} if "bad" in record else record
+
+    def several(record: Row) -> Any:
+        yield from [{"id": record["id"], "v": 0}, spoilt(record)] if "bad" not in record else [spoilt(record)]
+
+    mapped = stream.map("w", spoilt) if draw.flip() else stream.flat_map("w", several)
+    sink(mapped)
+    if draw.flip():
+        sink(mapped, "second")
+    if draw.flip():
+        sink(mapped.map("id", lambda r: r["id"]), "ids")
+    if draw.flip():
+        sink(mapped.key_by(lambda r: r["id"] % 3).process("n", Counting()), "counts")
+
+    def late(record: Row) -> Any:
+        if record["v"] == 5:
+            raise Refused("five")
+        return record["id"]
+
+    if draw.flip():
+        sink(mapped.map("five", late), "late")
+    expected = run(pipeline, {"in": good}, on_error="dead-letter")
+
+    def check(result: TrialResult) -> None:
+        letters, known = result.rows.get(LETTERS, []), expected.rows.get(LETTERS, [])
+        if len([each for each in letters if each["operator"] == "w"]) != len(mixed) - len(good):
+            raise Mismatch(f"{letters}, expected {len(mixed) - len(good)}")
+        others = [each["record"]["id"] for each in letters if each["operator"] != "w"]
+        if others != [each["record"]["id"] for each in known]:
+            raise Mismatch(f"letters of {others}, expected {known}")
+        positions = [each["position"] for each in letters if each["operator"] == "five"]
+        at = [index for index, record in enumerate(mixed) if "bad" not in record and record["v"] == 5]
+        if positions and positions != at and None not in positions:
+            raise Mismatch(f"letters at {positions}, expected {at}")
+        for name in expected.rows:
+            if name != LETTERS:
+                same(name, result.rows.get(name, []), expected.rows[name])
+
+    return Scenario(pipeline, {"in": mixed}, check, {"on_error": "dead-letter"})
+
+
+class Counting(Operator):
+    """Numbers the records of a key."""
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return [[record["id"], ctx.state["n"]]]
 
 
 class Ruled(BroadcastOperator):

@@ -14,7 +14,6 @@ from causal.errors import CausalError
 from operators.graph import Node
 from operators.kinds.tables.sameness import same
 from operators.records.keys import canonical_key
-from operators.records.ownership import copy_containers
 from operators.records.seconds import ns_of_seconds
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
@@ -79,8 +78,8 @@ class DeriveStage(_ValueStage):
         out: list[Revision] = []
         for index, revision in enumerate(records):
             key, old, new, *sent = revision
-            before = self._result(key, old, None, copy_containers)
-            after = self._result(key, new, index, copy_containers)
+            before = self._result(key, old, None, self.own)
+            after = self._result(key, new, index, self.own)
             if sent or not same(before, after):
                 out.append((key, before, after, *sent))
         return out

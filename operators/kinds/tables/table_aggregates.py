@@ -19,6 +19,7 @@ from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate
 from operators.records.ownership import SCALARS, copy_containers
+from operators.stage.failures import Failures
 from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage
 from operators.state.keyed_tables import KeyedTable
@@ -30,20 +31,24 @@ ABSENT: Any = object()
 class AggregateRow:
     """Calls the functions of an aggregate; returned rows share nothing with accumulators."""
 
-    __slots__ = ("_aggregate", "_result", "_keeps")
+    __slots__ = ("_aggregate", "_result", "_keeps", "_carried")
 
-    def __init__(self, aggregate: Aggregate[Any, Any], keeps: bool) -> None:
+    def __init__(self, aggregate: Aggregate[Any, Any], failures: Failures) -> None:
         """
         Args:
-            keeps: pass copies to `add` and `subtract`, so that an accumulator is unchanged where they raise.
+            failures: where they set records aside, `add` and `subtract` get copies, so that an accumulator is unchanged
+                where they raise, and a row that cannot be carried is refused like one on which `result` raises.
         """
         self._aggregate = aggregate
         self._result = aggregate.result
-        self._keeps = keeps
+        self._keeps = failures.set_aside
+        self._carried = failures.carried
 
     def __call__(self, accumulator: Any) -> Any:
         value = accumulator if self._result is None else self._result(accumulator)
-        return value if type(value) in SCALARS else copy_containers(value)
+        if type(value) in SCALARS:
+            return value
+        return copy_containers(self._carried(value) if self._keeps else value)
 
     def last(self, accumulator: Any) -> Any:
         """Returns the row that was sent for an accumulator: None where `result` raised then as it does now."""
@@ -81,7 +86,7 @@ class _Folding(SelectingStage, RowStage, ABC):
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
-        self._row = AggregateRow(node.subject, scope.failures.set_aside)
+        self._row = AggregateRow(node.subject, scope.failures)
         self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
         self._begin_settled(node, scope)
 

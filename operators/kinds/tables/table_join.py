@@ -14,7 +14,6 @@ from operators.kinds.joins.sides import Pair, apart, keeps_left, keeps_right
 from operators.kinds.tables.revisions import PLAIN, Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
-from operators.records.ownership import copy_containers
 from operators.stage.scope import Scope
 from operators.state.keyed_tables import KeyedTable
 
@@ -67,7 +66,7 @@ class TableJoinStage(RowStage):
         if left is None and not self._alone[RIGHT]:
             return None
         try:
-            return copy_containers(self._fn(left, right))
+            return self.own(self._fn(left, right))
         except CausalError:
             raise
         except Exception as problem:
