@@ -130,6 +130,21 @@ def ancestors(node: Node) -> list[Node]:
     return list(nodes.values())
 
 
+def names_by_side(node: Node) -> list[list[str]]:
+    """Returns the names of the sources before each of two inputs that are not before the other; [] with one input.
+
+    Where an input has none, those of all operators before them instead.
+    """
+    if not any(edge.side == RIGHT for edge in node.edges):
+        return []
+    before = [
+        {each for edge in node.edges if edge.side == side for each in ancestors(edge.source)} for side in (LEFT, RIGHT)
+    ]
+    own = [before[LEFT] - before[RIGHT], before[RIGHT] - before[LEFT]]
+    sources = [sorted(each.name for each in side if not each.edges) for side in own]
+    return sources if all(sources) else [sorted(each.name for each in side) for side in own]
+
+
 _PASSING = frozenset(("filter", "watermarks", "timed"))
 """Kinds whose output records are their input records."""
 

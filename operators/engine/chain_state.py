@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from causal.errors import PipelineError
+from operators.graph import LEFT, RIGHT
 from operators.stage.branch import Branch, Numbers
 from operators.stage.routing import TurnRoute
 from operators.stage.scope import Arrival
@@ -48,6 +49,7 @@ class ChainState:
             "stages": {name: stage_header for name, stage_header in stages.items() if stage_header},
             "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.loaders()},
             "meanings": {stage.name: stage.meaning for stage in self._stages if stage.meaning},
+            "before": {stage.name: list(map(list, stage.before)) for stage in self._stages if stage.before},
             "keyless": [stage.name for stage in self._stages if stage.loaders() and not stage.keyed],
             "numbers": self._numbers.next,
             "generation": self._arrival.generation,
@@ -101,6 +103,12 @@ class ChainState:
                     f"{stage.kind} {stage.name!r} was {meant} when the checkpoint was taken and is {stage.meaning} "
                     f"now; its {what} would mean something else: give it a name of its own, with --allow-dropped-state"
                 )
+            if _swapped(header.get("before", {}).get(stage.name, ()), stage.before):
+                raise PipelineError(
+                    f"{stage.kind} {stage.name!r} keeps state of each of its inputs, and these have changed places: "
+                    "let the one read from the other as before, or give it a name of its own, with "
+                    "--allow-dropped-state"
+                )
             stage.load_header(header["stages"].get(stage.name, {}), header["full"])
             stage.counts = dict(header["counts"].get(stage.name, {}))
         for route, turn in zip(self._turns, turns, strict=True):
@@ -110,3 +118,10 @@ class ChainState:
         self._numbers.next = header["numbers"]
         self._arrival.generation = header.get("generation", 0)
         self._merge.load(header["merge"])
+
+
+def _swapped(was: Sequence[Sequence[str]], now: Sequence[Sequence[str]]) -> bool:
+    """Whether an input has operators before it that were before the other one, and none that were before it."""
+    if not (was and now):
+        return False
+    return any(set(now[side]) & set(was[1 - side]) and not set(now[side]) & set(was[side]) for side in (LEFT, RIGHT))

@@ -172,6 +172,7 @@ class Rescaling:
             share_header = {**fresh, "full": header["full"], "numbers": header["numbers"], "counts": header["counts"]}
             share_header["stages"] = {**fresh["stages"], **header["stages"]}
             share_header["kinds"], share_header["meanings"] = header["kinds"], header.get("meanings", {})
+            share_header["before"] = header.get("before", {})
             parts = [
                 table_part(group, kept)
                 for group, tables in fragments.items()

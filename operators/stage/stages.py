@@ -160,6 +160,8 @@ class Stage:
         """The builder's method that made it; state is never loaded into another kind of operator."""
         self.meaning = ""
         """The meaning of its state beyond its kind; state that means something else is not loaded either."""
+        self.before: Sequence[Sequence[str]] = ()
+        """The operators before each of its two inputs, see `names_by_side`; its state is of these inputs."""
         self.keyed = True
         """Whether its state is by the key of its records, where it has any."""
         self.failures = scope.failures
