@@ -320,7 +320,8 @@ class Stage:
         """
         if any(header != headers[0] for header in headers):
             raise PipelineError(
-                f"operator {self.name!r} keeps state per task; its parallelism cannot change; add key_by before it"
+                f"operator {self.name!r} keeps state per task; its parallelism cannot change: keep it, or give the "
+                "operator another name, with --allow-dropped-state"
             )
         return headers[0] if headers else {}
 
