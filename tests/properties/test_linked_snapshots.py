@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -44,8 +45,7 @@ def followed(world: World, index: int, files: Sequence[SnapshotFile]) -> tuple[C
     return chain, cut, received
 
 
-@pytest.mark.parametrize("first", sample(range(0, 200, 10), 1))
-@pytest.mark.parametrize("name", batching.DRAWS)
+@pytest.mark.parametrize(("name", "first"), sample(product(batching.DRAWS, range(0, 200, 10)), 6))
 def test_a_standby_needs_no_complete_snapshot_but_the_first(
     name: str, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: no format to find")
 
-RECIPE = Path(__file__).resolve().parents[2] / "examples" / "cookbook" / "spark_in_out.py"
 WAIT_S = 600
 PIPELINE = """
 from operators import Pipeline
@@ -26,14 +25,13 @@ orders = pipeline.source("orders", FilesSource("orders/*.json", format="json"))
 rows = orders.map("row", lambda order: {"customer": order["customer"], "total": order["cents"]})
 rows.sink("out", SqliteSink("totals.db"))
 """
-PROGRAM = f"""
-import runpy
+PROGRAM = """
 from operators.outputs.spark_session import spark_session
 
 with spark_session("local[1]") as spark:
     rows = spark.readStream.format("causal").option("path", "totals.db").load()
     print("stream", rows.isStreaming, *sorted(rows.columns))
-    runpy.run_path({str(RECIPE)!r}, run_name="__main__")  # which ends the session
+    print([tuple(row) for row in spark.read.format("causal").load("totals.db").collect()])
 """
 
 
@@ -57,4 +55,4 @@ def test_a_program_elsewhere_reads_rows_by_the_name_of_the_format(tmp_path: Path
     run("-m", "deploy", "run", "totals.py", "--standbys", "0")
     said = run("program.py")
     assert "stream True customer total" in said
-    assert [f"|c{n}|" in said.replace(" ", "") for n in range(3)] == [True] * 3, said
+    assert all(repr((f"c{n % 3}", n)) in said for n in range(30)), said
