@@ -19,7 +19,7 @@ from tests.soak.growth import Growth, own_bytes
 
 FILLED = "fill/0"
 FILLED_RECORDS = 9_000
-SAMPLE, MANY = 6, 50
+SAMPLE, MANY = 5, 50
 STATE_BYTES_MIN = 12 << 20
 
 
@@ -89,15 +89,16 @@ def test_each_process_stays_as_large_as_it_is(start: Start, tmp_path: Path, kind
     settings: list[Any] = sets(out=tmp_path / "rows", gate=tmp_path / "gate", state=state)
     arguments = ("--checkpoint-interval", "0.5", *arguments)
     job = start(
-        PIPELINES / "filled.py", *settings, *arguments, config={"crash_loop_max": 10 * count}, own_standbys=True
+        PIPELINES / "filled.py", *settings, *arguments, config={"crash_loop_max": 30 * count}, own_standbys=True
     )
     job.until_warm(records=FILLED_RECORDS // 100)
-    growth, pid = Growth(), 0
-    for _ in range(count):
-        pid = fail(job)
+    growth, pid, failures = Growth(), 0, 0
+    while len(growth.of(pid)) < count - 1:
+        failures += 1
+        assert failures <= 3 * count, f"no process with the state lives through {count - 1} failures: {growth.seen}"
+        pid = fail(job)  # a busy machine may leave one silent for so long that it is replaced
         growth.look(job.living())
     assert not growth.grown(), growth.grown()
-    assert len(growth.of(pid)) >= count - 1, "the process with the state has lived through them"
     assert state == "disk" or (own_bytes(pid) or 0) > STATE_BYTES_MIN, "it has the state"
     job.interrupt()
     job.finish()
