@@ -76,6 +76,8 @@ class FusedChain(PlainChain):
                 branch.stage.leaves = True
             if failures.set_aside:
                 branch.stage.tags_leaving = frozenset(tag for tag, side in branch.sides if side.routes)
+            for table in branch.stage.tables():
+                table.defined = failures.defined(branch.stage.shown_as)
         self._inputs = inputs
         self._failures = failures
         self._record_bytes_max = record_bytes_max

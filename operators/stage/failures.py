@@ -106,6 +106,10 @@ class Failures:
     def delivers(self) -> bool:
         return self._first is not None
 
+    def defined(self, operator: str) -> str:
+        """Returns the clause of messages with the file:line of an operator; empty where that is not known."""
+        return f" (defined at {self._places[operator]})" if operator in self._places else ""
+
     def position(self, index: int) -> int | None:
         """Returns the position in its channel of record `index` of the event; None when the event delivers nothing."""
         if self._first is None:
@@ -157,8 +161,7 @@ class Failures:
         if record is None and position is not None and operator in self._givers:
             of_record = f"; record None, which {self._givers[operator]} gave"
         where = location(problem)
-        defined = f" (defined at {self._places[operator]})" if operator in self._places else ""
-        at = f" at {where}" if where else defined
+        at = f" at {where}" if where else self.defined(operator)
         remedy = _CORRECT if self.set_aside else _REMEDY  # where letters are written, they have not helped
         if isinstance(problem, Remedied):
             remedy = problem.remedy

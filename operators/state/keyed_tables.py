@@ -88,12 +88,13 @@ class KeyedTable:
         dirty: the keys touched since the last snapshot.
         since: of a dirty key, which part of its value earlier snapshots have; without an entry they have none of it.
         of_one_group: whether what increments continue may be missing, as one key group alone is loaded.
+        defined: the clause of messages with the file:line of its operator; empty where that is not known.
         numeric: whether the values that were encoded last were numbers, of which each takes next to no time.
     """
 
     __slots__ = (
         "name", "operator", "key_groups", "values", "dirty", "since", "group_of", "cold", "of_one_group",
-        "large_fragments", "numeric", "_job",
+        "large_fragments", "numeric", "defined", "_job",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +121,7 @@ class KeyedTable:
         self.of_one_group = False
         self.large_fragments = 0
         self.numeric = False
+        self.defined = ""
         self._job: TableJob | None = None
 
     def keep(self, values: dict[Any, Any], cold: Cold) -> None:
@@ -138,7 +140,7 @@ class KeyedTable:
                 self.cold.shrink()
             except NotCarried as problem:
                 raise OperatorFailed(
-                    f"operator {self.operator!r}: its state cannot go to disk: {problem}; {CORRECT}"
+                    f"operator {self.operator!r}: its state cannot go to disk: {problem}{self.defined}; {CORRECT}"
                 ) from problem
 
     def touch(self, keys: Collection[Any]) -> None:
@@ -375,7 +377,8 @@ def _blamed(table: KeyedTable, key: Any, problem: NotCarried, value: Any = None)
     place = place_of_refused(value, problem) if type(value) is dict else ""  # a list is a layout of the table's own
     where = f"{'ctx.state' if isinstance(table, StateTable) else 'value'}{place}: " if place else ""
     return OperatorFailed(
-        f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {where}{problem}; {CORRECT}"
+        f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {where}{problem}"
+        f"{table.defined}; {CORRECT}"
     )
 
 

@@ -316,7 +316,9 @@ def test_a_full_snapshot_replaces_what_was_loaded() -> None:
 def test_state_that_cannot_be_carried_names_operator_key_and_mend(value: Any) -> None:
     chain = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0")
     give(chain, [("good", 1), ("bad", value)])
-    with pytest.raises(OperatorFailed, match="operator 'keeps', key 'bad': its state cannot be checkpointed: .*use"):
+    with pytest.raises(
+        OperatorFailed, match="operator 'keeps', key 'bad': its state cannot be checkpointed: .*use.*defined at.*py:"
+    ):
         parts_of(chain)
 
 
@@ -353,8 +355,10 @@ def test_state_that_cannot_be_carried_names_the_entry(disk: bool) -> None:
         give(chain, [("good", 1), ("bad", [{"x": (1, UUID(int=1))}])])
         parts_of(chain)
     place = "in ['v'][0]['x'][1]" if disk else "ctx.state['v'][0]['x'][1]"
+    defined = f" (defined at {__file__}:{Keeps.process.__code__.co_firstlineno})"
     assert str(caught.value).endswith(
-        f"{place}: uuid.UUID cannot be carried; use str(value); correct the pipeline and resume with --code new"
+        f"{place}: uuid.UUID cannot be carried; use str(value){defined}; "
+        "correct the pipeline and resume with --code new"
     )
 
 
