@@ -105,6 +105,7 @@ class ProcessStage(Stage):
         self._declared = Binding(
             operator, name, self._ctx, key_groups, self._ctx.now_ns, self._age_ns, disk, self._undo
         )
+        self._tables_by_key = [self._timers.table, self._event_timers.table, *self._declared.tables]
         self._cold = [table for table in (self._table, *self._declared.tables) if table.cold is not None]
         aging = [state.clock for state in declared(operator).values() if state.ttl_ns]
         self._ages = bool(aging)
@@ -126,7 +127,10 @@ class ProcessStage(Stage):
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         if self._cold:
             self._warm(keys)
-        self._table.touch((None,) if keys is None else keys)
+        touched = (None,) if keys is None else keys
+        self._table.touch(touched)
+        for table in self._tables_by_key:
+            table.claim(touched)
         if self._batches is not None:
             return self._run_batch(records, keys)
         out: list[Any] = []

@@ -31,8 +31,8 @@ _LASTING = SCALARS | {type(ABSENT)}
 _NUMERIC = frozenset((int, float, bool, type(None), type(ABSENT)))
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """The most values that are encoded together, where they can wait: of one key group, and of any."""
-CLAIMED_MIN = 64
-"""The least keys that are encoded before one of them changes, if there are so many."""
+CLAIMED_MIN, CLAIMED_NUMERIC_MIN = 8, 64
+"""The least keys that are encoded before one of them changes, if there are so many: more where values are numbers."""
 KEYS_AT_ONCE = 1000
 """The keys per step of a job that has to end."""
 LARGE_BYTES = 1 << 20
@@ -142,6 +142,11 @@ class KeyedTable:
                 raise OperatorFailed(
                     f"operator {self.operator!r}: its state cannot go to disk: {problem}{self.defined}; {CORRECT}"
                 ) from problem
+
+    def claim(self, keys: Collection[Any]) -> None:
+        """Encode what a snapshot still lacks of these keys: many of them together, before they change one by one."""
+        if self._job is not None:
+            self._job.before(keys)
 
     def touch(self, keys: Collection[Any]) -> None:
         """Note that these keys are about to change: their values are written as a whole."""
@@ -272,8 +277,9 @@ class TableJob:
         """
         claimed = self._pending.claim(keys, self._table.numeric)
         if claimed:
-            if len(claimed) < CLAIMED_MIN:
-                claimed += self._pending.take(CLAIMED_MIN - len(claimed))
+            least = CLAIMED_NUMERIC_MIN if self._table.numeric else CLAIMED_MIN
+            if len(claimed) < least:
+                claimed += self._pending.take(least - len(claimed))
             self._encode(claimed, self._packed(claimed))
 
     def _encode(self, keys: list[Any], values: list[Any]) -> None:

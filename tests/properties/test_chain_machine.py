@@ -32,6 +32,7 @@ Bytes = list[tuple[int, int, int, bytes]]
 def one_key_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves keys for later steps when one is about to change: there are only four."""
     monkeypatch.setattr(keyed_tables, "CLAIMED_MIN", 1)
+    monkeypatch.setattr(keyed_tables, "CLAIMED_NUMERIC_MIN", 1)
 
 
 class Busy(Operator):
