@@ -27,6 +27,7 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("records/s", "(.*)_rps"),
             Rows("records/s ÷ (cores × bare job)", "(.*)_efficiency"),
             Rows("records/s ÷ none", "(.*)_over_none"),
+            Rows("records/s ÷ at-least-once", "(causal_f1|causal_full)_over_at_least_once"),
             Rows("CPU µs per record", "(.*)_cpu_us"),
         ),
     ),

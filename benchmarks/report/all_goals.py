@@ -62,6 +62,9 @@ PARTS: Mapping[str, Part] = {
     "latency_back": Part("latency_back", "latency_back --kills 3"),
     "isolation": Part("isolation", "isolation --kills 3"),
     "latency": Part("latency", "latency --quick"),
+    "latency_flink": Part(
+        "latency_flink --rate 10 --seconds 20", "latency_flink --rate 5 --seconds 5 --warm 2 --intervals 500"
+    ),
     "bad_input": Part("bad_input --rounds 5 --scale 0.5", "bad_input --rounds 1 --scale 0.5"),
     "vectors": Part("vectors --rounds 5", "vectors --rounds 1 --without-jobs"),
     "hosts": Part(
