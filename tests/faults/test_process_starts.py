@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,20 @@ def test_the_fork_server_dies_right_before_a_task(start_chain: StartChain) -> No
         server, task = fork_server(chain.job), chain.job.pid_of("score/0")
         assert server is not None
         kill(server)
+        kill(task)
+        chain.job.until_replaced(task)
+        chain.job.until_warm()
+        wait_for("there is another server", lambda old=server: fork_server(chain.job) not in (None, old))  # type: ignore[misc]
+    report = chain.finish_exactly()
+    assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * 2
+
+
+def test_a_fork_server_that_hangs_is_replaced(start_chain: StartChain) -> None:
+    chain = start_chain()
+    chain.job.until_warm()
+    for _ in range(2):
+        server, task = fork_server(chain.job), chain.job.pid_of("score/0")
+        assert server is not None and kill(server, signal.SIGSTOP)
         kill(task)
         chain.job.until_replaced(task)
         chain.job.until_warm()
