@@ -62,14 +62,14 @@ class Layout:
     successors: int = 0
 
 
-def laid_out(rng: random.Random, layers: tuple[int, ...], hashing: bool) -> Layout:
-    """Draws hosts for a job with these layers of tasks; each alone has room for all tasks."""
+def laid_out(rng: random.Random, layers: tuple[int, ...], copies: int, hashing: bool) -> Layout:
+    """Draws hosts for a job with so many copies of these layers of tasks; each alone has room for all tasks."""
     hosts = NAMES[: rng.choices(range(1, SEVERAL_MAX + 1), (1, 4, 4, 3))[0]]
     tasks = [f"l{depth}/{place}" for depth, width in enumerate(layers) for place in range(width)] if hashing else []
     pinned = [task for task in tasks if rng.random() < 0.3] if rng.random() < 0.25 else []
     return Layout(
         hosts=hosts,
-        slots=tuple(rng.choice((sum(layers) + 2, 50)) for _ in hosts),
+        slots=tuple(rng.choice((copies * sum(layers) + 2, 50)) for _ in hosts),
         zones=tuple(rng.choice(("", "x", "y")) for _ in hosts),
         pins=tuple((task, rng.choice(hosts)) for task in pinned),
         timeout_ms=rng.choice((250, 400, 800)),

@@ -176,7 +176,7 @@ def draw_hot(seed: int) -> Scenario:
 def draw_hosts(seed: int) -> Scenario:
     """The scenario of a seed on hosts that join over a network, with what may happen to those as well."""
     rng, alike = random.Random(seed ^ 0x40_57), draw(seed)
-    layout = laid_out(rng, alike.layers, not alike.production)
+    layout = laid_out(rng, alike.layers, 1 + alike.separate, not alike.production)
     guarantee = "causal" if alike.guarantee == "epoch" else alike.guarantee
     faults = tuple(f for f in alike.faults if guarantee == alike.guarantee or f.kind not in ALL_BACK)
     kinds = tuple(HOST_FAULTS) if guarantee == "causal" else ("host_dies", "host_cut", "drain", "depot_away")
