@@ -87,7 +87,7 @@ class Fire:
 
     def _noticed(self, name: str, incarnation: int) -> None:
         def lost() -> bool:
-            self.site.leads(*self.supervisors)
+            self.site.leads(*self.supervisors, running=False)  # a task may wait for this very host
             host = self.site.host(name)
             return bool(host.get("state") == "lost" or host.get("incarnation", 0) > incarnation)
 
