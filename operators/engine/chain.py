@@ -35,6 +35,10 @@ from operators.state.snapshot_parts import ChainSnapshot, group_of_part
 _ORDINAL = itemgetter(0)
 
 
+_PASSING = frozenset(("watermarks", "revisions", "group_by"))
+"""Kinds whose output holds all of their input."""
+
+
 class FusedChain(PlainChain):
     """The chain of every task but a sink's."""
 
@@ -71,13 +75,14 @@ class FusedChain(PlainChain):
         self._asking = [branch for branch in self._branches if branch.stage.asks]
         for branch in self._branches:
             branch.plain = not (branch.sides or branch.stage.makes_marks)
-            if failures.set_aside and branch.routes:
-                branch.shared = len(branch.routes) + len(branch.children) > 1
-                branch.stage.leaves = True
-            if failures.set_aside:
-                branch.stage.tags_leaving = frozenset(tag for tag, side in branch.sides if side.routes)
+            branch.shared = failures.set_aside and bool(branch.routes) and len(branch.routes) + len(branch.children) > 1
             for table in branch.stage.tables():
                 table.defined = failures.defined(branch.stage.shown_as)
+        if failures.set_aside:
+            for branch in reversed(self._branches):
+                passing = (child.stage for child in branch.children if child.stage.kind in _PASSING)
+                branch.stage.leaves = bool(branch.routes) or any(stage.leaves for stage in passing)
+                branch.stage.tags_leaving = frozenset(tag for tag, side in branch.sides if side.routes)
         self._inputs = inputs
         self._failures = failures
         self._record_bytes_max = record_bytes_max

@@ -121,7 +121,9 @@ class ChainState:
 
 
 def _swapped(was: Sequence[Sequence[str]], now: Sequence[Sequence[str]]) -> bool:
-    """Whether an input has operators before it that were before the other one, and none that were before it."""
+    """Whether operators have gone from before each input to before the other one, or all of one input have."""
     if not (was and now):
         return False
-    return any(set(now[side]) & set(was[1 - side]) and not set(now[side]) & set(was[side]) for side in (LEFT, RIGHT))
+    crossed = [set(now[side]) & set(was[1 - side]) for side in (LEFT, RIGHT)]
+    stayed = [set(now[side]) & set(was[side]) for side in (LEFT, RIGHT)]
+    return all(crossed) or any(crossed[side] and not stayed[side] for side in (LEFT, RIGHT))

@@ -109,6 +109,7 @@ class Tracing:
 
     def unroutable(self, branch: Branch, target: str, index: int, key: Any, problem: Exception) -> None:
         """Handle output `index` of the branch, which has no route to the operator `target`."""
+        index = branch.stage.index_of(index)
         came_from, _ = self._came_from(branch, index)
         self._failures.failed(f"key_by before {target}", key, came_from, listed(branch.output)[index], problem)
 

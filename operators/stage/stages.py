@@ -185,6 +185,12 @@ class Stage:
         """The index of the input record that output `index` of the last `run` came from."""
         return index
 
+    def index_of(self, index: int) -> int:
+        """The index of an output among all of the last `run`: those that were refused are not counted in `index`."""
+        for place in self.refused:
+            index += place <= index
+        return index
+
     def root_index(self, index: int) -> int | None:
         """The index, among the records of the event, of the one that led to this stage's input record `index`."""
         if not self.failures.delivers:
@@ -194,9 +200,7 @@ class Stage:
             stage = stage.parent
             if not stage.traces:
                 return None
-            for place in stage.refused:
-                index += place <= index
-            index = stage.source_of(index)
+            index = stage.source_of(stage.index_of(index))
         return index
 
     def failed(self, index: int, record: Any, problem: Exception, key: Any = NO_KEY) -> None:

@@ -441,14 +441,22 @@ def _readers(draw: Draw) -> Scenario:
 
     if draw.flip():
         sink(mapped.map("five", late), "late")
+
+    def key_of(record: Row) -> Any:
+        if record["v"] == 6:
+            raise Refused("six")
+        return record["id"] % 3
+
+    if draw.flip():
+        sink(mapped.key_by(key_of).process("six", Counting()), "sixes")
     expected = run(pipeline, {"in": good}, on_error="dead-letter")
 
     def check(result: TrialResult) -> None:
         letters, known = result.rows.get(LETTERS, []), expected.rows.get(LETTERS, [])
         if len([each for each in letters if each["operator"] == "w"]) != len(mixed) - len(good):
             raise Mismatch(f"{letters}, expected {len(mixed) - len(good)}")
-        others = [each["record"]["id"] for each in letters if each["operator"] != "w"]
-        if others != [each["record"]["id"] for each in known]:
+        others = sorted([each["operator"], each["record"]["id"]] for each in letters if each["operator"] != "w")
+        if others != sorted([each["operator"], each["record"]["id"]] for each in known):
             raise Mismatch(f"letters of {others}, expected {known}")
         positions = [each["position"] for each in letters if each["operator"] == "five"]
         at = [index for index, record in enumerate(mixed) if "bad" not in record and record["v"] == 5]

@@ -145,10 +145,14 @@ class WatermarkStage(OneToOneStage):
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the pieces in order; while one is processed, `source_of` refers to it."""
-        ready, self._ready, self._offset = self._ready, [], 0
+        ready, self._ready, offset = self._ready, [], 0
         for records, mark in ready:
+            if records:
+                self._offset = (
+                    offset  # and afterwards of the last records, which may be encoded at the end of the event
+                )
             yield records, mark
-            self._offset += len(records)
+            offset += len(records)
 
     def source_of(self, index: int) -> int:
         return super().source_of(index + self._offset)

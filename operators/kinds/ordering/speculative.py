@@ -217,6 +217,12 @@ class SpeculativeStage(RowStage):
             raise
         except Exception as problem:
             return outputs, problem
+        try:
+            if self.leaves:
+                for output in outputs:
+                    self.failures.carried(output)
+        except (NotCarried, ValueError) as problem:
+            return [], problem
         return outputs, None
 
     def advance(self, mark_ns: int) -> list[Any]:

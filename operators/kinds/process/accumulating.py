@@ -87,7 +87,6 @@ class ReduceStage(OneToOneStage):
         super().__init__(node.name, scope)
         fn, initial = node.subject, node.options["initial"]
         self._fn: Callable[[Any, Any], Any] = _keeping(fn) if scope.failures.set_aside else fn
-        self._carries = scope.failures.carried if scope.failures.set_aside else None
         self._table = AccumulatorTable(node.name, node.name, scope.config.key_groups)
         self._begin_with: Callable[[Any], Any]
         if initial is NO_INITIAL:
@@ -101,15 +100,15 @@ class ReduceStage(OneToOneStage):
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         keys = keys or []
         self._table.touch(keys)
-        state, fn, begin_with, carries = self._table.values, self._fn, self._begin_with, self._carries
+        state, fn, begin_with = self._table.values, self._fn, self._begin_with
         totals, lost = list[Any](), list[int]()
         append = totals.append
         rows = iter(records)
         for key, record in zip(keys, rows, strict=True):
             try:
                 total = fn(state[key], record) if key in state else begin_with(record)
-                if carries is not None and type(total) not in SCALARS:
-                    carries((key, total))
+                if self.leaves and type(total) not in SCALARS:
+                    self.failures.carried((key, total))
                 state[key] = total
                 append(total if type(total) in SCALARS else copy_containers(total))
             except CausalError:

@@ -8,7 +8,7 @@ that a group refuses is remembered, so that it is not retracted later.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -19,7 +19,6 @@ from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate
 from operators.records.ownership import SCALARS, copy_containers
-from operators.stage.failures import Failures
 from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage
 from operators.state.keyed_tables import KeyedTable
@@ -31,24 +30,22 @@ ABSENT: Any = object()
 class AggregateRow:
     """Calls the functions of an aggregate; returned rows share nothing with accumulators."""
 
-    __slots__ = ("_aggregate", "_result", "_keeps", "_carried")
+    __slots__ = ("_aggregate", "_result", "_keeps", "_own")
 
-    def __init__(self, aggregate: Aggregate[Any, Any], failures: Failures) -> None:
+    def __init__(self, aggregate: Aggregate[Any, Any], keeps: bool, own: Callable[[Any], Any]) -> None:
         """
         Args:
-            failures: where they set records aside, `add` and `subtract` get copies, so that an accumulator is unchanged
-                where they raise, and a row that cannot be carried is refused like one on which `result` raises.
+            keeps: pass copies to `add` and `subtract`, so that an accumulator is unchanged where they raise.
+            own: `Stage.own`, which refuses a row that cannot be carried as if `result` had raised.
         """
         self._aggregate = aggregate
         self._result = aggregate.result
-        self._keeps = failures.set_aside
-        self._carried = failures.carried
+        self._keeps = keeps
+        self._own = own
 
     def __call__(self, accumulator: Any) -> Any:
         value = accumulator if self._result is None else self._result(accumulator)
-        if type(value) in SCALARS:
-            return value
-        return copy_containers(self._carried(value) if self._keeps else value)
+        return value if type(value) in SCALARS else self._own(value)
 
     def last(self, accumulator: Any) -> Any:
         """Returns the row that was sent for an accumulator: None where `result` raised then as it does now."""
@@ -68,16 +65,16 @@ class AggregateRow:
     def added(self, accumulator: Any, record: Any) -> Any:
         """Returns the accumulator with one record more; `accumulator` may be ABSENT."""
         return self._aggregate.add(
-            self._aggregate.initial() if accumulator is ABSENT else self._own(accumulator), record
+            self._aggregate.initial() if accumulator is ABSENT else self._kept(accumulator), record
         )
 
     def less(self, accumulator: Any, record: Any) -> Any:
         """Returns the accumulator with one record less."""
         subtract = self._aggregate.subtract
         invariant(subtract is not None, "an aggregate of a table can subtract")
-        return subtract(self._own(accumulator), record)  # type: ignore[misc]
+        return subtract(self._kept(accumulator), record)  # type: ignore[misc]
 
-    def _own(self, accumulator: Any) -> Any:
+    def _kept(self, accumulator: Any) -> Any:
         return copy_containers(accumulator) if self._keeps and type(accumulator) not in SCALARS else accumulator
 
 
@@ -86,7 +83,7 @@ class _Folding(SelectingStage, RowStage, ABC):
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
-        self._row = AggregateRow(node.subject, scope.failures)
+        self._row = AggregateRow(node.subject, scope.failures.set_aside, self.own)
         self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
         self._begin_settled(node, scope)
 

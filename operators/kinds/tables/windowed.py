@@ -42,7 +42,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self.makes_marks = not all(watermarked(edge.source) for edge in node.edges)
         self._assigner: Tumbling | Sliding = node.options["assigner"]
         self._aggregate: Aggregate[Any, Any] = node.subject
-        self._row = AggregateRow(self._aggregate, scope.failures)
+        self._row = AggregateRow(self._aggregate, scope.failures.set_aside, self.own)
         self._grace_ns: int = node.options["grace_ns"]
         self._tags = scope.tags
         self._stream_ns: int | None = None

@@ -85,3 +85,19 @@ def test_branches_of_one_source_have_places_as_well() -> None:
     with pytest.raises(PipelineError, match="changed places"):
         version.becomes(Version(build("high", "low")))
     version.becomes(Version(build("low", "high")))
+
+
+def test_an_operator_that_keeps_its_place_hides_no_swap() -> None:
+    def build(low: str, high: str) -> Build:
+        def join(stream: Any) -> dict[str, Any]:
+            branches = {
+                "low": stream.filter("low", lambda r: r["v"] < 5), "high": stream.filter("high", lambda r: r["v"] >= 5),
+            }  # fmt: skip
+            left, right = timed(branches[low], "left"), timed(branches[high], "right")
+            return {"out": left.join("j", right, within=(1, 1), fn=pair)}
+
+        return join
+
+    version = Version(build("low", "high")).give({"k": 1, "v": 7})
+    with pytest.raises(PipelineError, match="changed places"):
+        version.becomes(Version(build("high", "low")))
