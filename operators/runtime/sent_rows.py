@@ -18,7 +18,7 @@ from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.graph import Node
 from operators.kinds.tables.attempts import Raised, attempted
-from operators.kinds.tables.readers import SUPPRESS, Reader, keeps_rows, readers, received
+from operators.kinds.tables.readers import REVISIONS, SUPPRESS, Reader, keeps_rows, readers, received
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.suppressing import SuppressStage
 from operators.kinds.tables.unsettled import OWN, RowStage
@@ -110,16 +110,18 @@ class SentRows:
     # The version that continues.
 
     def _check(self, tables: Iterable[Node]) -> None:
-        """Refuses what an operator that accumulates rows could not take back."""
+        """Refuses what an operator that accumulates rows, or sends them on, could not take back."""
         for node in tables:
             for reader in self._readers[node.name]:
-                if reader.name not in self._tables or not reader.accumulates:
+                if reader.name not in self._tables or not (reader.accumulates or reader.node.kind == REVISIONS):
                     continue
                 was, before = self._tables[reader.name]
-                if was != node.name and self._facts[reader.name]:
+                dropped = was not in self._nodes and not reader.accumulates  # with --allow-dropped-state
+                if was != node.name and self._facts[reader.name] and not dropped:
                     raise PipelineError(
                         f"{reader.node.where}: {reader.node.kind} {reader.node.name!r} has rows of table {was!r}, and "
-                        f"gets those of {node.name!r} now, so that nothing would take them back; {_NEW_NAME}"
+                        f"gets those of {node.name!r} now, so that nothing would take them back; "
+                        f"{_NEW_NAME if reader.accumulates else 'give it a name of its own'}"
                     )
                 if reader.node.kind == "aggregate":
                     _check_retraction(before.node.subject, reader.node, self._facts[reader.name].values())

@@ -14,7 +14,7 @@ from operators.records.ownership import copy_containers
 
 _ROWS = frozenset(("table", "aggregate_table", "window_table", "aggregate", "table_join"))
 """Kinds whose stage keeps the rows of a table."""
-SUPPRESS, GROUP = "suppress", "group_by"
+SUPPRESS, GROUP, REVISIONS = "suppress", "group_by", "revisions"
 _BETWEEN = frozenset(("table_filter", "map_values", GROUP, SUPPRESS))
 """Kinds through which the rows of a table reach a reader."""
 

@@ -117,6 +117,21 @@ def test_revisions_and_streams_that_are_new_have_sent_nothing() -> None:
     }
 
 
+def test_revisions_that_have_sent_rows_of_another_table_are_refused() -> None:
+    def build(joined: bool) -> Build:
+        def tables(streams: Any) -> dict[str, Any]:
+            left, right = (stream.key_by(lambda r: r["k"]).table(f"t{n}") for n, stream in enumerate(streams))
+            rows = left.join("j", right, lambda a, b: [a, b])
+            return {"out": (rows if joined else left).revisions("r"), "joined": rows.revisions("rj")}
+
+        return tables
+
+    version = Version(build(joined=False), ("a", "b")).give(row(1, 1), source="a")
+    with pytest.raises(PipelineError, match="revisions 'r' has rows of table 't0', and gets those of 'j' now"):
+        version.becomes(Version(build(joined=True), ("a", "b")))
+    Version(build(joined=False), ("a", "b")).becomes(Version(build(joined=True), ("a", "b")))
+
+
 def total_of(result: Any) -> Aggregate[Any, Any]:
     return Aggregate(
         int,
