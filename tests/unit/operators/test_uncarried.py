@@ -84,7 +84,7 @@ def test_a_row_of_a_table_that_leaves_for_a_group_is_never_taken_back() -> None:
 
 def test_what_stays_in_its_task_need_not_be_carried() -> None:
     pipeline, stream = started()
-    sets = Aggregate(list, lambda total, r: [*total, r["id"]], result=set)
+    sets: Aggregate[Any, Any] = Aggregate(list, lambda total, r: [*total, r["id"]], result=set)
     rows = stream.key_by(key_of).aggregate_table("t", sets)
     rows.map_values("m", lambda key, row: sorted(row)).to_stream("ts", lambda key, row: row).sink(
         "out", JsonLinesSink(".")
