@@ -1,4 +1,4 @@
-"""Where records are set aside, a value that no record can hold makes one letter and has had no effect."""
+"""A value that no record can hold makes one dead letter and has had no effect."""
 
 from __future__ import annotations
 
