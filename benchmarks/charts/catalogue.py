@@ -129,6 +129,15 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("peak MiB", r"(.*)\.(ours|bytewax|bare)_peak_mib"),
         ),
     ),
+    "latency_flink": (
+        "Inverted index at {settings.documents_per_s} documents/s, exactly once: with 50 / 500 / 1,000 ms between"
+        " checkpoints a document is visible after {causal.50.p50_ms} / {causal.500.p50_ms} / {causal.1000.p50_ms} ms,"
+        " in PyFlink after {pyflink.50.p50_ms} / {pyflink.500.p50_ms} / {pyflink.1000.p50_ms} ms",
+        (
+            Rows("ms, document due → all rows seen, median", r"(causal|pyflink)\.(.*)\.p50_ms"),
+            Rows("the same, 99th percentile", r"(causal|pyflink)\.(.*)\.p99_ms"),
+        ),
+    ),
     "latency_back": (
         "After kill -9 latency is back within 10 % in {back_ms} ms (median), × {over_replayed} of the replayed stretch;"
         " {output}",
