@@ -18,6 +18,8 @@ from operators.records.nesting import room_for_nesting
 
 SCALARS = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
 """The types whose values never change."""
+SMALL = SCALARS - {str, bytes}
+"""Those of them that a record can hold whatever the value is: they have no length of their own."""
 
 all_scalar = SCALARS.issuperset
 

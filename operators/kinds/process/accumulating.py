@@ -9,7 +9,7 @@ from causal.errors import CausalError
 from causal.records.rows import Rows
 from causal.records.values import decode, encode
 from operators.graph import Node
-from operators.records.ownership import SCALARS, copy_containers
+from operators.records.ownership import SCALARS, SMALL, copy_containers
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage, Stage, last_index, without
 from operators.state.keyed_tables import KeyedTable, TableJob
@@ -107,7 +107,7 @@ class ReduceStage(OneToOneStage):
         for key, record in zip(keys, rows, strict=True):
             try:
                 total = fn(state[key], record) if key in state else begin_with(record)
-                if self.leaves and type(total) not in SCALARS:
+                if self.leaves and type(total) not in SMALL:
                     self.failures.carried((key, total))
                 state[key] = total
                 append(total if type(total) in SCALARS else copy_containers(total))

@@ -18,7 +18,7 @@ from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate
-from operators.records.ownership import SCALARS, copy_containers
+from operators.records.ownership import SCALARS, SMALL, copy_containers
 from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage
 from operators.state.keyed_tables import KeyedTable
@@ -45,7 +45,7 @@ class AggregateRow:
 
     def __call__(self, accumulator: Any) -> Any:
         value = accumulator if self._result is None else self._result(accumulator)
-        return value if type(value) in SCALARS else self._own(value)
+        return value if type(value) in SMALL else self._own(value)
 
     def last(self, accumulator: Any) -> Any:
         """Returns the row that was sent for an accumulator: None where `result` raised then as it does now."""

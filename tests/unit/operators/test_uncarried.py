@@ -100,6 +100,13 @@ def test_a_total_may_be_larger_than_a_record_where_it_stays_in_its_task() -> Non
     assert (rows, letters) == ([600, 1200, 1800], [])
 
 
+def test_a_text_that_is_too_large_to_leave_has_had_no_effect() -> None:
+    pipeline, stream = started()
+    stream.key_by(lambda r: 1).reduce("t", lambda total, text: total + text, initial="").sink("out", JsonLinesSink("."))
+    rows, letters = outcome(pipeline, ["x" * 600, "y" * 600, "z"], record_bytes_max=1000)
+    assert rows == [(1, "x" * 600), (1, "x" * 600 + "z")] and len(letters) == 1
+
+
 def test_speculative_output_that_is_too_large_has_had_no_effect() -> None:
     class Large(Spoils):
         def process(self, record: Any, ctx: Any) -> Iterator[Any]:
