@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness.processes import argv, kill
 from standby.host.forkserver import SERVER_SLOT
 from standby.host.processes import marked
@@ -35,28 +37,16 @@ def assert_workers_are_the_agents_own_children(job: Job) -> None:
     assert server is not None and parent(server) == agent
 
 
-def test_the_fork_server_dies_right_before_a_task(start_chain: StartChain) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_fork_server_that_dies_or_hangs_right_before_a_task_dies_is_replaced(
+    start_chain: StartChain, number: signal.Signals
+) -> None:
     chain = start_chain()
     chain.job.until_warm()
     assert_workers_are_the_agents_own_children(chain.job)
     for _ in range(2):
         server, task = fork_server(chain.job), chain.job.pid_of("score/0")
-        assert server is not None
-        kill(server)
-        kill(task)
-        chain.job.until_replaced(task)
-        chain.job.until_warm()
-        wait_for("there is another server", lambda old=server: fork_server(chain.job) not in (None, old))  # type: ignore[misc]
-    report = chain.finish_exactly()
-    assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * 2
-
-
-def test_a_fork_server_that_hangs_is_replaced(start_chain: StartChain) -> None:
-    chain = start_chain()
-    chain.job.until_warm()
-    for _ in range(2):
-        server, task = fork_server(chain.job), chain.job.pid_of("score/0")
-        assert server is not None and kill(server, signal.SIGSTOP)
+        assert server is not None and kill(server, number)
         kill(task)
         chain.job.until_replaced(task)
         chain.job.until_warm()
