@@ -39,7 +39,7 @@ MODULE = "causal_pipeline"
 """The name of the file's module in `sys.modules`; not `__main__`, so a guarded main part does not run."""
 
 _BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
-"""The modules beside each pipeline of `load`: a process may have several."""
+"""The modules in the directory of each pipeline of `load`: a process may have several."""
 
 
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:

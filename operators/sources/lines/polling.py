@@ -143,7 +143,7 @@ class _Chunks:
         self._left: int | None = None
 
     def read1(self, size: int) -> bytes:
-        """Returns the next bytes; none behind the last chunk.
+        """Returns the next bytes; none after the last chunk.
 
         Raises:
             ValueError: the answer ends before it, or is no sequence of chunks.
