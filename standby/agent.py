@@ -313,6 +313,8 @@ class Agent:
                 if slot in self._children.living:
                     self._children.kill(self._children.living[slot])
                     self._reap()
+            case orders.Start() if not self._welcomed:
+                pass  # of an incarnation that is over, in which this host was reached under the same name
             case orders.Start(slot, role):
                 known = (self._children.living, self._children.dead, self._restarts, self._starts)
                 if not any(slot in table for table in known):  # a repeated order is no second process
@@ -358,13 +360,13 @@ class Agent:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _join(self, incarnation: int) -> None:
-        """Takes part in that incarnation; what runs here is of an older one if there was one, and ends first."""
+        """Takes part in that incarnation; whatever runs here is of an older one, and ends first."""
         if self._incarnation != incarnation:
             if self._incarnation:
                 _log.info("host incarnation %d is over: ending its processes", self._incarnation)
-                self._kill_all()
-                self._children.dead.clear()
-                self._children.killed.clear()
+            self._kill_all()
+            self._children.dead.clear()
+            self._children.killed.clear()
             self._incarnation = incarnation
             if self._host is not None:
                 save_incarnation(self._job, self._host.session, incarnation)

@@ -104,6 +104,8 @@ class HostAgent(Agent):
                 self._send("exited", slot=slot, pid=0, at_ns=self.world.clock.now_ns)
             case orders.Kill(slot):
                 self.obey("kill", slot)
+            case orders.Start() if not self._welcomed:
+                pass
             case orders.Start(slot, _):
                 self._starts.append(slot)
                 self._start_all()
@@ -121,11 +123,10 @@ class HostAgent(Agent):
             self.obey("start", self._starts.popleft())
 
     def join(self, incarnation: int) -> None:
-        """Takes part in that incarnation; what runs here is of an older one if there was one, and ends first."""
+        """Takes part in that incarnation; whatever runs here is of an older one, and ends first."""
         machine = self.machine
         if machine.incarnation != incarnation:
-            if machine.incarnation:
-                self.end_older()
+            self.end_older()
             machine.incarnation = incarnation
         self._welcomed = True
         self._beat_now()

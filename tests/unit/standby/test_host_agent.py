@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,36 @@ def test_an_agent_that_is_started_again_knows_the_clock_that_the_one_before_has_
         upstream.join()
         upstream.order(orders.Start("w2", "worker"))
         assert upstream.hear("started")["at_ns"] > AHEAD_NS
+    finally:
+        again.terminate()
+        again.wait(WAIT_S)
+
+
+def test_a_start_that_was_ordered_before_the_host_joined_is_not_obeyed(upstream: Upstream) -> None:
+    upstream.hear("host_hello")
+    upstream.order(orders.Start("w1", "worker"))
+    upstream.order(orders.Welcome(2))
+    upstream.answer()
+    upstream.order(orders.Start("w2", "worker"))
+    assert upstream.hear("started", "exited")["slot"] == "w2"
+    assert list(upstream.hear("agent_beat")["slots"]) == ["w2"]
+
+
+def test_a_process_of_an_earlier_life_of_the_host_ends_before_the_host_beats_again(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    with_a_process(upstream)
+    upstream.agent.kill()
+    upstream.agent.wait(WAIT_S)
+    host = HostFile.load(tmp_path)
+    assert host is not None
+    replace(host, session="another").save(tmp_path)
+    again = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
+    try:
+        upstream.hear("host_hello")
+        upstream.order(orders.Welcome(2))
+        beat = upstream.hear("agent_beat")
+        assert (beat["incarnation"], beat["slots"]) == (2, {})
     finally:
         again.terminate()
         again.wait(WAIT_S)
