@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ ARRIVAL, ORDERED, SPECULATIVE = DELIVERIES = ("arrival", "ordered", "speculative
 
 LEFT, RIGHT = 0, 1
 """The inputs of an operator with two."""
+
+_ordinal = attrgetter("ordinal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +133,31 @@ def ancestors(node: Node) -> list[Node]:
     return list(nodes.values())
 
 
-def names_by_side(node: Node) -> list[list[str]]:
-    """Returns the names of the sources before each of two inputs that are not before the other; [] with one input.
+def before_by_side(node: Node) -> list[dict[str, list[str]]]:
+    """Returns what is before each of two inputs and not before the other, see `Stage.before`; [] with one input.
 
-    Where an input has none, those of all operators before them instead.
+    That is operators, and outputs ("name:tag") of operators that are before both.
     """
     if not any(edge.side == RIGHT for edge in node.edges):
         return []
-    before = [
-        {each for edge in node.edges if edge.side == side for each in ancestors(edge.source)} for side in (LEFT, RIGHT)
-    ]
-    own = [before[LEFT] - before[RIGHT], before[RIGHT] - before[LEFT]]
-    sources = [sorted(each.name for each in side if not each.edges) for side in own]
-    return sources if all(sources) else [sorted(each.name for each in side) for side in own]
+    read = [[edge for edge in node.edges if edge.side == side] for side in (LEFT, RIGHT)]
+    before = [{each for edge in edges for each in ancestors(edge.source)} for edges in read]
+    both = before[LEFT] & before[RIGHT]
+    names: list[dict[str, list[str]]] = []
+    outputs: list[set[str]] = []
+    for edges, nodes in zip(read, before, strict=True):
+        own = nodes - both
+        names.append(
+            {
+                each.name: sorted(other.name for other in own.intersection(ancestors(each)) if not other.edges)
+                for each in sorted(own, key=_ordinal)
+            }
+        )
+        passed = edges + [edge for each in nodes for edge in each.edges]
+        outputs.append({f"{edge.source.name}:{edge.tag}" for edge in passed if edge.source in both})
+    for side in (LEFT, RIGHT):
+        names[side].update((output, []) for output in sorted(outputs[side] - outputs[1 - side]))
+    return names
 
 
 _PASSING = frozenset(("filter", "watermarks", "timed"))

@@ -93,7 +93,7 @@ class FusedChain(PlainChain):
         self._tracing = Tracing(failures, record_bytes_max)
         self._merge = Merge(len(inputs))
         self._numbers = numbers
-        self._state = ChainState(self._branches, self._merge, arrival, len(inputs), numbers)
+        self._state = ChainState(self._branches, self._merge, arrival, inputs, numbers)
         self._outputs: list[Output] = []
         self._opened = False
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from causal.errors import PipelineError
 from operators.graph import LEFT, RIGHT
-from operators.stage.branch import Branch, Numbers
+from operators.stage.branch import Branch, Input, Numbers
 from operators.stage.routing import TurnRoute
 from operators.stage.scope import Arrival
 from operators.stage.watermark_merge import Merge
@@ -19,7 +19,7 @@ class ChainState:
     """Takes and restores the snapshots of one chain."""
 
     def __init__(
-        self, branches: Sequence[Branch], merge: Merge, arrival: Arrival, inputs: int, numbers: Numbers
+        self, branches: Sequence[Branch], merge: Merge, arrival: Arrival, inputs: Sequence[Input], numbers: Numbers
     ) -> None:
         self._branches = branches
         self._stages = [branch.stage for branch in branches]
@@ -49,12 +49,13 @@ class ChainState:
             "stages": {name: stage_header for name, stage_header in stages.items() if stage_header},
             "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.loaders()},
             "meanings": {stage.name: stage.meaning for stage in self._stages if stage.meaning},
-            "before": {stage.name: list(map(list, stage.before)) for stage in self._stages if stage.before},
+            "before": {stage.name: list(map(dict, stage.before)) for stage in self._stages if stage.before},
             "keyless": [stage.name for stage in self._stages if stage.loaders() and not stage.keyed],
             "numbers": self._numbers.next,
             "generation": self._arrival.generation,
             "turns": [route.turn for route in self._turns],
             "merge": self._merge.header(),
+            "senders": [each.sender for each in self._inputs],
             "marks": [[branch.received, branch.passed] for branch in self._branches],
             "counts": {stage.name: dict(stage.counts) for stage in self._stages if stage.counts},
         }
@@ -87,7 +88,7 @@ class ChainState:
     def _restore_header(self, header: dict[str, Any]) -> None:
         turns, marks = header["turns"], header["marks"]
         inputs = len(header["merge"]["marks"])
-        if (len(turns), len(marks), inputs) != (len(self._turns), len(self._branches), self._inputs):
+        if (len(turns), len(marks), inputs) != (len(self._turns), len(self._branches), len(self._inputs)):
             raise PipelineError("the checkpoint is of another task graph; resume with the pipeline that wrote it")
         for stage in self._stages:
             was = header["kinds"].get(stage.name, stage.kind)
@@ -120,10 +121,19 @@ class ChainState:
         self._merge.load(header["merge"])
 
 
-def _swapped(was: Sequence[Sequence[str]], now: Sequence[Sequence[str]]) -> bool:
-    """Whether operators have gone from before each input to before the other one, or all of one input have."""
+def _swapped(was: Sequence[Mapping[str, Sequence[str]]], now: Sequence[Mapping[str, Sequence[str]]]) -> bool:
+    """Whether what was before one input is before the other one: a source, or operators of both or all of one.
+
+    A name says nothing where a source that both versions have is before that operator: the source does.
+    """
     if not (was and now):
         return False
-    crossed = [set(now[side]) & set(was[1 - side]) for side in (LEFT, RIGHT)]
-    stayed = [set(now[side]) & set(was[side]) for side in (LEFT, RIGHT)]
+    sources = [{name for side in version for name, before in side.items() if name in before} for version in (was, now)]
+    known = sources[0] & sources[1]
+    crossed = [set(now[side]).intersection(was[1 - side]) for side in (LEFT, RIGHT)]
+    if any(known & names for names in crossed):
+        return True
+    for side, names in enumerate(crossed):
+        names -= {name for name in names if not known.isdisjoint([*now[side][name], *was[1 - side][name]])}
+    stayed = [set(now[side]).intersection(was[side]) for side in (LEFT, RIGHT)]
     return all(crossed) or any(crossed[side] and not stayed[side] for side in (LEFT, RIGHT))

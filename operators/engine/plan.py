@@ -232,7 +232,8 @@ class Plan:
         for link in self._links:
             if channel in link.channels:
                 edge = link.edge
-                return Input(label, edge.key_of, edge.side, edge.time_of, item_of(edge.key_of))
+                sender = f"{edge.source.name}:{edge.tag}:{edge.side}"
+                return Input(label, edge.key_of, edge.side, edge.time_of, item_of(edge.key_of), sender)
         return Input(label)
 
     def _label(self, channel: Channel) -> str:

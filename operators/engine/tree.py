@@ -8,7 +8,7 @@ from causal.config import JobConfig
 from causal.errors import invariant
 from operators.capture.active import Active
 from operators.engine.fusion import Group
-from operators.graph import ORDERED, Edge, Node, names_by_side
+from operators.graph import ORDERED, Edge, Node, before_by_side
 from operators.kinds.ordering.hold import LATE, HoldStage
 from operators.kinds.registry import KINDS
 from operators.stage.branch import Branch, Input, Numbers, SideStage
@@ -71,7 +71,7 @@ class Tree:
             tags = tags.difference([LATE])
         branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, self._scope(tags)))
         branch.stage.kind, branch.stage.meaning = node.kind, KINDS[node.kind].meaning(node)
-        branch.stage.before = names_by_side(node)
+        branch.stage.before = before_by_side(node)
         branch.stage.keyed = node.keyed or KINDS[node.kind].keyed == "never"
         if parent is not None:
             parent.children.append(branch)

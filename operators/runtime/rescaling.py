@@ -7,7 +7,7 @@ takes the parts that are its own and writes them as its first snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +149,7 @@ class Rescaling:
                 own = [share for share in own if share.saved.task.index == self._had[name][place]]
             headers: Sequence[dict[str, Any]] = [share.header["stages"].get(stage.name, {}) for share in own]
             if all(headers):
-                headers = stage.rewired(headers, self._origins(task, [share.saved for share in own]))
+                headers = stage.rewired(headers, self._origins(task, own, fresh))
             if own:
                 header["stages"][stage.name] = headers[0] if same else stage.merge_headers(headers)
             if own and place == 0 or same:
@@ -181,7 +181,7 @@ class Rescaling:
             scratch.restore([header_part(share_header), *parts])
         last, _ = _read(saved.files[-1])
         header, fragments = _read(whole(scratch))
-        kept = {name: last[name] for name in ("merge", "marks", "keyless") if name in last}
+        kept = {name: last[name] for name in ("merge", "marks", "keyless", "senders") if name in last}
         return _Share(saved, {**header, **kept}, fragments)
 
     def _gather(
@@ -229,12 +229,12 @@ class Rescaling:
                 [least(received for received, _ in branch), least(passed for _, passed in branch)]
                 for branch in zip(*(share.header["marks"] for share in shares), strict=True)
             ]
-        origins = self._origins(task, [share.saved for share in shares])
+        origins = self._origins(task, shares, header)
         merge = Merge.rewired([share.header["merge"] for share in shares], origins)
         ended = [self._has_ended(channel.source) for channel in self._plan.topology.inputs(task.index)]
         header["merge"] = {**merge, "ended": ended}
 
-    def _origins(self, task: Task, olds: Sequence[Saved]) -> Origins:
+    def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
         """The inputs of old tasks that those of a new one continue.
 
         An input continues those from the same operators; where as many tasks perform these as before, those from the
@@ -243,18 +243,24 @@ class Rescaling:
         inputs = self._plan.topology.inputs(task.index)
         before = [
             (place, number, channel)
-            for place, saved in enumerate(olds)
-            for number, channel in enumerate(self._before.inputs(saved.task.index))
+            for place, share in enumerate(olds)
+            for number, channel in enumerate(self._before.inputs(share.saved.task.index))
         ]
-        origins = [
-            [(place, number) for place, number, old in before if self._continues(channel, old)] for channel in inputs
-        ]
+        origins: list[list[tuple[int, int]]] = []
+        for channel, sender in zip(inputs, fresh["senders"], strict=True):
+            by_task: dict[tuple[int, int], dict[tuple[int, int], str]] = {}
+            for place, number, old in before:
+                if self._continues(channel, old):
+                    was = olds[place].header["senders"][number]
+                    by_task.setdefault((place, old.source), {})[place, number] = was
+            siblings = {each for each, other in zip(fresh["senders"], inputs) if other.source == channel.source}
+            origins.append([each for was in by_task.values() for each in _from_same_output(sender, siblings, was)])
         continued = {each for listed in origins for each in listed}
         others = [(place, number) for place, number, _ in before if (place, number) not in continued]
         return [each or others for each in origins]
 
     def _continues(self, channel: Channel, old: Channel) -> bool:
-        """Whether the records of a channel are those that came through an old one."""
+        """Whether the records of a channel come from the task that sent those of an old one, or its successor."""
         topology, before = self._plan.topology, self._before
         if OUTSIDE in (channel.source, old.source):
             sources = topology.tasks[channel.target].operators[0], before.tasks[old.target].operators[0]
@@ -264,10 +270,7 @@ class Rescaling:
         if not both:
             return False
         places, had = self._has[both[0]], self._had[both[0]]
-        if len(places) == len(had) and places.index(sender.index) != had.index(was.index):
-            return False
-        now, then = _siblings(topology, channel), _siblings(before, old)
-        return len(now) != len(then) or now.index(channel) == then.index(old)
+        return len(places) != len(had) or places.index(sender.index) == had.index(was.index)
 
     # Cuts.
 
@@ -393,9 +396,19 @@ def whole(chain: Chain) -> Sequence[bytes]:
     return job.parts()
 
 
-def _siblings(topology: Topology, channel: Channel) -> list[Channel]:
-    """The channels between the same two tasks."""
-    return [each for each in topology.inputs(channel.target) if each.source == channel.source]
+def _from_same_output(
+    sender: str, siblings: Collection[str], was: Mapping[tuple[int, int], str]
+) -> Sequence[tuple[int, int]]:
+    """Those of the inputs from one old task that an input continues: from the same output of an operator.
+
+    Where there is none, it is those that no other input from the same task continues, or all.
+
+    Args:
+        siblings: what each input from the same task is from.
+        was: what each input from the old task was from.
+    """
+    same = [each for each, output in was.items() if output == sender]
+    return same or [each for each, output in was.items() if output not in siblings] or list(was)
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

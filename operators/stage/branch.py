@@ -62,6 +62,7 @@ class Input:
 
     Attributes:
         item: index of the item of a record that is its key, where `key_of` returns an item (see `item_keys`).
+        sender: operator, side output and side of its edge; "" without one.
     """
 
     label: str
@@ -69,6 +70,7 @@ class Input:
     side: int = 0
     time_of: Callable[[Any], Any] | None = None
     item: int | None = None
+    sender: str = ""
 
 
 class Numbers:

@@ -8,7 +8,7 @@ An `Agenda` is what is due by the wall clock in all stages of a task.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import compress, islice
@@ -160,8 +160,8 @@ class Stage:
         """The builder's method that made it; state is never loaded into another kind of operator."""
         self.meaning = ""
         """The meaning of its state beyond its kind; state that means something else is not loaded either."""
-        self.before: Sequence[Sequence[str]] = ()
-        """The operators before each of its two inputs, see `names_by_side`; its state is of these inputs."""
+        self.before: Sequence[Mapping[str, Sequence[str]]] = ()
+        """Operators and outputs before one of its two inputs only, each with the sources before it that are so, too."""
         self.keyed = True
         """Whether its state is by the key of its records, where it has any."""
         self.failures = scope.failures

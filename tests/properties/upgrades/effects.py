@@ -158,7 +158,11 @@ GRAPH = {
         ["an operator of another kind, by the same name", "refused", ""],
         ["`key_by` before an operator with state, or no more", "refused", ""],
         ["an operator with timers that sets none now", "refused", ""],
-        ["the two inputs of an operator change places", "refused", ""],
+        [
+            "the two inputs of an operator change places, or a source or all of an input goes to the other",
+            "refused",
+            "",
+        ],
     ],
 }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from causal.errors import PipelineError
-from operators import BroadcastOperator, Tumbling
+from operators import BroadcastOperator, Count, Tumbling
 from tests.unit.operators.versions import Build, Version
 
 
@@ -92,3 +92,105 @@ def test_branches_of_one_source_have_places_as_well(how: str) -> None:
     with pytest.raises(PipelineError, match="changed places"):
         version.becomes(Version(build("high", "low")))
     version.becomes(Version(build("low", "high")))
+
+
+Branches = Callable[[Any, Any, Any], tuple[Any, Any]]
+"""Returns the two inputs of a join, of streams a, b and c."""
+
+
+def low(stream: Any, name: str = "low") -> Any:
+    return stream.filter(name, lambda r: r["v"] < 5)
+
+
+def high(stream: Any, name: str = "high") -> Any:
+    return stream.filter(name, lambda r: r["v"] >= 5)
+
+
+CHANGED_WITH_SOURCES: dict[str, tuple[Branches, Branches]] = {
+    "sources are added before both": (
+        lambda a, b, c: (low(a), high(a)), lambda a, b, c: (high(a).union(b), low(a).union(c)),
+    ),
+    "a source is added before one": (
+        lambda a, b, c: (low(a), high(a)), lambda a, b, c: (high(a).union(b), low(a)),
+    ),
+    "sources are gone from before both": (
+        lambda a, b, c: (low(a).union(b), high(a).union(c)), lambda a, b, c: (high(a), low(a)),
+    ),
+    "all sources are others": (lambda a, b, c: (low(a), high(a)), lambda a, b, c: (high(b), low(c))),
+    "a source keeps its place": (
+        lambda a, b, c: (low(a).union(b), high(a)), lambda a, b, c: (high(a).union(b), low(a)),
+    ),
+    "a source moves to the other input": (lambda a, b, c: (a, b), lambda a, b, c: (a.union(b), c)),
+    "a source moves where one stays": (lambda a, b, c: (a.union(c), b), lambda a, b, c: (a, b.union(c))),
+    "the shared one is read as it is": (lambda a, b, c: (a, high(a)), lambda a, b, c: (high(a), a)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["join_table", "broadcast"])
+@pytest.mark.parametrize("change", CHANGED_WITH_SOURCES)
+def test_branches_and_sources_that_change_together(change: str, kind: str) -> None:
+    before, after = CHANGED_WITH_SOURCES[change]
+    with pytest.raises(PipelineError, match="changed places"):
+        read(kind, before).becomes(read(kind, after), allow_dropped=True)
+    read(kind, before).becomes(read(kind, before))
+    read(kind, after).becomes(read(kind, after))
+
+
+def read(kind: str, branches: Branches) -> Version:
+    """A version of a job that reads all of its sources, whichever of them the join reads."""
+
+    def build(streams: Any) -> dict[str, Any]:
+        left, right = branches(*streams)
+        unread = {f"unread-{number}": stream for number, stream in enumerate(streams)}
+        return {"out": JOINS[kind](left, right), **unread}
+
+    return Version(build, ("a", "b", "c"))
+
+
+CONTINUED: dict[str, tuple[Branches, Branches]] = {
+    "names of operators change places behind their sources": (
+        lambda a, b, c: (low(a, "m"), high(b, "n")), lambda a, b, c: (low(a, "n"), high(b, "m")),
+    ),
+    "a source is replaced on one side": (lambda a, b, c: (a, b), lambda a, b, c: (a, c)),
+    "an operator moves before the other branch": (
+        lambda a, b, c: (low(a), high(a)), lambda a, b, c: (high(low(a, "low-too"), "high-too"), high(a)),
+    ),
+    "sources are added": (lambda a, b, c: (low(a), high(a)), lambda a, b, c: (low(a).union(b), high(a).union(c))),
+    "both read a source now": (lambda a, b, c: (a, b), lambda a, b, c: (a.union(c), b.union(c))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["join_table", "broadcast"])
+@pytest.mark.parametrize("change", CONTINUED)
+def test_inputs_that_keep_their_places_continue(change: str, kind: str) -> None:
+    before, after = CONTINUED[change]
+    read(kind, before).becomes(read(kind, after))
+    read(kind, after).becomes(read(kind, before))
+
+
+UNITED: dict[str, Callable[[Any, Any], Any]] = {
+    "watermarks of the union": lambda one, other: one.union(other).watermarks("w", time_of),
+    "watermarks of each": lambda one, other: one.union(other),
+}
+OF_EACH: dict[str, Callable[[Any, str], Any]] = {
+    "watermarks of the union": lambda stream, name: stream,
+    "watermarks of each": lambda stream, name: stream.watermarks(f"w-{name}", time_of),
+}
+
+
+@pytest.mark.parametrize("how", UNITED)
+@pytest.mark.parametrize("new", [("high", "low"), ("high", "other"), ("other", "low"), ("one", "two")])
+def test_branches_of_a_union_keep_their_event_time_wherever_they_stand(how: str, new: Sequence[str]) -> None:
+    kept = {"low": low, "high": high, "other": low if "high" in new else high, "one": high, "two": low}
+
+    def build(*names: str) -> Build:
+        def united(stream: Any) -> dict[str, Any]:
+            one, other = (OF_EACH[how](kept[name](stream, name), name) for name in names)
+            return {"out": UNITED[how](one, other).key_by(key_of).window("win", Tumbling(2), Count())}
+
+        return united
+
+    version = Version(build("low", "high")).give({"k": 1, "v": 0}, {"k": 1, "v": 100})
+    version = version.becomes(Version(build(*new)), allow_dropped=True)
+    version.give({"k": 1, "v": 101}).give({"k": 1, "v": 1}).give({"k": 1, "v": 4})
+    assert [result[-1] for result in version.out["out"]] == [2]
