@@ -49,6 +49,19 @@ def _mutex_in(page: mmap.mmap) -> ctypes.c_void_p:
     return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)) + _MUTEX_AT)
 
 
+def _locked_within(library: Any, mutex: ctypes.c_void_p) -> int:
+    """Waits for the mutex for a while; returns the status, ETIMEDOUT if it was not released in that time.
+
+    A clock that is set back must not lengthen the wait by hours, so it is the wall clock only where the C library
+    has no other (musl, glibc before 2.30).
+    """
+    if hasattr(library, "pthread_mutex_clocklock"):
+        until = _Moment(int(time.monotonic() + _WAIT_S), 0)
+        return int(library.pthread_mutex_clocklock(mutex, time.CLOCK_MONOTONIC, ctypes.byref(until)))
+    until = _Moment(int(time.time() + _WAIT_S), 0)
+    return int(library.pthread_mutex_timedlock(mutex, ctypes.byref(until)))
+
+
 class Lifeline:
     """The mutex that this process holds while it lives; only its main thread may release it.  Made by `hold`."""
 
@@ -112,8 +125,7 @@ class Watch:
         mutex = _mutex_in(self._page)
         status = errno.ETIMEDOUT
         while status == errno.ETIMEDOUT and not self.over:
-            until = _Moment(int(time.time() + _WAIT_S), 0)
-            status = self._library.pthread_mutex_timedlock(mutex, ctypes.byref(until))
+            status = _locked_within(self._library, mutex)
         if status in (0, errno.EOWNERDEAD):
             # Unlocked without being made consistent, it reports to all others that wait that its holder is dead.
             self._library.pthread_mutex_unlock(mutex)

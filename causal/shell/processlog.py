@@ -2,7 +2,7 @@
 
 A line is `2026-11-22T09:41:53.123Z LABEL SOURCE: text`.  SOURCE is `print` for what was printed, otherwise a level and
 a logger.  The file is bounded (`bound`).  A line that cannot be written, on a disk that is full, is dropped and
-counted: no process ends, and no record is lost, for its log.
+counted: no process ends, and no record is lost, for its log.  A file that was removed is made again.
 """
 
 from __future__ import annotations
@@ -66,13 +66,34 @@ class ProcessLog:
 
     def _put(self, data: bytes) -> None:
         try:
-            if self._bounded and os.fstat(STDERR).st_size + len(data) > LOG_BYTES_MAX:
-                bound(self._path, len(data))
+            if self._bounded:
+                status = os.fstat(STDERR)
+                if not status.st_nlink:
+                    self._begin_again()
+                elif status.st_size + len(data) > LOG_BYTES_MAX:
+                    bound(self._path, len(data))
             view = memoryview(data)
             while view:
                 view = view[os.write(STDERR, view) :]
         except OSError:
             self.dropped += 1
+
+    def _begin_again(self) -> None:
+        """Has both descriptors lead to a new file, in place of one that was removed."""
+        descriptor = open_log(self._path)
+        for each in (STDOUT, STDERR):
+            os.dup2(descriptor, each)
+        os.close(descriptor)
+
+
+def open_log(path: Path) -> int:
+    """Opens a log, and makes it or its directory where they are missing; returns the descriptor, which appends.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.parent.mkdir(exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def bound(path: Path, more: int = 0) -> None:

@@ -21,9 +21,11 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.shell.interpreter import module_command
+from causal.shell.processlog import open_log
 from causal.shell.signal_wake import woken_by_signals
 from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import begun
+from deploy.launching.parts import Parts
 from deploy.monitoring.status import latest
 from standby.host.forks import Forked
 from standby.host.last_line import last_line
@@ -61,9 +63,6 @@ SPARK_STOP_S = 10.0
 """The same for Spark, which ends its executors."""
 
 KILL_S = 3.0
-
-DESCRIPTION = "job.json"
-"""The file of a job's directory that says which job it holds."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -116,15 +115,6 @@ def executors() -> Server:
     return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
-def _identity(directory: Path) -> tuple[int, int] | None:
-    """The device and number of a directory, which another one of its name does not have; None if there is none."""
-    try:
-        known = directory.stat()
-    except OSError:
-        return None
-    return known.st_dev, known.st_ino
-
-
 def _ignored(number: signal.Signals) -> bool:
     """Whether this process was started so that the signal does not end it, by `nohup` or with & by a shell."""
     return number != signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN
@@ -157,8 +147,7 @@ class LocalDeployment:
         self._servers = servers or (supervisor(), agent())
         self._template = template
         self._say = say
-        self._identity = _identity(job)
-        self._described = (job / DESCRIPTION).exists()
+        self._parts = Parts(job, say)
         self._runtime: Path | None = None
         self._regular: int | None = None
         """The exit status of a server that ended the deployment regularly."""
@@ -292,19 +281,8 @@ class LocalDeployment:
         return self._runtime is None or ask(str(self._runtime), "status", {}, ANSWER_S) is not None
 
     def _removed(self) -> str:
-        """Says which directory of the job is gone, without which nothing recovers any more; empty if they are there."""
-        if _identity(self._job) != self._identity:  # what writes there may have made another one of that name
-            return (
-                f"its directory {self._job} was removed or moved while it ran; put it back, or where it is gone start "
-                "the job again without --resume"
-            )
-        if self._described and not (self._job / DESCRIPTION).exists():
-            return f"{self._job / DESCRIPTION} was removed while it ran; start the job again without --resume"
-        if self._runtime is not None and not self._runtime.exists():
-            return (
-                f"the directory of its sockets {self._runtime} was removed; resume it with: {resume_command(self._job)}"
-            )
-        return ""
+        """Says which part of the job is gone, without which nothing recovers any more; empty if they are there."""
+        return self._parts.lost(self._runtime)
 
     def _start(self, server: Server) -> None:
         server.started_s = time.monotonic()
@@ -314,7 +292,7 @@ class LocalDeployment:
             server.process = self._template.start(argv, path, environment)
             if server.process is not None:
                 return
-        with open(path, "ab") as log:
+        with open(open_log(path), "ab") as log:
             server.process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from causal.errors import Unavailable
-from causal.shell.processlog import bound
+from causal.shell.processlog import bound, open_log
 from standby.host.forks import ForkServer
 from standby.host.last_line import last_line
 from standby.host.parentage import PARENT
@@ -153,7 +153,7 @@ class Children:
         return self.forks.start(child.argv, child.slot, self._log_of(child), patient=patient)
 
     def _spawned(self, child: Child) -> int:
-        with open(self._log_of(child), "ab") as log:
+        with open(open_log(self._log_of(child)), "ab") as log:
             child.process = subprocess.Popen(
                 child.argv,
                 stdin=subprocess.DEVNULL,

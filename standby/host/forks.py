@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.shell.interpreter import module_command
+from causal.shell.processlog import open_log
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, SERVER_SLOT
 from standby.host.parentage import PARENT
 from standby.host.processes import kill_marked
@@ -105,7 +106,7 @@ class ForkServer:
         longest = len(os.fsencode(self._job)) + SLOT_BYTES_MAX + len(self._module)
         argv = module_command("standby.host.forkserver", str(theirs.fileno()), self._module, "." * longest)
         try:
-            with open(self._job / "logs" / "forkserver.log", "ab") as log:
+            with open(open_log(self._job / "logs" / "forkserver.log"), "ab") as log:
                 self._process = subprocess.Popen(
                     argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                     start_new_session=True, env=self._environment, pass_fds=(theirs.fileno(),),

@@ -31,6 +31,7 @@ from typing import Any
 from causal.errors import PipelineError
 from causal.shell.ending import end, run
 from causal.shell.interpreter import module_command
+from causal.shell.processlog import open_log
 from standby.host.parentage import PARENT, die_with_parent
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
@@ -104,7 +105,7 @@ def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
     between = os.getpid()
     try:
         strings.show(order["argv"], **({SLOT_MARK: order["slot"]} if order["slot"] else {}))
-        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        log = open_log(Path(order["log"]))
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
@@ -212,7 +213,7 @@ def serve_forker(control: socket.socket, strings: Strings) -> int:
         return 0
     os.environ.clear()
     os.environ.update(wanted["environment"])
-    log = os.open(wanted["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    log = open_log(Path(wanted["log"]))
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

@@ -40,6 +40,15 @@ def test_what_is_printed_and_logged_has_time_label_and_source(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("gone", ["file", "directory"])
+def test_a_log_that_was_removed_begins_again_with_the_next_line(tmp_path: Path, gone: str) -> None:
+    path = tmp_path / "logs" / "w1.log"
+    path.parent.mkdir()
+    remove = "shutil.rmtree(Path(sys.argv[1]).parent)" if gone == "directory" else "os.unlink(sys.argv[1])"
+    code = f'import shutil; print("before"); {remove}; print("after"); os.system("echo by a child")'
+    assert [text for *_, text in lines_of(path, code)] == ["after", "by a child"]
+
+
 def test_an_uncaught_exception_and_an_unfinished_line_are_there(tmp_path: Path) -> None:
     texts = [text for *_, text in lines_of(tmp_path / "w1.log", 'print("half", end=""); 1 // 0')]
     assert texts[0] == "Traceback (most recent call last):"

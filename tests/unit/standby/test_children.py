@@ -56,10 +56,21 @@ def test_the_socket_of_a_process_goes_with_it(tmp_path: Path) -> None:
 
 
 def test_a_process_that_cannot_be_started_names_what_is_missing(tmp_path: Path) -> None:
-    table = Children(tmp_path)
-    log = tmp_path / "logs" / "w1.log"
-    with pytest.raises(Unavailable, match=f"w1 cannot be started: {log}: No such file or directory"):
+    job = tmp_path / "job"
+    job.mkdir()
+    table, log = Children(job), job / "logs" / "w1.log"
+    log.mkdir(parents=True)
+    with pytest.raises(Unavailable, match=f"w1 cannot be started: {log}: Is a directory"):
         table.start(Child("w1", "worker", (sys.executable, "-c", ""), {}))
+
+
+def test_logs_that_were_removed_keep_no_process_from_starting(tmp_path: Path) -> None:
+    table = Children(tmp_path)
+    child = Child("w1", "worker", (sys.executable, "-c", "print('said')"), {})
+    table.start(child)
+    while table.reap(child) is None:
+        time.sleep(0.01)
+    assert (tmp_path / "logs" / "w1.log").read_text() == "said\n"
 
 
 def test_the_log_of_a_process_that_writes_directly_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

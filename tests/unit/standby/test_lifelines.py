@@ -11,10 +11,13 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from causal.shell import lifeline
 from causal.shell.lifeline import Watch, hold, watch
 from standby.host.children import Child
 from standby.host.lifelines import Lifelines
@@ -23,6 +26,7 @@ from tests.unit.standby.stage import ROOT, WAIT_S
 
 HOLD = """
 import ctypes, os, sys, threading
+from causal.shell import lifeline
 from causal.shell.lifeline import hold
 line = hold()
 assert line is not None
@@ -140,3 +144,27 @@ def test_a_companion_is_left_to_its_pidfd(begin: Begin) -> None:
     let_end(process)
     process.wait()
     assert lines.broken() == []
+
+
+def test_a_clock_that_is_set_back_does_not_lengthen_a_wait(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = begin("")
+    line = watch(process.pid)
+    assert line is not None
+    monkeypatch.setattr(lifeline, "_WAIT_S", 1)
+    monkeypatch.setattr(lifeline, "time", ClockSetBack)
+    waiter = threading.Thread(target=line.wait, daemon=True)
+    waiter.start()
+    line.over = True
+    waiter.join(WAIT_S)
+    assert not waiter.is_alive()
+
+
+class ClockSetBack:
+    """The clocks of a machine whose wall clock is set back by two hours right after it is read."""
+
+    CLOCK_MONOTONIC = time.CLOCK_MONOTONIC
+    monotonic = staticmethod(time.monotonic)
+
+    @staticmethod
+    def time() -> float:
+        return time.time() + 7200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from causal.config import JobConfig
 from deploy import cli
+from deploy.launching import parts as parts_module
+from deploy.launching.local import TURN_S
+from deploy.launching.parts import LOOK_S, Parts
 from deploy.ui import breaking
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifests import newest_manifest, write_manifest
 from tests.unit.standby.stage import TASKS, WAIT_S, Stage, wait_for
 
 Start = Callable[..., Stage]
@@ -185,6 +190,60 @@ def test_a_job_whose_directory_is_emptied_ends_and_says_so(start: Start) -> None
     status, said = stage.end()
     assert status == 1
     assert f"{stage.job / 'job.json'} was removed while it ran; start the job again without --resume" in said
+
+
+def test_a_job_continues_without_its_logs_and_the_copy_of_its_code(start: Start) -> None:
+    stage = start()
+    stage.up()
+    code = stage.job / "code" / "c0de.zip"
+    code.parent.mkdir(exist_ok=True)
+    code.write_bytes(b"archive")
+    wait_for("a checkpoint is complete", lambda: newest_manifest(stage.job))
+    time.sleep(2 * LOOK_S)  # it has seen them
+    for part in (code.parent, stage.job / "logs"):
+        shutil.rmtree(part, ignore_errors=True)
+    wait_for("the code is there again", code.exists)
+    wait_for("the logs are there again", (stage.job / "logs").exists)
+    stage.kill(stage.task("count/0")["pid"])
+    stage.recovered("count/0", 2)
+    assert code.read_bytes() == b"archive" and stage.finish()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "advice"),
+    [
+        ("checkpoints", "put it back and resume it with: causal run "),
+        ("journal.sqlite", "put it back and resume it with: causal run "),
+        ("lock", "resume it with: causal run "),
+        ("topology.json", "resume it with: causal run "),
+        ("processes.json", "resume it with: causal run "),
+    ],
+)
+def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: Start, part: str, advice: str) -> None:
+    stage = start()
+    stage.up()
+    time.sleep(2 * TURN_S)  # it has seen the part
+    gone = stage.job / part
+    gone.rename(stage.job.with_name("elsewhere"))
+    status, said = stage.end()
+    assert (status, said.splitlines()) == (1, [said]) and stage.nothing_left()
+    assert said.startswith(f"{gone} was removed ") and f"while it ran; {advice}" in said
+
+
+def test_files_of_the_last_checkpoint_that_are_gone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "LOOK_S", 0.0)
+    parts = Parts(tmp_path, lambda line: None)
+    snapshot = tmp_path / "checkpoints" / "count" / "0" / "e00000001-i1.snap"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.touch()
+    JobConfig(run="r", name="job", pipeline="/p.py").save(tmp_path)
+    write_manifest(tmp_path, 1, {"count/0": ((str(snapshot.relative_to(tmp_path)), 0, ""),)}, sync=False)
+    assert parts.lost(None) == ""
+    snapshot.unlink()
+    assert parts.lost(None).startswith(f"{snapshot} was removed or moved while it ran; put it back and resume it with")
+    snapshot.touch()
+    (tmp_path / "checkpoints" / "manifest-1.json").unlink()
+    assert parts.lost(None).startswith(f"{tmp_path / 'checkpoints' / 'manifest-*.json'} was removed or moved ")
 
 
 def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: Start) -> None:

@@ -1,0 +1,162 @@
+"""The parts of a job's directory while the job runs: those without which nothing would recover are looked for.
+
+The archive of the code and the directory of the logs are made again, and the job continues.  Without one of the others
+a failure could not be recovered from, or another `causal run` could begin beside this one, so the job ends.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError
+from deploy.jobs.hints import resume_command
+from standby.storage.manifests import newest_manifest
+
+DESCRIPTION = "job.json"
+"""The file of a job's directory that says which job it holds."""
+
+RENEWED = ("topology.json", "lock", "agent.lock", "supervisor.lock", "runtime", "processes.json")
+"""The files that `--resume` makes again."""
+
+LASTING = ("journal.sqlite", "checkpoints")
+"""What only this run has, and which another file or directory of that name does not replace."""
+
+LOOK_S = 1.0
+"""The interval at which the files of the last checkpoint and the code are looked for."""
+
+Identity = tuple[int, int]
+
+
+def _identity(path: Path) -> Identity | None:
+    """The device and number of a file or directory, which another one of its name does not have; None without one."""
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return known.st_dev, known.st_ino
+
+
+class Parts:
+    """What is there of a job's directory; a part counts from the first look that finds it.
+
+    Args:
+        say: is called with a line about a part that was made again.
+    """
+
+    def __init__(self, job: Path, say: Callable[[str], None]) -> None:
+        self._job = job
+        self._say = say
+        self._identity = _identity(job)
+        self._described = (job / DESCRIPTION).exists()
+        self._renewed: set[str] = set()
+        self._lasting: dict[str, Identity] = {}
+        self._code: dict[Path, bytes] = {}
+        self._checkpointed = self._logged = False
+        self._look_due_s = 0.0
+        self._unwritten = ""
+
+    def lost(self, runtime: Path | None) -> str:
+        """Says which part is gone, without which nothing recovers any more; empty if they are all there.
+
+        Args:
+            runtime: the directory of the job's sockets.
+        """
+        if _identity(self._job) != self._identity:  # what writes there may have made another one of that name
+            return (
+                f"its directory {self._job} was removed or moved while it ran; put it back, or where it is gone start "
+                "the job again without --resume"
+            )
+        if self._described and not (self._job / DESCRIPTION).exists():
+            return f"{self._job / DESCRIPTION} was removed while it ran; start the job again without --resume"
+        if runtime is not None and not runtime.exists():
+            return f"the directory of its sockets {runtime} was removed; resume it with: {resume_command(self._job)}"
+        return self._renewable() or self._irreplaceable() or self._unchecked()
+
+    def _renewable(self) -> str:
+        for name in RENEWED:
+            if (self._job / name).exists():
+                self._renewed.add(name)
+            elif name in self._renewed:
+                return f"{self._job / name} was removed while it ran; resume it with: {resume_command(self._job)}"
+        return ""
+
+    def _irreplaceable(self) -> str:
+        for name in LASTING:
+            known = _identity(self._job / name)
+            before = self._lasting.get(name)
+            if before is None and known is not None:
+                self._lasting[name] = known
+            elif known != before:
+                return self._gone(self._job / name)
+        return ""
+
+    def _gone(self, path: Path) -> str:
+        return (
+            f"{path} was removed or moved while it ran; put it back and resume it with: {resume_command(self._job)}; "
+            "where it is gone, start the job again without --resume"
+        )
+
+    def _unchecked(self) -> str:
+        """What takes longer to look for, now and then."""
+        if time.monotonic() < self._look_due_s:
+            return ""
+        self._look_due_s = time.monotonic() + LOOK_S
+        self._keep()
+        try:
+            return "" if JobConfig.load(self._job).store else self._checkpoint_lost()
+        except PipelineError:
+            return ""  # no settings to go by: a directory that no job has written
+
+    def _checkpoint_lost(self) -> str:
+        """Looks for each file of the last complete checkpoint, which no process removes before there is another."""
+        try:
+            newest = newest_manifest(self._job)
+            if newest is None:
+                return self._gone(self._job / "checkpoints" / "manifest-*.json") if self._checkpointed else ""
+            self._checkpointed = True
+            missing = [file[0] for files in newest[1].values() for file in files if not (self._job / file[0]).exists()]
+            if missing and newest_manifest(self._job) == newest:
+                return self._gone(self._job / missing[0])
+        except CorruptData:
+            pass  # it was replaced during the look, or is damaged, which the process that needs it reports
+        return ""
+
+    def _keep(self) -> None:
+        unwritten = ""
+        try:
+            self._keep_logs()
+            self._keep_code()
+        except OSError as problem:
+            unwritten = (
+                f"{problem.filename} was removed while the job ran, and cannot be made again: {problem.strerror}"
+            )
+        if unwritten != self._unwritten:
+            self._unwritten = unwritten
+            if unwritten:
+                self._say(unwritten)
+
+    def _keep_logs(self) -> None:
+        """Makes the directory of the logs again; processes open their logs again as they write the next line."""
+        logs = self._job / "logs"
+        if logs.exists():
+            self._logged = True
+        elif self._logged:
+            logs.mkdir(exist_ok=True)
+            self._say(f"{logs} was removed while the job ran; it is made again, without what was logged before")
+
+    def _keep_code(self) -> None:
+        """Writes the archive of the code again, with which each process starts, as it was read when the job began."""
+        for path in (self._job / "code").glob("*.zip"):
+            if path not in self._code:
+                self._code[path] = path.read_bytes()
+        for path, content in self._code.items():
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+                fresh.write_bytes(content)
+                os.replace(fresh, path)
+                self._say(f"{path}, the code of the run, was removed while the job ran; it is written again")
