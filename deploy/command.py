@@ -34,7 +34,7 @@ def main(room: bool = False) -> int:
     for number in SIGNALS:
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &
             signal.signal(number, _end)
-    from deploy.streams import prepare  # a signal may come from here on
+    from deploy.streams import prepare, show  # a signal may come from here on
     from standby.host.room import make_room
 
     prepare()
@@ -44,8 +44,7 @@ def main(room: bool = False) -> int:
         if sys.argv[1:] == ["--version"]:
             from deploy.installation import version_line
 
-            print(version_line())
-            return 0
+            return show(version_line())
         if sys.argv[1:2] in LOOKING:
             from deploy import looking
 

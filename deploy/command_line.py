@@ -27,6 +27,12 @@ class Parser(argparse.ArgumentParser):
         """Ends the command with one line, without the usage that argparse puts before it."""
         self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Prints a help; one that cannot be written fails, which argparse itself ignores."""
+        stream = file or sys.stderr
+        stream.write(message)
+        stream.flush()
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses, and has the command, not `causal`, refuse an unknown option that was given to it."""
         parsed, unknown = super().parse_known_args(args, namespace)

@@ -42,3 +42,15 @@ def settle(stream: IO[Any]) -> None:
     except OSError:
         with suppress(OSError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def show(line: str) -> int:
+    """Prints a line that is the whole result of a command; returns its exit status."""
+    try:
+        print(line, flush=True)
+        return 0
+    except OSError as problem:
+        settle(sys.stdout)
+        if not isinstance(problem, BrokenPipeError):
+            print(f"causal: the system: {problem.strerror}", file=sys.stderr)
+        return 1

@@ -23,7 +23,7 @@ RENEWED = ("topology.json", "lock", "agent.lock", "supervisor.lock", "runtime", 
 """The files that `--resume` makes again."""
 
 LASTING = ("journal.sqlite", "checkpoints")
-"""What only this run has, and which another file or directory of that name does not replace."""
+"""The parts that only this run has; another file or directory of that name does not replace one."""
 
 LOOK_S = 1.0
 """The interval at which the files of the last checkpoint and the code are looked for."""
@@ -41,7 +41,7 @@ def _identity(path: Path) -> Identity | None:
 
 
 class Parts:
-    """What is there of a job's directory; a part counts from the first look that finds it.
+    """The parts of one job's directory; each counts from the first look that finds it.
 
     Args:
         say: is called with a line about a part that was made again.
@@ -101,7 +101,7 @@ class Parts:
         )
 
     def _unchecked(self) -> str:
-        """What takes longer to look for, now and then."""
+        """Looks now and then for the parts for which that takes longer."""
         if time.monotonic() < self._look_due_s:
             return ""
         self._look_due_s = time.monotonic() + LOOK_S

@@ -56,6 +56,15 @@ def test_a_summary_that_cannot_be_written_is_named_and_fails_no_job(tmp_path: Pa
     assert "causal: the summary of the job cannot be written: No space left" in ended.stderr.splitlines()[-1]
 
 
+@full
+@pytest.mark.parametrize("asked", ["--version", "--help", "run --help", "status --help"])
+def test_what_a_command_prints_and_cannot_write_is_one_line_and_fails_it(tmp_path: Path, asked: str) -> None:
+    ended = shell(tmp_path, f"causal {asked} >/dev/full; echo $?")
+    assert (ended.stdout, ended.stderr) == ("1\n", "causal: the system: No space left on device\n")
+    gone = shell(tmp_path, f"(sleep 0.2; causal {asked}) | true")
+    assert (gone.stdout, gone.stderr) == ("", "")
+
+
 def test_a_reader_that_has_gone_ends_no_job(tmp_path: Path) -> None:
     ended = shell(tmp_path, "(sleep 0.2; causal run p.py --standbys 0; echo $? >status) 2>&1 | true; cat status")
     assert (ended.stdout, ended.stderr) == ("0\n", "") and rows(tmp_path) == 100
