@@ -70,7 +70,7 @@ class Failures:
         self.set_aside = dead_letters is not None
         self._encoder = dead_letters
         self._record_bytes_max = record_bytes_max
-        self._place = ""
+        self._place = "before the first event"
         self._first: int | None = None
         self._chunks: Sequence[Chunk] = ()
 

@@ -339,6 +339,8 @@ def test_open_that_raises_is_named() -> None:
 
     with pytest.raises(OperatorFailed, match="'x'.*ctx cannot be asked outside of process"):
         give(chain_of(planned(lambda s: s.process("x", Fails())), "x/0"), [1])
+    with pytest.raises(OperatorFailed, match="operator 'x', before the first event: RuntimeError: ctx cannot be asked"):
+        chain_of(planned(lambda s: s.process("x", Fails())), "x/0").open()  # type: ignore[attr-defined]
 
 
 def test_our_own_errors_are_not_the_users_even_when_caught() -> None:
