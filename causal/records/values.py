@@ -41,6 +41,8 @@ _MAY_HOLD_EXTENSIONS = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
 """Find the marks of bytes, or of bytes and extensions, and sometimes a number that looks like one."""
 _MAY_HOLD_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 """Finds floats that are NaN, and infinite ones; a Decimal that is NaN is an extension."""
+_MAY_HOLD_ANY_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|NaN").search
+"""Finds a Decimal that is NaN as well, by its text."""
 
 _PASSED_ON = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
@@ -287,13 +289,16 @@ def encode_loosely(value: Any, tuples: int = 0) -> bytes:
         tuples: the number of tuples around what is encoded, which count.
 
     Raises:
-        NotCarried: any other type that would not come back unchanged, or nesting that is too deep.
+        NotCarried: any other type that would not come back unchanged, NaN as a key, or nesting that is too deep.
     """
     try:
-        packed = _attempt(value, tuples)
-        return packed or _pack(value, tuples, packed)
+        attempt = _attempt(value, tuples)
+        packed = attempt or _pack(value, tuples, attempt)
     except _FAILURES as problem:
         raise _refusal(value, problem) from None
+    if not attempt and _MAY_HOLD_ANY_NAN(packed):
+        _refuse_nan_keys(value)
+    return packed
 
 
 _FAILURES = (ValueError, OverflowError, TypeError, RecursionError)
@@ -360,6 +365,16 @@ def _refuse_unfaithful(value: Any, keys: bool) -> None:
             level = list(chain.from_iterable(parts))
         elif kinds:
             level = [each for each in chain.from_iterable(parts) if type(each) not in _FAITHFUL]
+
+
+def _refuse_nan_keys(value: Any) -> None:
+    """Refuses keys that are NaN, level by level, in a value that was encoded and so has an end."""
+    level = [value]
+    while level:
+        dicts = [each for each in level if type(each) is dict]
+        refuse_nan(chain.from_iterable(dicts))
+        parts = [*map(dict.values, dicts), *(each for each in level if type(each) in _LISTS)]
+        level = [each for each in chain.from_iterable(parts) if type(each) not in _FAITHFUL]
 
 
 _EQUAL_TO_THEMSELVES = frozenset((str, int, bytes, bool, type(None), datetime))

@@ -92,8 +92,14 @@ def _is_nan(key: Any) -> bool:
 
 def encode(value: Any) -> bytes:
     """Encodes as `causal.records.values.encode` must."""
-    packed = encode_loosely(value)
-    waiting = [value] if _MARKS.search(packed) else []
+    packed = _encoded(value, 0)
+    _look_into(value if _MARKS.search(packed) else None, strict=True)
+    return packed
+
+
+def _look_into(value: Any, strict: bool) -> None:
+    """Refuses keys that are NaN; where it is strict, also what MessagePack takes for other types."""
+    waiting = [value]
     while waiting:
         each = waiting.pop()
         kind = type(each)
@@ -104,13 +110,18 @@ def encode(value: Any) -> bytes:
                 raise NotCarried("a key is NaN, which is not equal to itself; use None or a text as that key")
             waiting.extend(each)
             waiting.extend(each.values())
-        elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
+        elif strict and kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
             raise _refused(kind)
-    return packed
 
 
 def encode_loosely(value: Any, tuples: int = 0) -> bytes:
     """Encodes as `causal.records.values.encode_loosely` must."""
+    packed = _encoded(value, tuples)
+    _look_into(value if _MARKS.search(packed) else None, strict=False)
+    return packed
+
+
+def _encoded(value: Any, tuples: int) -> bytes:
     try:
         return _packed(value, tuples)
     except NotCarried:

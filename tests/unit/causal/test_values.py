@@ -166,6 +166,8 @@ NOT_A_NUMBER = [float("nan"), -float("nan"), Decimal("nan"), (1, float("nan")), 
 def test_nan_as_a_key_is_refused_and_elsewhere_comes_back(key: Any, wrapped: Any) -> None:
     with pytest.raises(NotCarried, match=r"^a key is NaN, which is not equal to itself; use None or a text"):
         encode(wrapped({key: 1}))
+    with pytest.raises(NotCarried, match=r"^a key is NaN, which is not equal to itself; use None or a text"):
+        encode_loosely(wrapped({key: 1}))
     for value in (wrapped({"": key}), wrapped({1: key, float("inf"): 2, (1.5, Decimal(1)): 3})):
         assert spelled(decode(encode(value))) == spelled(value)
 
