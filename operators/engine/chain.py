@@ -35,8 +35,8 @@ from operators.state.snapshot_parts import ChainSnapshot, group_of_part
 _ORDINAL = itemgetter(0)
 
 
-_PASSING = frozenset(("watermarks", "revisions", "group_by"))
-"""Kinds whose output holds all of their input."""
+_PASSING = frozenset(("watermarks", "revisions", "group_by", "filter", "table_filter"))
+"""Kinds whose output is their input, or part of it."""
 
 
 class FusedChain(PlainChain):
@@ -82,7 +82,7 @@ class FusedChain(PlainChain):
             for branch in reversed(self._branches):
                 passing = (child.stage for child in branch.children if child.stage.kind in _PASSING)
                 branch.stage.leaves = bool(branch.routes) or any(stage.leaves for stage in passing)
-                branch.stage.tags_leaving = frozenset(tag for tag, side in branch.sides if side.routes)
+                branch.stage.tags_leaving = frozenset(tag for tag, side in branch.sides if side.stage.leaves)
         self._inputs = inputs
         self._failures = failures
         self._record_bytes_max = record_bytes_max

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, Protocol
 
 from causal.errors import OperatorFailed
-from causal.records.batch import WATERMARK, Chunk, encode_records
+from causal.records.batch import WATERMARK, Chunk
 from causal.records.values import NotCarried, encode, encode_loosely, place_of_refused
 from operators.tracebacks import described, location, shown, user_traceback
 
@@ -33,6 +33,8 @@ class Remedied(Exception):
         self.remedy = remedy
 
 
+_REVISION_BYTES = 64
+"""The bytes of a revision beside its key and two rows, and those of the bounds of a window in its key, at most."""
 _CORRECT = "correct the pipeline and resume with --code new"
 _REMEDY = f"{_CORRECT}, or resume with --on-error dead-letter to set such records aside"
 
@@ -85,18 +87,45 @@ class Failures:
             NotCarried: it holds a value that no record can hold.
             ValueError: it is larger than `record_bytes_max`, or nested too deeply.
         """
-        try:
-            size = len(encode_loosely(record))
-            if size > self._record_bytes_max:
-                raise ValueError(
-                    f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the "
-                    "record"
-                )
-            encode_records([record])  # lists are around it then, and count
-        except NotCarried as refused:
-            place = place_of_refused(record, refused, encode_loosely)
-            raise (NotCarried(f"record{place}: {refused}") if place else refused) from None
+        size = self._size(record)
+        if size > self._record_bytes_max:
+            raise ValueError(
+                f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"
+            )
         return record
+
+    def carried_row(self, key: Any, row: Any) -> Any:
+        """Returns a row of a table that is about to leave an operator, unchanged.
+
+        The row that replaces it leaves together with it, in one revision; so each may have half of a record.
+
+        Raises:
+            NotCarried: it holds a value that no record can hold.
+            ValueError: a revision from one such row to another is larger than `record_bytes_max`.
+        """
+        try:
+            size = self._size((key, row))
+        except NotCarried:
+            self._size(row)  # names the place in the row, where that is to blame
+            raise
+        if 2 * size > self._record_bytes_max and size + self._size(row) + _REVISION_BYTES > self._record_bytes_max:
+            raise ValueError(
+                f"it is {size} bytes with its key, and a revision of it holds two rows, which record_bytes_max, "
+                f"{self._record_bytes_max}, does not allow; raise it, or split the row"
+            )
+        return row
+
+    def _size(self, value: Any) -> int:
+        """Returns the bytes of a value, encoded.
+
+        Raises:
+            NotCarried: no record can hold it.
+        """
+        try:
+            return len(encode_loosely([value])) - 1  # a list is around it in a batch
+        except NotCarried as refused:
+            place = place_of_refused(value, refused, encode_loosely)
+            raise (NotCarried(f"record{place}: {refused}") if place else refused) from None
 
     def elsewhere(self, place: str) -> None:
         """Begins an event that delivers nothing, for example timers."""

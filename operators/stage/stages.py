@@ -207,13 +207,13 @@ class Stage:
         """Handle an exception of user code on input record `index`: see `Failures.failed`."""
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
 
-    def own(self, value: Any) -> Any:
-        """Returns a value that user code returned, shared with nothing.
+    def own_row(self, key: Any, row: Any) -> Any:
+        """Returns a row of a table that user code returned, shared with nothing.
 
         Raises:
             NotCarried, ValueError: it leaves the task, cannot be carried, and records may be set aside.
         """
-        return copy_containers(self.failures.carried(value) if self.leaves else value)
+        return copy_containers(self.failures.carried_row(key, row) if self.leaves else row)
 
     def _check_reuse(self, reuse: Reuse, outputs: list[Any], records: list[Any]) -> None:
         """Stop where a container or a buffer was filled again for a later record."""

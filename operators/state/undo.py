@@ -12,7 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from operators.records.ownership import SCALARS, copy_containers
+from operators.records.ownership import SCALARS, always_held, copy_containers
+from operators.records.storable import stored
 from operators.state.lists import ListTable
 from operators.state.maps import MapTable
 from operators.state.timers import Timers
@@ -28,10 +29,11 @@ _NEAR = 64
 class Undo:
     """The steps that take back the changes of one call of an operator, the latest first."""
 
-    __slots__ = ("_steps", "_noted", "_state", "_kept", "_out", "_out_length")
+    __slots__ = ("_steps", "_checks", "_noted", "_state", "_kept", "_out", "_out_length")
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []
+        self._checks: list[Callable[[], object]] = []
         self._noted: set[Any] = set()
         self._state: dict[Any, Any] | None = None
         self._kept: dict[Any, Any] = {}
@@ -46,12 +48,22 @@ class Undo:
             out: what its records are added to.
         """
         self._steps.clear()
+        self._checks.clear()
         self._noted.clear()
         self._state, self._kept = state, copy_containers(state) if state else {}
         self._out, self._out_length = out, len(out)
 
     def end(self) -> None:
-        """Let what the operator has done stand."""
+        """Let what the operator has done stand.
+
+        Raises:
+            NotCarried: it has left something in its state that no state can hold; it can still be undone.
+        """
+        if self._state:
+            stored(self._state, "ctx.state")
+        for check in self._checks:
+            check()
+        self._checks.clear()
         self._steps.clear()
         self._noted.clear()
         self._state = None
@@ -79,6 +91,11 @@ class Undo:
         """Note that a change is about to be made, which `step` takes back."""
         if self._state is not None:
             self._steps.append(step)
+
+    def check(self, step: Callable[[], object]) -> None:
+        """Note that `step` is to be called at the `end`, and raises where a value cannot be kept."""
+        if self._state is not None:
+            self._checks.append(step)
 
     def first(self, what: Any) -> bool:
         """Note a change of `what`; returns whether it is the first in this call, false where nothing is noted."""
@@ -111,6 +128,12 @@ class UndoneValues(ValueTable):
             value = self.values.get(key, _ABSENT)
             kept = value if type(value) in SCALARS or value is _ABSENT else self.codec.own(value)
             self._undo.note(partial(self._back, key, kept, _ages(self.expiry, (key,))))
+            self._undo.check(partial(self._check, key))
+
+    def _check(self, key: Any) -> None:
+        value = self.values.get(key)
+        if not always_held(value):
+            stored(self.codec.pack(value), f"state {self.name!r}")
 
     def _back(self, key: Any, kept: Any, ages: dict[Any, Any]) -> None:
         if kept is _ABSENT:
@@ -130,11 +153,13 @@ class UndoneLists(ListTable):
         self._undo = undo
 
     def append(self, key: Any, item: Any) -> None:
+        self._check((item,))
         self._note_length(key)
         super().append(key, item)
 
     def extend(self, key: Any, items: Iterable[Any]) -> None:
         more = list(items)
+        self._check(more)
         self._note_length(key)
         super().extend(key, more)
 
@@ -147,6 +172,12 @@ class UndoneLists(ListTable):
             self._note_all(key)
         super().touch(keys)
 
+    def _check(self, items: Iterable[Any]) -> None:
+        if self._undo.active:
+            for item in items:
+                if not always_held(item):
+                    stored(self.codec.pack(item), f"state {self.name!r}")
+
     def _note_length(self, key: Any) -> None:
         _note_clock(self._undo, self.name, self.expiry)
         if self._undo.first((self.name, key)):
@@ -157,6 +188,7 @@ class UndoneLists(ListTable):
         _note_clock(self._undo, self.name, self.expiry)
         if key in self.values and self._undo.first((self.name, key, "all")):
             self._undo.note(partial(self._back, key, list(self.values[key]), _ages(self.expiry, (key,))))
+            self._undo.check(lambda: self._check(self.values.get(key, ())))
 
     def _shorten(self, key: Any, length: int, ages: dict[Any, Any]) -> None:
         if not length:
@@ -184,6 +216,7 @@ class UndoneMaps(MapTable):
     def put(self, key: Any, entry: Any, value: Any) -> None:
         _note_clock(self._undo, self.name, self.expiry)
         if self._undo.first((self.name, key, entry)):
+            self._undo.check(partial(self._check, key, entry))
             previous = self.values.get(key, {}).get(entry, _ABSENT)
             if previous is _ABSENT:
                 self._undo.note(partial(self._take_out, key, entry))
@@ -191,6 +224,10 @@ class UndoneMaps(MapTable):
                 kept = previous if type(previous) in SCALARS else self.codec.own(previous)
                 self._undo.note(partial(self._put_back, key, entry, kept, _ages(self.expiry, ((key, entry),))))
         super().put(key, entry, value)
+
+    def _check(self, key: Any, entry: Any) -> None:
+        value = self.values.get(key, {}).get(entry)
+        stored([entry, self.codec.pack(value)], f"state {self.name!r}, [entry, value]")
 
     def remove(self, key: Any, entry: Any) -> None:
         _note_clock(self._undo, self.name, self.expiry)

@@ -22,6 +22,7 @@ from operators.kinds.ordering.hold import LATE
 from operators.kinds.tables.unsettled import RowStage
 from operators.records.ownership import SCALARS, all_scalar, copy_containers
 from operators.records.seconds import seconds_of
+from operators.records.storable import stored
 from operators.stage.context import Context
 from operators.stage.event_times import times_of
 from operators.stage.failures import NO_KEY
@@ -218,9 +219,11 @@ class SpeculativeStage(RowStage):
         except Exception as problem:
             return outputs, problem
         try:
+            if self.failures.set_aside and state:
+                stored(state, "ctx.state")
             if self.leaves:
                 for output in outputs:
-                    self.failures.carried(output)
+                    self.failures.carried_row((*self._named(slot), 0), output)
         except (NotCarried, ValueError) as problem:
             return [], problem
         return outputs, None

@@ -9,7 +9,8 @@ from causal.errors import CausalError
 from causal.records.rows import Rows
 from causal.records.values import decode, encode
 from operators.graph import Node
-from operators.records.ownership import SCALARS, SMALL, copy_containers
+from operators.records.ownership import SCALARS, always_held, copy_containers
+from operators.records.storable import stored
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage, Stage, last_index, without
 from operators.state.keyed_tables import KeyedTable, TableJob
@@ -102,13 +103,15 @@ class ReduceStage(OneToOneStage):
         self._table.touch(keys)
         state, fn, begin_with = self._table.values, self._fn, self._begin_with
         totals, lost = list[Any](), list[int]()
-        append = totals.append
+        append, set_aside = totals.append, self.failures.set_aside
         rows = iter(records)
         for key, record in zip(keys, rows, strict=True):
             try:
                 total = fn(state[key], record) if key in state else begin_with(record)
-                if self.leaves and type(total) not in SMALL:
-                    self.failures.carried((key, total))
+                if set_aside and not always_held(total):
+                    stored(total, "the value")
+                    if self.leaves:
+                        self.failures.carried((key, total))
                 state[key] = total
                 append(total if type(total) in SCALARS else copy_containers(total))
             except CausalError:

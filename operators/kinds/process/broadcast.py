@@ -21,6 +21,7 @@ from operators.kinds.joins.sides import time_of_side
 from operators.kinds.joins.waiting import WaitingStage
 from operators.records.keys import canonical_key, ordered
 from operators.records.ownership import SCALARS, copy_containers
+from operators.records.storable import stored
 from operators.stage import state_binding
 from operators.stage.context import Context
 from operators.stage.failures import NO_KEY, Remedied, shown
@@ -99,6 +100,7 @@ class Rules(MutableMapping[Any, Any]):
         if self._undo is not None and self._undo.first((self._table.name, key)):
             values = self._table.values
             self._undo.note(partial(self._back, key, (copy_containers(values[key]),) if key in values else ()))
+            self._undo.check(lambda: stored([key, values.get(key)], "ctx.broadcast, [key, value]"))
 
     def _back(self, key: Any, kept: tuple[Any, ...]) -> None:
         self.grown = True  # the order has changed

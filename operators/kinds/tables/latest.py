@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from causal.errors import invariant
+from causal.records.values import NotCarried
 from operators.graph import Node
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
@@ -35,6 +36,12 @@ class LatestStage(SelectingStage, RowStage):
             old = rows.get(key)
             if same(old, record):
                 continue
+            if self.leaves and record is not None:
+                try:
+                    self.failures.carried_row(key, record)
+                except (NotCarried, ValueError) as problem:
+                    self.failed(index, record, problem, key)
+                    continue
             if record is None:
                 del rows[key]
             else:

@@ -53,8 +53,8 @@ class _ValueStage(Stage):
         super().__init__(node.name, scope)
         self._fn: Derive = derivation(node)
 
-    def _result(self, key: Any, value: Any, index: int | None, convert: Callable[[Any], Any]) -> Any:
-        """Returns what `convert` makes of the function's result; None for no value, and where one of them raises.
+    def _result(self, key: Any, value: Any, index: int | None, convert: Derive) -> Any:
+        """Returns what `convert` makes of the result of the function; None for no value, and where one of them raises.
 
         Args:
             index: of the revision that adds the value; None where it is retracted.
@@ -62,7 +62,7 @@ class _ValueStage(Stage):
         if value is None:
             return None
         try:
-            return convert(self._fn(key, value))
+            return convert(key, self._fn(key, value))
         except CausalError:
             raise
         except Exception as problem:
@@ -78,8 +78,8 @@ class DeriveStage(_ValueStage):
         out: list[Revision] = []
         for index, revision in enumerate(records):
             key, old, new, *sent = revision
-            before = self._result(key, old, None, self.own)
-            after = self._result(key, new, index, self.own)
+            before = self._result(key, old, None, self.own_row)
+            after = self._result(key, new, index, self.own_row)
             if sent or not same(before, after):
                 out.append((key, before, after, *sent))
         return out
@@ -172,7 +172,7 @@ def _regroup(before: tuple[Any] | None, old: Any, after: tuple[Any] | None, new:
         out.append((after[0], None, new))
 
 
-def _group(group: Any) -> tuple[Any]:
+def _group(_: Any, group: Any) -> tuple[Any]:
     """Returns a group in a tuple, since it may be None."""
     return (canonical_key(group),)
 

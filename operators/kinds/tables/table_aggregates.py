@@ -18,7 +18,8 @@ from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate
-from operators.records.ownership import SCALARS, SMALL, copy_containers
+from operators.records.ownership import SCALARS, always_held, copy_containers
+from operators.records.storable import stored
 from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage
 from operators.state.keyed_tables import KeyedTable
@@ -32,25 +33,42 @@ class AggregateRow:
 
     __slots__ = ("_aggregate", "_result", "_keeps", "_own")
 
-    def __init__(self, aggregate: Aggregate[Any, Any], keeps: bool, own: Callable[[Any], Any]) -> None:
+    def __init__(self, aggregate: Aggregate[Any, Any], keeps: bool, own: Callable[[Any, Any], Any]) -> None:
         """
         Args:
-            keeps: pass copies to `add` and `subtract`, so that an accumulator is unchanged where they raise.
-            own: `Stage.own`, which refuses a row that cannot be carried as if `result` had raised.
+            keeps: pass copies to `add` and `subtract`, so that an accumulator is unchanged where they raise, or return
+                what cannot be kept.
+            own: `Stage.own_row`, which refuses a row that cannot be carried as if `result` had raised.
         """
         self._aggregate = aggregate
         self._result = aggregate.result
         self._keeps = keeps
         self._own = own
 
-    def __call__(self, accumulator: Any) -> Any:
+    def __call__(self, key: Any, accumulator: Any) -> Any:
+        """Returns the row of an accumulator; raises where `result` does, or where the row cannot be carried."""
         value = accumulator if self._result is None else self._result(accumulator)
-        return value if type(value) in SMALL else self._own(value)
+        free = always_held(value) if self._keeps else type(value) in SCALARS
+        return value if free else self._own(key, value)
 
-    def last(self, accumulator: Any) -> Any:
-        """Returns the row that was sent for an accumulator: None where `result` raised then as it does now."""
+    def sent(self, accumulator: Any) -> Any:
+        """Returns the row that was sent for an accumulator, without a look at whether it could be."""
+        if accumulator is ABSENT:
+            return None
         try:
-            return None if accumulator is ABSENT else self(accumulator)
+            value = accumulator if self._result is None else self._result(accumulator)
+        except CausalError:
+            raise
+        except Exception:
+            if self._keeps:
+                return None
+            raise
+        return value if type(value) in SCALARS else copy_containers(value)
+
+    def sent_of_group(self, key: Any, accumulator: Any) -> Any:
+        """Returns the row that was sent for a group: None where it was refused then as it is now."""
+        try:
+            return None if accumulator is ABSENT else self(key, accumulator)
         except CausalError:
             raise
         except Exception:
@@ -58,24 +76,25 @@ class AggregateRow:
                 return None
             raise
 
-    def shown(self, accumulator: Any) -> Any:
-        """Returns the row of an accumulator; None where `result` raises."""
-        return value_or_none(self, accumulator)
-
     def added(self, accumulator: Any, record: Any) -> Any:
         """Returns the accumulator with one record more; `accumulator` may be ABSENT."""
-        return self._aggregate.add(
-            self._aggregate.initial() if accumulator is ABSENT else self._kept(accumulator), record
+        return self._held(
+            self._aggregate.add(
+                self._aggregate.initial() if accumulator is ABSENT else self._copied(accumulator), record
+            )
         )
 
     def less(self, accumulator: Any, record: Any) -> Any:
         """Returns the accumulator with one record less."""
         subtract = self._aggregate.subtract
         invariant(subtract is not None, "an aggregate of a table can subtract")
-        return subtract(self._kept(accumulator), record)  # type: ignore[misc]
+        return self._held(subtract(self._copied(accumulator), record))  # type: ignore[misc]
 
-    def _kept(self, accumulator: Any) -> Any:
+    def _copied(self, accumulator: Any) -> Any:
         return copy_containers(accumulator) if self._keeps and type(accumulator) not in SCALARS else accumulator
+
+    def _held(self, accumulator: Any) -> Any:
+        return stored(accumulator, "its accumulator") if self._keeps and not always_held(accumulator) else accumulator
 
 
 class _Folding(SelectingStage, RowStage, ABC):
@@ -83,7 +102,7 @@ class _Folding(SelectingStage, RowStage, ABC):
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
-        self._row = AggregateRow(node.subject, scope.failures.set_aside, self.own)
+        self._row = AggregateRow(node.subject, scope.failures.set_aside, self.own_row)
         self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
         self._begin_settled(node, scope)
 
@@ -124,14 +143,14 @@ class AggregateTableStage(_Folding):
 
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
         accumulator = self._table.values.get(key, ABSENT)
-        old = self._row.last(accumulator)
+        old = self._row.sent(accumulator)
         accumulator = self._row.added(accumulator, record)
-        new = self._row(accumulator)
+        new = self._row(key, accumulator)
         self._table.values[key] = accumulator
         return old, new
 
     def rows(self) -> Iterable[tuple[Any, Any]]:
-        return ((key, self._row.shown(accumulator)) for key, accumulator in self._table.values.items())
+        return ((key, value_or_none(self._row.sent, accumulator)) for key, accumulator in self._table.values.items())
 
 
 class AggregateGroupsStage(_Folding):
@@ -142,7 +161,7 @@ class AggregateGroupsStage(_Folding):
 
     def rows(self) -> Iterable[tuple[Any, Any]]:
         return (
-            (key, self._row.shown(accumulator) if count else None)
+            (key, value_or_none(self._row, key, accumulator) if count else None)
             for key, (count, accumulator, *_) in self._table.values.items()
         )
 
@@ -153,7 +172,7 @@ class AggregateGroupsStage(_Folding):
         count, accumulator, *more = self._table.values.get(key) or (0, ABSENT)
         refused: list[Any] = list(more[0]) if more else []
         accumulator = accumulator if count else ABSENT
-        new = old = self._row.last(accumulator)
+        new = old = self._row.sent_of_group(key, accumulator)
         lost = gone is not None and not _taken_from(refused, gone)
         if lost:
             invariant(count > 0, "a table retracts only values that it has sent", operator=self.name, key=key)
@@ -163,7 +182,7 @@ class AggregateGroupsStage(_Folding):
         if came is not None:
             try:
                 grown = self._row.added(accumulator, came)
-                new = self._row(grown)
+                new = self._row(key, grown)
                 accumulator, count, lost = grown, count + 1, False
             except CausalError:
                 raise
@@ -172,7 +191,7 @@ class AggregateGroupsStage(_Folding):
                 refused.append(copy_containers(came))
         if lost:  # and no value replaces it
             try:
-                new = self._row(accumulator) if count else None
+                new = self._row(key, accumulator) if count else None
             except CausalError:
                 raise
             except Exception as raised:  # the old value is removed all the same, and the group has no row

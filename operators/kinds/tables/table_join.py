@@ -66,7 +66,7 @@ class TableJoinStage(RowStage):
         if left is None and not self._alone[RIGHT]:
             return None
         try:
-            return self.own(self._fn(left, right))
+            return self.own_row(key, self._fn(left, right))
         except CausalError:
             raise
         except Exception as problem:

@@ -14,6 +14,7 @@ from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.graph import Node, time_of_inputs, watermarked
+from operators.kinds.tables.attempts import value_or_none
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.table_aggregates import ABSENT, AggregateRow
@@ -42,7 +43,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self.makes_marks = not all(watermarked(edge.source) for edge in node.edges)
         self._assigner: Tumbling | Sliding = node.options["assigner"]
         self._aggregate: Aggregate[Any, Any] = node.subject
-        self._row = AggregateRow(self._aggregate, scope.failures.set_aside, self.own)
+        self._row = AggregateRow(self._aggregate, scope.failures.set_aside, self.own_row)
         self._grace_ns: int = node.options["grace_ns"]
         self._tags = scope.tags
         self._stream_ns: int | None = None
@@ -121,9 +122,9 @@ class WindowTableStage(SelectingStage, RowStage):
     def _changed(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any, Any]:
         """Returns (accumulator, old, new) of the row of a window with one record more, without changing state."""
         accumulator = self._slots.values.get(pair, ABSENT)
-        old = self._row.last(accumulator)
+        old = self._row.sent(accumulator)
         accumulator = self._row.added(accumulator, record)
-        return accumulator, old, self._row(accumulator)
+        return accumulator, old, self._row(pair, accumulator)
 
     def _forget(self) -> None:
         if self._stream_ns is not None:
@@ -159,7 +160,7 @@ class WindowTableStage(SelectingStage, RowStage):
         return [self._slots.table, self.unsettled]
 
     def rows(self) -> Iterable[tuple[Any, Any]]:
-        return ((self._key_of(pair), self._row.shown(kept)) for pair, kept in self._slots.values.items())
+        return ((self._key_of(pair), value_or_none(self._row.sent, kept)) for pair, kept in self._slots.values.items())
 
     def header(self) -> dict[str, Any]:
         return {"stream_ns": self._stream_ns, "forgotten_ns": self._forgotten_ns}

@@ -11,6 +11,7 @@ from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import CountWindow
 from operators.kinds.windows.task_windows import Window, WindowFunction
 from operators.records.ownership import copy_containers
+from operators.records.storable import stored
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, check_records
@@ -56,6 +57,8 @@ class CountWindowStage(Stage):
             if content is _NOTHING:
                 content = subject.initial()
             content = subject.add(copy_containers(content) if self.failures.set_aside else content, record)
+            if self.failures.set_aside:
+                stored(content, "its accumulator")
         else:
             if self.failures.set_aside and isinstance(subject, Aggregate):
                 subject.add(subject.initial(), copy_containers(record))  # a record that it refuses is in no window
