@@ -18,16 +18,16 @@ from operators.records.nesting import room_for_nesting
 
 SCALARS = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
 """The types whose values never change."""
-_ALWAYS_HELD = frozenset((float, bool, type(None)))
+_ALWAYS_FIT = frozenset((float, bool, type(None)))
 _INT_END = 1 << 64
 
 all_scalar = SCALARS.issuperset
 
 
-def always_held(value: Any) -> bool:
+def always_fits(value: Any) -> bool:
     """Whether every record and every state can hold the value: neither its length nor its parts can be too much."""
     kind = type(value)
-    return kind in _ALWAYS_HELD or (kind is int and -_INT_END < value < _INT_END)
+    return kind in _ALWAYS_FIT or (kind is int and -_INT_END < value < _INT_END)
 
 
 def _copier(other: Callable[[Any], Any]) -> Callable[[Any], Any]:

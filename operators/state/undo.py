@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from operators.records.ownership import SCALARS, always_held, copy_containers
+from operators.records.ownership import SCALARS, always_fits, copy_containers
 from operators.records.storable import stored
 from operators.state.lists import ListTable
 from operators.state.maps import MapTable
@@ -132,7 +132,7 @@ class UndoneValues(ValueTable):
 
     def _check(self, key: Any) -> None:
         value = self.values.get(key)
-        if not always_held(value):
+        if not always_fits(value):
             stored(self.codec.pack(value), f"state {self.name!r}")
 
     def _back(self, key: Any, kept: Any, ages: dict[Any, Any]) -> None:
@@ -175,7 +175,7 @@ class UndoneLists(ListTable):
     def _check(self, items: Iterable[Any]) -> None:
         if self._undo.active:
             for item in items:
-                if not always_held(item):
+                if not always_fits(item):
                     stored(self.codec.pack(item), f"state {self.name!r}")
 
     def _note_length(self, key: Any) -> None:

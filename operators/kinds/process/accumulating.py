@@ -9,7 +9,7 @@ from causal.errors import CausalError
 from causal.records.rows import Rows
 from causal.records.values import decode, encode
 from operators.graph import Node
-from operators.records.ownership import SCALARS, always_held, copy_containers
+from operators.records.ownership import SCALARS, always_fits, copy_containers
 from operators.records.storable import stored
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage, Stage, last_index, without
@@ -108,7 +108,7 @@ class ReduceStage(OneToOneStage):
         for key, record in zip(keys, rows, strict=True):
             try:
                 total = fn(state[key], record) if key in state else begin_with(record)
-                if set_aside and not always_held(total):
+                if set_aside and not always_fits(total):
                     stored(total, "the value")
                     if self.leaves:
                         self.failures.carried((key, total))

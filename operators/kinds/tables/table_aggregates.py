@@ -18,7 +18,7 @@ from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate
-from operators.records.ownership import SCALARS, always_held, copy_containers
+from operators.records.ownership import SCALARS, always_fits, copy_containers
 from operators.records.storable import stored
 from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage
@@ -48,7 +48,7 @@ class AggregateRow:
     def __call__(self, key: Any, accumulator: Any) -> Any:
         """Returns the row of an accumulator; raises where `result` does, or where the row cannot be carried."""
         value = accumulator if self._result is None else self._result(accumulator)
-        free = always_held(value) if self._keeps else type(value) in SCALARS
+        free = always_fits(value) if self._keeps else type(value) in SCALARS
         return value if free else self._own(key, value)
 
     def sent(self, accumulator: Any) -> Any:
@@ -78,7 +78,7 @@ class AggregateRow:
 
     def added(self, accumulator: Any, record: Any) -> Any:
         """Returns the accumulator with one record more; `accumulator` may be ABSENT."""
-        return self._held(
+        return self._fitting(
             self._aggregate.add(
                 self._aggregate.initial() if accumulator is ABSENT else self._copied(accumulator), record
             )
@@ -88,13 +88,13 @@ class AggregateRow:
         """Returns the accumulator with one record less."""
         subtract = self._aggregate.subtract
         invariant(subtract is not None, "an aggregate of a table can subtract")
-        return self._held(subtract(self._copied(accumulator), record))  # type: ignore[misc]
+        return self._fitting(subtract(self._copied(accumulator), record))  # type: ignore[misc]
 
     def _copied(self, accumulator: Any) -> Any:
         return copy_containers(accumulator) if self._keeps and type(accumulator) not in SCALARS else accumulator
 
-    def _held(self, accumulator: Any) -> Any:
-        return stored(accumulator, "its accumulator") if self._keeps and not always_held(accumulator) else accumulator
+    def _fitting(self, accumulator: Any) -> Any:
+        return stored(accumulator, "its accumulator") if self._keeps and not always_fits(accumulator) else accumulator
 
 
 class _Folding(SelectingStage, RowStage, ABC):

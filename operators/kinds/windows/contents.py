@@ -17,7 +17,7 @@ from typing import Any
 from causal.errors import CausalError, invariant
 from operators.kinds.windows.aggregates import Aggregate, Count, keeps_records
 from operators.kinds.windows.task_windows import Window, WindowFunction
-from operators.records.ownership import SCALARS, always_held, copy_containers
+from operators.records.ownership import SCALARS, always_fits, copy_containers
 from operators.records.storable import stored
 from operators.stage.failures import NO_KEY, Failures
 from operators.stage.stages import check_records, last_index
@@ -261,7 +261,7 @@ class Accumulated(Contents):
         elif self.refuses and type(accumulator) not in SCALARS:
             accumulator = copy_containers(accumulator)
         grown = self._aggregate.add(accumulator, record)
-        return stored(grown, "its accumulator") if self.refuses and not always_held(grown) else grown
+        return stored(grown, "its accumulator") if self.refuses and not always_fits(grown) else grown
 
     def _joined(self, contents: Sequence[Any]) -> Any:
         if len(contents) == 1:
