@@ -193,4 +193,4 @@ def test_branches_of_a_union_keep_their_event_time_wherever_they_stand(how: str,
     version = Version(build("low", "high")).give({"k": 1, "v": 0}, {"k": 1, "v": 100})
     version = version.becomes(Version(build(*new)), allow_dropped=True)
     version.give({"k": 1, "v": 101}).give({"k": 1, "v": 1}).give({"k": 1, "v": 4})
-    assert [result[-1] for result in version.out["out"]] == [2]
+    assert [value for _, value, *_ in version.out["out"]] == [2]
