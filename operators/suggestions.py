@@ -24,7 +24,7 @@ def suggestion(problem: BaseException) -> str:
         kind = problem.obj if isinstance(problem.obj, type) else type(problem.obj)
         if kind.__module__.partition(".")[0] not in _PACKAGES:
             return ""
-        return _nearest(problem.name, (name for name in dir(kind) if not name.startswith("_")))
+        return _nearest(problem.name, _attributes(kind))
     if isinstance(problem, ImportError) and (imported := _IMPORT.match(str(problem))):
         module = sys.modules.get(imported[2])
         if module is None or imported[2].partition(".")[0] not in _PACKAGES:
@@ -34,6 +34,13 @@ def suggestion(problem: BaseException) -> str:
         known = sorted({name for fn in _functions(called[1]) for name in _keywords(fn)})
         return _nearest(called[2], known) or (f"; it has {', '.join(known)}" if known else "")
     return ""
+
+
+def _attributes(kind: type) -> Iterator[str]:
+    """Yields the public attributes that a class has or declares, whatever one of its instances has."""
+    for name in {*dir(kind), *(name for base in kind.__mro__ for name in base.__dict__.get("__annotations__", ()))}:
+        if not name.startswith("_"):
+            yield name
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -32,11 +32,14 @@ class Pipeline:
         settings: the values of `--set`, as text.
     """
 
+    name: str
+    settings: Settings
+
     def __init__(self, name: str) -> None:
         self._where = graph.caller()
         self.name = graph.check_name(name, "a pipeline", self._where)
         settings = SETTINGS.get(None)
-        self.settings: Settings = Settings({}) if settings is None else settings
+        self.settings = Settings({}) if settings is None else settings
         self._nodes: dict[str, Node] = {}
         self._loose: list[StreamBase[Any]] = []  # streams of key_by and union that nothing has read yet
         unrun.built()

@@ -72,6 +72,7 @@ def test_a_pipeline_that_is_to_run_itself_says_what_to_type(method: str) -> None
         (("import SqliteSink", "import SqlliteSink"), "; did you mean 'SqliteSink'?"),
         (("import SqliteSink", "import ParketSink"), "; did you mean 'ParquetSink'?"),
         (("numbers.map", "numbers.mapp"), "'Stream' object has no attribute 'mapp'; did you mean 'map'?"),
+        (('Pipeline("counts")', 'Pipeline("counts"); pipeline.setings'), "did you mean 'settings'?"),
     ],
 )  # fmt: skip
 def test_a_misspelled_name_gets_the_name_that_was_meant(wrong: tuple[str, str], meant: str, tmp_path: Path) -> None:
