@@ -39,11 +39,11 @@ class Operator:
         where a process goes back to a checkpoint, so nothing of it is replayed.
         """
 
-    def process(self, record: Any, ctx: Context) -> Iterable[Any] | None:
+    def process(self, record: Any, ctx: Context, /) -> Iterable[Any] | None:
         """Process a record, in delivery order; yields records, returns an iterable of them, or None."""
         raise NotImplementedError(f"{type(self).__name__} defines no process(self, record, ctx)")
 
-    def on_timer(self, name: str, ctx: Context) -> Iterable[Any] | None:
+    def on_timer(self, name: str, ctx: Context, /) -> Iterable[Any] | None:
         """Handle a timer of `ctx.key` that `ctx.set_timer(at_s, name)` set and that is due."""
         raise NotImplementedError(f"{type(self).__name__} defines no on_timer(self, name, ctx)")
 

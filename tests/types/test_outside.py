@@ -47,6 +47,40 @@ keyed = bids.key_by(lambda bid: bid["auction"])
 keyed.window("minutes", Tumbling("60"), max)  # wrong
 keyed.process("best", Best()).sink("out", "out.db")  # wrong
 """
+CORRECT = """\
+from operators import BroadcastOperator, Count, Operator, Pipeline, Session, Sliding, Sum, Tumbling
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+
+class Spent(Operator):
+    def process(self, order, ctx):
+        ctx.set_timer(ctx.now() + 1, "idle")
+        yield order["cents"]
+
+    def on_timer(self, which, ctx):
+        yield which
+
+
+class Limit(BroadcastOperator):
+    def process(self, order, ctx):
+        if order["cents"] < ctx.broadcast.get("cents", 0):
+            yield order
+
+    def process_broadcast(self, rule, ctx):
+        ctx.broadcast.update(rule)
+
+
+pipeline = Pipeline("correct")
+orders = pipeline.source("orders", GeneratedSource(lambda partition, i: {"at": i, "cents": i % 7}, 10))
+rules = pipeline.source("rules", GeneratedSource(lambda partition, i: {"cents": i}, 10))
+keyed = orders.watermarks("time", lambda order: order["at"]).key_by(lambda order: order["cents"])
+keyed.process("spent", Spent()).sink("out", SqliteSink("out.db"))
+keyed.broadcast("limit", rules, Limit()).sink("limited", SqliteSink("out.db"))
+keyed.window("minutes", Tumbling(60), Sum(lambda order: order["cents"])).sink("sums", SqliteSink("out.db"))
+keyed.window("recent", Sliding(60, 30), Count()).sink("counts", SqliteSink("out.db"))
+keyed.window("visits", Session(30), Count()).sink("visited", SqliteSink("out.db"))
+"""
 WRONG = {n for n, line in enumerate(MISTAKES.splitlines(), 1) if line.endswith("# wrong")}
 _LINE = re.compile(r"mistakes\.py:(\d+):.*\berror: ")
 CHECKERS = {
@@ -78,6 +112,14 @@ def test_a_type_checker_finds_seven_mistakes_outside_of_the_checkout(checker: st
     assert len(WRONG) == 7
     assert {int(line) for line in _LINE.findall(said)} == WRONG, f"{said}\ninstall again: pip install -e ."
     assert "could not be resolved" not in said and "import-not-found" not in said
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_type_checker_accepts_a_correct_program(checker: str, tmp_path: Path) -> None:
+    pytest.importorskip(checker, reason=f"{checker} is not installed (extra `dev`)")
+    (tmp_path / "correct.py").write_text(CORRECT)
+    said = outside(tmp_path, *CHECKERS[checker][:-1], "correct.py")
+    assert "error: " not in said and re.search(r"\b0 errors|no issues found", said), said
 
 
 @pytest.mark.skipif(find_spec("jedi") is None, reason="jedi is not installed (extra `dev`)")

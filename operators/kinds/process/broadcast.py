@@ -55,7 +55,11 @@ class BroadcastContext(Context):
 class BroadcastOperator(Operator):
     """Base of operators that process records by rules; `process` and `process_broadcast` must be defined."""
 
-    def process_broadcast(self, record: Any, ctx: Any) -> Iterable[Any] | None:
+    def process(self, record: Any, ctx: Any, /) -> Iterable[Any] | None:
+        """See `Operator.process`; `ctx` is a `BroadcastContext`."""
+        return super().process(record, ctx)
+
+    def process_broadcast(self, record: Any, ctx: Any, /) -> Iterable[Any] | None:
         """Called in every task for each rule; may change `ctx.broadcast`, a dict, and return records.
 
         There is no current key, so neither `ctx.state` nor timers.

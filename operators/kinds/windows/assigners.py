@@ -49,7 +49,7 @@ class Tumbling:
 
     def __init__(self, size_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
         where = graph.caller()
-        self.clock = clock_of(where, "Tumbling", clock)
+        self.clock: Clock = clock_of(where, "Tumbling", clock)
         self.size_ns = duration_ns(where, "Tumbling", "size_s", size_s)
         self.offset_ns = _offset_ns(where, "Tumbling", offset_s)
 
@@ -72,7 +72,7 @@ class Sliding:
 
     def __init__(self, size_s: float, every_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
         where = graph.caller()
-        self.clock = clock_of(where, "Sliding", clock)
+        self.clock: Clock = clock_of(where, "Sliding", clock)
         self.size_ns = duration_ns(where, "Sliding", "size_s", size_s)
         self.every_ns = duration_ns(where, "Sliding", "every_s", every_s)
         self.offset_ns = _offset_ns(where, "Sliding", offset_s)
@@ -112,7 +112,7 @@ class Session:
 
     def __init__(self, gap_s: float, clock: Clock = "event") -> None:
         where = graph.caller()
-        self.clock = clock_of(where, "Session", clock)
+        self.clock: Clock = clock_of(where, "Session", clock)
         self.gap_ns = duration_ns(where, "Session", "gap_s", gap_s)
 
 

@@ -76,7 +76,7 @@ class EverySeconds(Trigger):
     """Fires each time that the clock passes a multiple of `period_s`, for windows with new records."""
 
     def __init__(self, period_s: float, clock: Clock, purge: bool) -> None:
-        self.clock = clock
+        self.clock: Clock = clock
         self.period_ns = ns_of_seconds(period_s)
         self._firing = Firing.PURGE if purge else Firing.FIRE
 
