@@ -21,7 +21,13 @@ DONE, FAILED, WRONG = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose refusals are one line."""
+    """A parser whose refusals are one line.
+
+    Options are written in full, as a new one could otherwise change what the script of a user says.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> Any:
         """Ends the command with one line, without the usage that argparse puts before it."""
@@ -37,8 +43,16 @@ class Parser(argparse.ArgumentParser):
         """Parses, and has the command, not `causal`, refuse an unknown option that was given to it."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown[0])}")
         return parsed, unknown
+
+    def _nearest(self, argument: str) -> str:
+        """Returns a suggestion for a misspelled option; "" where none is alike."""
+        from difflib import get_close_matches  # which other commands need not load
+
+        options = [option for action in self._actions for option in action.option_strings]
+        near = get_close_matches(argument.partition("=")[0], options, n=1)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 def without_commands() -> tuple[Parser, Any]:

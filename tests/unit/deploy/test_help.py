@@ -56,6 +56,16 @@ def test_the_help_of_a_command_is_shown(
 def test_an_unknown_option_refers_to_the_help_of_its_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     operands = {"state": ["job", "operator", "1"], "savepoint": []}.get(command, ["p.py"])
     with pytest.raises(SystemExit) as ended:
-        causal([command, *operands, "--unknown"])
+        causal([command, *operands, "--zzz"])
     assert ended.value.code == 2
-    assert capsys.readouterr().err == (f"causal: unrecognized arguments: --unknown; see `causal {command} --help`\n")
+    assert capsys.readouterr().err == (f"causal: unrecognized arguments: --zzz; see `causal {command} --help`\n")
+
+
+@pytest.mark.parametrize(("option", "meant"), [("--kil", "--kill"), ("--guarante=epoch", "--guarantee")])
+def test_a_shortened_or_misspelled_option_is_refused_with_the_one_that_is_meant(
+    option: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        causal(["run", "p.py", option])
+    assert ended.value.code == 2
+    assert f"{option}; did you mean {meant}?; see" in capsys.readouterr().err
