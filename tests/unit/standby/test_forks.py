@@ -181,7 +181,8 @@ def test_what_cannot_be_forked_is_said(job: Path) -> None:
     argv, log = tuple(module_command(SLEEPER)), job / "logs" / "w1.log"
     assert server.start((*argv, "x" * 9999), "w1", log, patient=True) is None
     assert server.start(argv, "w" * (SLOT_BYTES_MAX + 1), log, patient=True) is None
-    assert server.start(argv, "w1", job / "none" / "w1.log", patient=True) is None
+    (job / "file").touch()
+    assert server.start(argv, "w1", job / "file" / "w1.log", patient=True) is None
     assert server.start(("/bin/true",), "w1", log, patient=True) is None
     assert [m.slot for m in marked(job)] == [SERVER_SLOT], "nothing was begun, and the server lives"
     server.close()
