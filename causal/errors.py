@@ -128,3 +128,10 @@ def invariant(condition: object, message: str, **facts: object) -> None:
     if not condition:
         values = ", ".join(f"{name}={value!r}" for name, value in facts.items())
         raise InvariantViolation(f"{message} ({values})" if values else message)
+
+
+def fenced(task: str, incarnation: int) -> Fenced:
+    """Returns the error of a sink's zombie that wants to write."""
+    return Fenced(
+        f"sink task {task}: a younger process than incarnation {incarnation} writes its store; this one must exit"
+    )

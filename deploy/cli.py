@@ -18,8 +18,8 @@ from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavailable
+from causal.network.roster import Roster
 from causal.runs import after
-from causal.shell.roster import Roster
 from causal.topology import Topology
 from deploy import doctor, looking, new_project, settings
 from deploy.command_line import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import CausalError, PipelineError
-from causal.shell.modes import private
-from causal.shell.printable import one_line
+from causal.storage.modes import private
+from deploy.printable import one_line
 from deploy.streams import settle
 
 DONE, FAILED, WRONG = 0, 1, 2

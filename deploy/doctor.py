@@ -24,7 +24,7 @@ from typing import Any
 from causal.errors import PipelineError
 from deploy.installation import installed
 from deploy.ui.dashboard import PORT as DASHBOARD_PORT
-from operators.sources.java import find_java
+from operators.spark.java import find_java
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 PYTHON_MIN = (3, 11)

@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from operators.outputs.spark_session import spark_session
+from operators.spark.session import spark_session
 
 ROWS_MAX = 10_000
 

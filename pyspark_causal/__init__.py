@@ -9,11 +9,11 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from operators.outputs.spark import OutputReader, OutputStreamReader, Reading
+from operators.spark.format import OutputReader, OutputStreamReader, Reading
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """The data source, whose readers `operators.outputs.spark` has."""
+    """The data source, whose readers `operators.spark.format` has."""
 
     @classmethod
     def name(cls) -> str:

@@ -25,11 +25,7 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import CausalError, PipelineError, Unavailable
-from causal.shell import processlog
-from causal.shell.clock import read_offset, save_offset
-from causal.shell.forks import close as close_lock
-from causal.shell.forks import keep_from_children, lock
-from causal.shell.host_file import (
+from causal.network.host_file import (
     HostFile,
     keys_of,
     read_incarnation,
@@ -39,10 +35,14 @@ from causal.shell.host_file import (
     save_roster,
     save_sign,
 )
-from causal.shell.interpreter import module_command, on_this_host
-from causal.shell.open_files import raise_limit
-from causal.shell.seats import seats_of
-from causal.shell.signal_wake import woken_by_signals
+from causal.network.seats import seats_of
+from causal.process import processlog
+from causal.process.clock import read_offset, save_offset
+from causal.process.forks import close as close_lock
+from causal.process.forks import keep_from_children, lock
+from causal.process.interpreter import module_command, on_this_host
+from causal.process.open_files import raise_limit
+from causal.process.signal_wake import woken_by_signals
 from standby.blueprint import Blueprint
 from standby.exit_status import ending
 from standby.host.children import Child, Children, End

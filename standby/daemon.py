@@ -25,12 +25,12 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable
+from causal.network.roster import load_key
+from causal.process import processlog
+from causal.process.open_files import raise_limit
+from causal.process.signal_wake import woken_by_signals
 from causal.records.values import encode
-from causal.shell import processlog
-from causal.shell.depot import Depot
-from causal.shell.open_files import raise_limit
-from causal.shell.roster import load_key
-from causal.shell.signal_wake import woken_by_signals
+from causal.storage.shared import Depot
 from causal.task.activity import PULSE_SUFFIX
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint

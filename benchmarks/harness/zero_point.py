@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.harness.runs import RunFailed
-from causal.shell.host_file import BEGAN
+from causal.network.host_file import BEGAN
 
 
 def began_ns(directory: Path) -> int:

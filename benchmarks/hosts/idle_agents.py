@@ -29,9 +29,9 @@ from benchmarks.harness.runs import RunFailed, last_line
 from benchmarks.hosts.sites import until
 from benchmarks.jobs import placed
 from causal.config import JobConfig
-from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, mark_of, save_key
-from causal.shell.seats import seats_of
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, mark_of, save_key
+from causal.network.seats import seats_of
 from deploy.monitoring.status import latest
 from standby.agent import HELLO_AGAIN_S, host_beat_s
 from standby.network.description import Description, Inquiry

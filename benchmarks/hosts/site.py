@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from benchmarks.harness.processes import children, wait_for
-from causal.shell.curve import new_key
-from causal.shell.files import replace_text
-from causal.shell.roster import ROSTER, is_supervisor, save_key
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, is_supervisor, save_key
+from causal.storage.files import replace_text
 from examples.hosts.network import Network
 from standby.host.processes import kill_marked, marked
 

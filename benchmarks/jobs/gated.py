@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from operators.sources.source import PartitionReader, Read, Source, SourceContext
+from operators.source import PartitionReader, Read, Source, SourceContext
 
 LOOK_S = 0.02
 MARGIN_S = 2.0

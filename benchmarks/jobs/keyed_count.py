@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.harness.tally import TallySink
 from benchmarks.peers.programs import inputs
 from operators import Pipeline
+from operators.source import PartitionReader
 from operators.sources import Read, SequenceSource
-from operators.sources.source import PartitionReader
 
 SHAPE = {"keys": inputs.KEYS - 1, "partitions": 2, "parallelism": 2}
 """The shape of the job, as the settings of results name it."""

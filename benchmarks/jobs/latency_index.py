@@ -19,8 +19,8 @@ from benchmarks.peers.programs.index_documents import name_of, texts
 from examples.inverted_index import Index, words
 from operators import Pipeline
 from operators.sinks import SqliteSink
+from operators.source import PartitionReader, SourceContext
 from operators.sources import SequenceSource
-from operators.sources.source import PartitionReader, SourceContext
 
 PARTITIONS = 2
 DUE_FROM = "due_from"

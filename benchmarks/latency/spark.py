@@ -28,7 +28,7 @@ from benchmarks.harness.runs import RunFailed
 from benchmarks.harness.watched import watched
 from benchmarks.harness.written import records_in
 from benchmarks.jobs import spark_lines
-from operators.sources.java import find_java, java_home
+from operators.spark.java import find_java, java_home
 
 PIPELINE = Path(spark_lines.__file__)
 READY_WITHIN_S = 120.0

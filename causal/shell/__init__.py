@@ -1,1 +1,1 @@
-"""The world around the core: sockets, disk, clock, threads and the loop that feeds one task."""
+"""The loop that performs a task's effects: it reads the clock, waits for sockets and disk, and feeds events back."""

@@ -10,12 +10,12 @@ from typing import Any
 
 from causal.effects import Effect
 from causal.events import Event, FrameReceived, Started, Turn
+from causal.network.transport import Transport
 from causal.ports import SinkStore, StagingStore
-from causal.shell.clock import monotonic_ns
-from causal.shell.disk import Disk
+from causal.process.clock import monotonic_ns
 from causal.shell.outage import StoreCalls
 from causal.shell.request_pool import RequestPool
-from causal.shell.transport import Transport
+from causal.storage.disk import Disk
 from causal.task.performer import Peers, Performer, Reader
 from causal.task.task import TaskProtocol
 

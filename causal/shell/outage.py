@@ -1,7 +1,7 @@
 """The calls of a sink's stores: an unavailable store throttles its task, and is retried for as long as configured.
 
 A call that raises `Unavailable` is retried, after 10 ms at first, after 1 s at last.  One that does not return at all
-is detected by the thread that sends pulses (`causal.shell.pulse`), which reads `waiting` and `overdue`.  Either way
+is detected by the thread that sends pulses (`causal.process.pulse`), which reads `waiting` and `overdue`.  Either way
 `waiting` says since when and why, and the wait is limited.
 
 A call that takes rows in parts calls `progressed` behind each: only the time since then counts as an outage.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from causal.errors import RetriesExhausted, Unavailable
-from causal.shell.clock import monotonic_ns
+from causal.process.clock import monotonic_ns
 from causal.task.performer import StoreUnavailable
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from functools import partial
 from causal.errors import OperatorFailed
 from causal.events import ResponseReceived
 from causal.ports import Request
-from causal.shell.clock import monotonic_ns
+from causal.process.clock import monotonic_ns
 
 BACKOFF_DOUBLINGS_MAX = 10
 ABANDONED_PER_PLACE = 4

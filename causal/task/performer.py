@@ -81,7 +81,7 @@ class Disk(Protocol):
 
 
 class Reader(Protocol):
-    """The reader of a source's partition (see `operators.sources.source.PartitionReader`)."""
+    """The reader of a source's partition (see `operators.source.PartitionReader`)."""
 
     def read(self, position: int, count_max: int) -> Any: ...
 

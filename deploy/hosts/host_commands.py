@@ -13,9 +13,9 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
-from causal.shell.curve import new_key
-from causal.shell.depot import Depot
-from causal.shell.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
+from causal.storage.shared import Depot
 from deploy.jobs.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
 from deploy.jobs.lookup import add_job, chosen_job, coming_up, running
 from deploy.monitoring.status import headline, latest, view_age_s

@@ -20,8 +20,8 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.shell.depot import Depot, insist
-from causal.shell.files import replace_text
+from causal.storage.files import replace_text
+from causal.storage.shared import Depot, insist
 from deploy.hosts import host_commands
 from deploy.jobs.hints import led_by
 from deploy.jobs.jobdirectory import CHANGE, JobDirectory

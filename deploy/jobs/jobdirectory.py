@@ -14,17 +14,17 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
-from causal.shell.clock import OFFSET
-from causal.shell.files import sync_directory
-from causal.shell.forks import close as close_lock
-from causal.shell.forks import keep_from_children, lock
-from causal.shell.host_file import FILE as HOST
-from causal.shell.host_file import INCARNATION, SIGN
-from causal.shell.host_file import KEY as HOST_KEY
-from causal.shell.host_file import TERM as HOST_TERM
-from causal.shell.modes import closed_to_others
-from causal.shell.roster import ROSTER
-from causal.shell.stable import DIRECTORY as DETERMINANTS
+from causal.network.host_file import FILE as HOST
+from causal.network.host_file import INCARNATION, SIGN
+from causal.network.host_file import KEY as HOST_KEY
+from causal.network.host_file import TERM as HOST_TERM
+from causal.network.roster import ROSTER
+from causal.process.clock import OFFSET
+from causal.process.forks import close as close_lock
+from causal.process.forks import keep_from_children, lock
+from causal.storage.files import sync_directory
+from causal.storage.modes import closed_to_others
+from causal.storage.stable import DIRECTORY as DETERMINANTS
 from deploy.jobs.lookup import VIEW, VIEW_BEFORE
 from operators.engine.requests import DIRECTORY as REQUESTS
 from operators.frozen.archive import DIRECTORY as CODE

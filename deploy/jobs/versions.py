@@ -13,11 +13,11 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
-from causal.shell.printable import one_line
 from deploy.jobs import resuming
 from deploy.jobs.edited import listed
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT
+from deploy.printable import one_line
 from operators.builder.loading import freeze, load, load_archived
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan

@@ -24,15 +24,15 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
-from causal.shell.depot import Depot, insist
-from causal.shell.host_file import KEY, HostFile, read_term, save_roster, save_sign
-from causal.shell.printable import printable
-from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
-from causal.shell.seats import Seat, joined, seats_of
+from causal.network.host_file import KEY, HostFile, read_term, save_roster, save_sign
+from causal.network.roster import ROSTER, KeyPair, Roster, load_key
+from causal.network.seats import Seat, joined, seats_of
+from causal.storage.shared import Depot, insist
 from deploy.installation import installed
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT
 from deploy.launching.local import LocalDeployment, agent
+from deploy.printable import printable
 from operators.frozen.archive import Archive, minor, other_versions, path_of
 from operators.frozen.reach import versions_now
 from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_LEFT, STATUS_WRONG

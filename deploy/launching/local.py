@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.interpreter import module_command
-from causal.shell.processlog import open_log
-from causal.shell.signal_wake import woken_by_signals
+from causal.process.interpreter import module_command
+from causal.process.processlog import open_log
+from causal.process.signal_wake import woken_by_signals
 from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import begun
 from deploy.launching.parts import Parts

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from causal.errors import PipelineError
-from causal.shell.log_tails import LogTails
-from causal.shell.printable import printable
+from causal.process.log_tails import LogTails
 from deploy.jobs.lookup import chosen_job, names_job, running
+from deploy.printable import printable
 from standby.storage.host_logs import host_of
 
 LOOK_S = 0.2

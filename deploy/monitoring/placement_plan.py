@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
-from causal.shell.roster import Member, Roster
+from causal.network.roster import Member, Roster
 from deploy.progress.progress_model import ROOM, named
 from operators.engine.plan import Plan
 from standby.blueprint import Blueprint, Constraint

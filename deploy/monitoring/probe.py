@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import Unavailable
-from causal.shell.host_file import SIGN
+from causal.network.host_file import SIGN
 from deploy.jobs.lookup import VIEW
 
 OLD_S = 15.0

@@ -14,11 +14,11 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from causal.shell.printable import printable
 from causal.task.activity import sentence
 from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
 from deploy.jobs.lookup import VIEW, chosen_job, coming_up, running
+from deploy.printable import printable
 from deploy.progress.progress_model import ROOM, agent_silent, named
 from deploy.progress.report import latency_error_ms, report, stopped, summary
 

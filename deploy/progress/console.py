@@ -12,10 +12,10 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
-from causal.shell.files import replace_text
+from causal.storage.files import replace_text
+from causal.storage.punch_hole import free
 from deploy.streams import settle
 from operators.sinks.delivery.console import CONSOLE
-from operators.sinks.storage.punch_hole import free
 
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from causal.shell.printable import one_line
 from causal.task.activity import sentence
 from deploy.jobs.hints import led_by
+from deploy.printable import one_line
 from deploy.progress.report import merged_buckets, percentile_ms, total
 
 View = Mapping[str, Any]

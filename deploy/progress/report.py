@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.modes import mode_of_files, opened
+from causal.storage.modes import mode_of_files, opened
 from causal.topology import FULL_DEPTH
 from standby.exit_status import STOPPED
 

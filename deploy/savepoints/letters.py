@@ -16,7 +16,7 @@ from causal.cut import Cut
 from causal.errors import invariant
 from causal.ids import OUTSIDE
 from causal.ports import StagingStore
-from causal.shell.files import read_parts, write_parts
+from causal.storage.files import read_parts, write_parts
 from causal.topology import Task
 from deploy.savepoints.stored_checkpoints import check_unbound, fetch, first_name, upload
 from operators.engine.plan import Plan

@@ -20,7 +20,7 @@ from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.ids import OUTSIDE
 from causal.sealed import seal, unseal
-from causal.shell.files import make_directory, read_parts, sync_directory
+from causal.storage.files import make_directory, read_parts, sync_directory
 from causal.topology import Topology
 from deploy.jobs.jobdirectory import BEGAN, SAVEPOINTS
 from deploy.savepoints.stored_checkpoints import fetch

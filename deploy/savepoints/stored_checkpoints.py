@@ -14,8 +14,8 @@ from pathlib import Path
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.shell.depot import Depot
-from causal.shell.disk import SNAPSHOT_SUFFIX
+from causal.storage.disk import SNAPSHOT_SUFFIX
+from causal.storage.shared import Depot
 from operators.engine.plan import Plan
 from operators.frozen.archive import path_of
 from standby.storage.manifests import DIRECTORY

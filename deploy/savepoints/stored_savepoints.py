@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from causal.errors import PipelineError, Unavailable
-from causal.shell.depot import Depot, Missing
-from causal.shell.files import make_directory
+from causal.storage.files import make_directory
+from causal.storage.shared import Depot, Missing
 from deploy.savepoints.savepoint_store import FILE
 from standby.storage.manifests import DIRECTORY, newest_manifest
 

@@ -21,7 +21,7 @@ from causal.cut import Cut
 from causal.errors import CorruptData, Fenced, PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint
-from causal.shell.files import read_parts, write_parts
+from causal.storage.files import read_parts, write_parts
 from causal.topology import Task, Topology
 from deploy.jobs.jobdirectory import BEGAN, CHANGE, JobDirectory
 from deploy.savepoints import letters, savepoint_store, stores_there

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from causal.config import JobConfig
 from causal.errors import CausalError, PipelineError, Unavailable
-from causal.shell import processlog
-from causal.shell.curve import new_key
-from causal.shell.roster import KeyPair, read_rosters, save_members
+from causal.network.curve import new_key
+from causal.network.roster import KeyPair, read_rosters, save_members
+from causal.process import processlog
 from deploy.jobs.jobdirectory import SPARK
 from deploy.launching.host_agent import SLOTS_PER_CORE
 from deploy.monitoring.status import latest
@@ -48,8 +48,8 @@ from deploy.spark.attempts import (
 )
 from deploy.spark.options import agent_names
 from operators.frozen.archive import runtime_version
-from operators.sources.java import find_java, java_home
-from operators.sources.spark_jvm import SparkJvm
+from operators.spark.java import find_java, java_home
+from operators.spark.jvm import SparkJvm
 from standby.host.parentage import die_with_parent
 from standby.network.control import ask
 from standby.network.gate import EXECUTORS_ROSTER, address_of, rosters_of

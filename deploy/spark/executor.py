@@ -55,9 +55,9 @@ def lacking(version: str) -> str:
 
 def serve(assignment: dict[str, Any]) -> dict[str, Any]:
     """Runs `causal agent` with a directory of its own, which is removed after it."""
-    from causal.shell.interpreter import module_command
-    from causal.shell.roster import ROSTER, KeyPair, save_key
-    from operators.sources.spark_jvm import die_with
+    from causal.network.roster import ROSTER, KeyPair, save_key
+    from causal.process.interpreter import module_command
+    from operators.spark.jvm import die_with
 
     # Spark removes its local directories with the executor, also where nothing of this gets to run.
     parent = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]

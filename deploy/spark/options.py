@@ -12,11 +12,11 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, SUPERVISOR, Roster, save_key, save_members
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, SUPERVISOR, Roster, save_key, save_members
 from deploy.jobs.jobdirectory import SPARK
 from deploy.launching.host_agent import own_address
-from operators.sources.java import find_java
+from operators.spark.java import find_java
 from standby.network.gate import EXECUTORS_ROSTER
 
 PORTS = range(7700, 7800)

@@ -16,8 +16,8 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
-from causal.shell.interpreter import module_command
-from causal.shell.log_tails import LogTails
+from causal.process.interpreter import module_command
+from causal.process.log_tails import LogTails
 from causal.topology import Topology
 from deploy.jobs.lookup import VIEW, coming_up, running
 from deploy.ui.meter import AT_WORK, Meter

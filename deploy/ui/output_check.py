@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
 
-from causal.shell.interpreter import module_command
+from causal.process.interpreter import module_command
 
 REMEMBER_S, CHECK_S = 15.0, 30.0
 """The time that a kill waits until the rows before it are remembered, and that reading them again may take."""

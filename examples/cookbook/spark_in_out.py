@@ -7,9 +7,9 @@ python spark_in_out.py                    # Spark again: the largest total of ea
 from pathlib import Path
 
 from operators import Operator, Pipeline
-from operators.outputs.spark_session import spark_session
 from operators.sinks import SqliteSink
 from operators.sources import SparkSource
+from operators.spark.session import spark_session
 
 OUT = Path("totals.db").absolute()  # absolute: Spark's processes have another working directory
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from causal.storage.lock import FileLock
 from operators.sinks import conformance
 from operators.sinks.contract import (
     Account,
@@ -19,7 +20,6 @@ from operators.sinks.contract import (
     packed,
     unpacked,
 )
-from operators.sinks.storage.lock import FileLock
 
 
 class WholeFileSink(Sink):

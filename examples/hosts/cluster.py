@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from examples.hosts.network import Network
-from operators.sources.java import find_java, java_home
+from operators.spark.java import find_java, java_home
 
 MASTER_PORT = 7077
 WORKER_MEMORY = "1200m"

@@ -9,8 +9,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
+from operators.source import PartitionReader, Read, Source, SourceContext
 from operators.sources import SequenceSource
-from operators.sources.source import PartitionReader, Read, Source, SourceContext
 
 LOOK_S = 0.1
 """The pace of reading: what has come meanwhile is one batch, so that many jobs find room on one processor."""

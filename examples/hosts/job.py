@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, SUPERVISOR, save_key
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, SUPERVISOR, save_key
 from deploy.monitoring.status import latest
 from examples.hosts.cluster import SparkCluster
 from examples.hosts.network import Network

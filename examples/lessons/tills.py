@@ -21,8 +21,8 @@ from typing import Any
 
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
+from operators.source import PartitionReader, Read, SourceContext
 from operators.sources import GeneratedSource
-from operators.sources.source import PartitionReader, Read, SourceContext
 
 SHOPS = 10
 EVENING = "evening"

@@ -17,7 +17,7 @@ from typing import Any
 
 from examples.nexmark.events import Event
 from examples.nexmark.terms import QUERIES, Terms, side_value
-from operators.sources.java import find_java, java_home
+from operators.spark.java import find_java, java_home
 
 FIELDS = {
     "person": ("id bigint, name string, email string, credit_card string, city string, state string, "

@@ -14,7 +14,7 @@ from operators.builder.streams.stream import Stream
 from operators.builder.streams.stream_base import StreamBase, T, kind_of
 from operators.graph import DEAD_LETTERS, Edge, Node
 from operators.kinds.registry import KINDS
-from operators.sources.source import Source
+from operators.source import Source
 
 SETTINGS: ContextVar[Settings] = ContextVar("settings")
 """The values of `--set`, which the loader sets while a pipeline file runs."""

@@ -12,10 +12,11 @@ from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain, SinkStore, WithdrawingStore
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from causal.topology import REQUESTS, Channel, Task, Topology
 from operators.builder.pipeline import Pipeline
 from operators.engine.chain import FusedChain
+from operators.engine.checked import checked
 from operators.engine.fusion import Group, fuse
 from operators.engine.requests import DIRECTORY as REQUESTED
 from operators.engine.requests import RequestStore, SharedRequestStore
@@ -31,8 +32,7 @@ from operators.sinks.files.staged import DIRECTORY as STAGED
 from operators.sinks.files.staged import StagedStore
 from operators.sinks.objects.refused_objects import RefusedObjects
 from operators.sinks.objects.staged_objects import SharedStagedStore
-from operators.sources.checked import checked
-from operators.sources.source import Companion, PartitionReader, SourceContext
+from operators.source import Companion, PartitionReader, SourceContext
 from operators.stage.branch import Input
 from operators.stage.failures import Failures
 from operators.stage.routing import (

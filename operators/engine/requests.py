@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from causal.shell.depot import Depot
+from causal.storage.file_journal import FileJournal
+from causal.storage.object_journal import ObjectJournal
+from causal.storage.shared import Depot
 from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
 from operators.sinks.journaled.ledger import Ledger, ledger_in
-from operators.sinks.journaled.locked_journal import LockedJournal
-from operators.sinks.journaled.shared_journal import SharedJournal
 
 DIRECTORY = "requests"
 """The directory of the journals, in that of the job, or in the place of the run."""
@@ -29,11 +29,11 @@ class RequestStore(WithdrawingJournaledStore):
         sync: whether a bundle is on the disk before its requests leave.
     """
 
-    _journal: LockedJournal
+    _journal: FileJournal
 
     def __init__(self, task: str, directory: Path, sync: bool) -> None:
         path = directory / f"{task.replace('/', '-')}.journal"
-        super().__init__(task, LockedJournal(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync), path)
+        super().__init__(task, FileJournal(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync), path)
 
     def _claim(self) -> Ledger:
         path = self._journal.path
@@ -53,4 +53,4 @@ class SharedRequestStore(WithdrawingJournaledStore):
     def __init__(self, task: str, url: str, place: str) -> None:
         folder = f"{DIRECTORY}/{task.replace('/', '-')}"
         shown = f"{url}/{place}"
-        super().__init__(task, SharedJournal(task, folder, shown, lambda: Depot(url, place, proof="")), shown)
+        super().__init__(task, ObjectJournal(task, folder, shown, lambda: Depot(url, place, proof="")), shown)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, PipelineError
-from causal.shell.files import make_directory, sync_directory
+from causal.storage.files import make_directory, sync_directory
 
 DIRECTORY = "code"
 MANIFEST = "manifest.json"

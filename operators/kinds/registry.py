@@ -12,14 +12,14 @@ from operators.kinds.process.accumulating import CountStage, ReduceStage
 from operators.kinds.process.outside_calls import AskStage
 from operators.kinds.tables import table_kinds
 from operators.kinds.windows import window_kinds
-from operators.sources.source import Source
-from operators.sources.unreadable import ReadingStage
+from operators.source import Source
 from operators.stage import state_binding
 from operators.stage.disk_state import disk_of
 from operators.stage.kind import Kind
 from operators.stage.processing import ProcessStage
 from operators.stage.scope import Scope
 from operators.stage.stages import FilterStage, FlatMapStage, MapStage, Stage
+from operators.stage.unreadable import ReadingStage
 
 
 def _source(node: Node, scope: Scope) -> Stage:
@@ -88,7 +88,7 @@ def _column(node: Node) -> str:
 
 def _class_of_source(node: Node) -> str:
     """Returns of which class of this package a source is: its positions count what that class says."""
-    kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.sources.")]
+    kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.")]
     return kinds[0].__name__ if kinds[0] is not Source else "source of your own"
 
 

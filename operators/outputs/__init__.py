@@ -4,7 +4,7 @@
     output.look()
     for task, end in output.ends(uncovered=False).items(): ...
 
-`operators.outputs.spark` is the same for Spark: `spark.readStream.format("causal")`.
+`operators.spark.format` is the same for Spark: `spark.readStream.format("causal")`.
 """
 
 from __future__ import annotations

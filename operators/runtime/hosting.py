@@ -11,10 +11,10 @@ from typing import Any
 
 from causal.errors import Unavailable
 from causal.ids import OUTSIDE, TaskIndex
-from causal.shell.clock import monotonic_ns, of_host, of_job, take_offset
-from causal.shell.depot import Depot, insist
-from causal.shell.host_file import HostFile, RosterFile, keys_of
-from causal.shell.transport import Network
+from causal.network.host_file import HostFile, RosterFile, keys_of
+from causal.network.transport import Network
+from causal.process.clock import monotonic_ns, of_host, of_job, take_offset
+from causal.storage.shared import Depot, insist
 from causal.task.performer import Reader
 from causal.topology import Topology
 from operators.engine.plan import Plan

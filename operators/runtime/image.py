@@ -12,7 +12,7 @@ from pathlib import Path
 from causal.cut import Cut
 from causal.errors import CorruptData
 from causal.ports import Chain
-from causal.shell.files import each_part, parts_of
+from causal.storage.files import each_part, parts_of
 from causal.task.checkpointing import SnapshotFile
 from operators.engine.plan import Plan
 from operators.state.snapshot_parts import increment_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError
-from causal.shell import processlog
+from causal.process import processlog
 from operators.builder.loading import load_of_job
 from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
 

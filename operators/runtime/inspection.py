@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, PipelineError
-from causal.shell.files import read_parts
+from causal.storage.files import read_parts
 from causal.task.checkpointing import SnapshotFile
 from causal.topology import Task
 from operators.builder.pipeline import Pipeline

@@ -18,9 +18,9 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
 from causal.ids import TaskIndex
-from causal.shell.clock import SystemEnvironment
-from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
-from causal.shell.files import read_parts
+from causal.process.clock import SystemEnvironment
+from causal.storage.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
+from causal.storage.files import read_parts
 from causal.task.checkpointing import SnapshotFile
 from causal.task.recording import Recorded, read_recording
 from causal.task.rehearsal import rehearse

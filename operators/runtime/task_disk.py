@@ -12,8 +12,8 @@ from causal.config import JobConfig
 from causal.effects import Effect
 from causal.errors import invariant
 from causal.events import Event
-from causal.shell.depot import Depot
-from causal.shell.disk import Disk
+from causal.storage.disk import Disk
+from causal.storage.shared import Depot
 
 
 class Poller(Protocol):

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from causal.shell.forks import let_children_end
+from causal.process.forks import let_children_end
 
 
 class Termination:

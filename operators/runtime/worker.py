@@ -36,18 +36,18 @@ from causal.errors import (
 from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.logs.rollback import NO_ROLLBACK, Rollback
+from causal.network.transport import Transport
 from causal.ports import SinkStore
+from causal.process import processlog
+from causal.process.clock import SystemEnvironment, monotonic_ns, take_offset
+from causal.process.ending import run
+from causal.process.lifeline import hold
+from causal.process.memory import give_large_blocks_back
+from causal.process.pulse import Message, Pulse, look_ns
 from causal.records.values import decode, encode
-from causal.shell import processlog
-from causal.shell.clock import SystemEnvironment, monotonic_ns, take_offset
-from causal.shell.depot import Depot
 from causal.shell.driver import TaskDriver, ms_until
-from causal.shell.ending import run
-from causal.shell.lifeline import hold
-from causal.shell.memory import give_large_blocks_back
-from causal.shell.pulse import Message, Pulse, look_ns
 from causal.shell.request_pool import RequestPool
-from causal.shell.transport import Transport
+from causal.storage.shared import Depot
 from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
 from causal.task.task import TaskProtocol

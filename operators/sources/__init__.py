@@ -8,14 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from operators.source import Companion, PartitionReader, Read, Source, SourceContext
 from operators.sources.files.files_source import FilesSource
 from operators.sources.generated import ArrowSource, GeneratedSource, SequenceSource
-from operators.sources.source import Companion, PartitionReader, Read, Source, SourceContext
 
 if TYPE_CHECKING:
     from operators.sources.lines.http_source import HttpSource
     from operators.sources.lines.stdin_source import StdinSource
-    from operators.sources.spark_source import SparkSource
+    from operators.spark.spark_source import SparkSource
 
 __all__ = [
     "ArrowSource",
@@ -35,7 +35,7 @@ __all__ = [
 
 _MODULES = {
     "HttpSource": "operators.sources.lines.http_source",
-    "SparkSource": "operators.sources.spark_source",
+    "SparkSource": "operators.spark.spark_source",
     "StdinSource": "operators.sources.lines.stdin_source",
 }
 

@@ -9,12 +9,12 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
+from causal.network.host_file import save_earlier
+from causal.process.clock import of_job
 from causal.records.vectors import require_arrow
-from causal.shell.clock import of_job
-from causal.shell.host_file import save_earlier
 from operators.functions import check_function
 from operators.graph import caller
-from operators.sources.source import PartitionReader, R_co, Read, Source, SourceContext
+from operators.source import PartitionReader, R_co, Read, Source, SourceContext
 from operators.tracebacks import described, location
 
 Slice = Callable[[int, int, int], Any]

@@ -15,7 +15,7 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from causal.shell.clock import monotonic_ns
+from causal.process.clock import monotonic_ns
 from causal.task.activity import TEXT_MAX, Activity
 from causal.task.hot_keys import HotKeys, Share
 from operators.capture.active import NO_OPERATOR, RUNNING

@@ -13,8 +13,8 @@ from causal.records.rows import Rows, listed
 from causal.records.vectors import Vectors
 from operators.engine.plan import Plan
 from operators.records.seconds import ns_of_seconds
+from operators.source import Source, SourceContext
 from operators.sources.generated import SequenceSource
-from operators.sources.source import Source, SourceContext
 
 _LONG_AGO_NS = -(1 << 62)
 """The start of a source with a rate in a test: every element is due by now."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from causal.errors import InvariantViolation
+from causal.errors import InvariantViolation, fenced
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
 from causal.records.values import decode, encode
-from operators.sinks.contract.account import Account, fenced
+from operators.sinks.contract.account import Account
 from operators.sinks.contract.sink import Sink
 
 _LENGTH_BYTES = 4

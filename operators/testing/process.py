@@ -13,7 +13,7 @@ from causal.records import batch
 from causal.records.batch import Chunk
 from causal.task.performer import DiskEffect
 from operators.kinds.process.outside_calls import askers_of
-from operators.sources.source import Read
+from operators.source import Read
 from operators.testing import cluster
 from operators.testing.cluster import Segments
 from operators.testing.stable_files import StableEffect

@@ -1,4 +1,4 @@
-"""Determinants on stable storage in memory, with the rules of `causal.shell.stable` as invariants.
+"""Determinants on stable storage in memory, with the rules of `causal.storage.stable` as invariants.
 
 A directory that a younger incarnation has removed takes what is written into it, and nothing reads it.
 """

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from causal.errors import CausalError
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from standby.leadership.candidates import Candidate, Candidates
 from standby.storage.store_journal import perform
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
+from causal.network.roster import load_key
 from causal.sealed import unseal
-from causal.shell.depot import Depot
-from causal.shell.files import replace_text
-from causal.shell.roster import load_key
+from causal.storage.files import replace_text
+from causal.storage.shared import Depot
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.leadership.campaign import campaign

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from causal.errors import Unavailable
-from causal.shell.processlog import bound, open_log
+from causal.process.processlog import bound, open_log
 from standby.host.forks import ForkServer
 from standby.host.last_line import last_line
 from standby.host.parentage import PARENT

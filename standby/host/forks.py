@@ -18,8 +18,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from causal.shell.interpreter import module_command
-from causal.shell.processlog import open_log
+from causal.process.interpreter import module_command
+from causal.process.processlog import open_log
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, SERVER_SLOT
 from standby.host.parentage import PARENT
 from standby.host.processes import kill_marked

@@ -29,9 +29,9 @@ from types import ModuleType
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.ending import end, run
-from causal.shell.interpreter import module_command
-from causal.shell.processlog import open_log
+from causal.process.ending import end, run
+from causal.process.interpreter import module_command
+from causal.process.processlog import open_log
 from standby.host.parentage import PARENT, die_with_parent
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 

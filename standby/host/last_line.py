@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from causal.shell.processlog import BEGINS, parsed
+from causal.process.processlog import BEGINS, parsed
 
 BYTES_MAX = 1 << 15
 """The end of a log that is looked at: what `faulthandler` writes of a crash has room."""

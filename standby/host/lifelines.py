@@ -1,6 +1,6 @@
 """Waits for the deaths of the agent's workers, in a thread for each, and wakes the agent's loop.
 
-The death of a watched worker is reported before the kernel has freed its memory (`causal.shell.lifeline`).
+The death of a watched worker is reported before the kernel has freed its memory (`causal.process.lifeline`).
 The pidfd reports every other end: that of a worker that exits normally or has no lifeline, and of a companion.
 """
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from causal.shell.lifeline import Watch, watch
+from causal.process.lifeline import Watch, watch
 from standby.host.children import Child
 from standby.host.processes import has_ended
 

@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from causal.shell.log_tails import LogTails
+from causal.process.log_tails import LogTails
 
 LOOK_S = 0.5
 """The interval at which new lines are read."""

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.ending import run
-from causal.shell.interpreter import module_command
-from causal.shell.modes import PRIVATE
+from causal.process.ending import run
+from causal.process.interpreter import module_command
+from causal.storage.modes import PRIVATE
 from standby.host import forks
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, Strings, ordered, serve_forker, unbuffered
 from standby.host.parentage import PARENT, die_with_parent

@@ -13,9 +13,9 @@ from typing import Any
 import zmq
 
 from causal.errors import PeerViolation, PipelineError, Unavailable
-from causal.shell.curve import connect_with
-from causal.shell.roster import SUPERVISOR, KeyPair
-from causal.shell.seats import Seat
+from causal.network.curve import connect_with
+from causal.network.roster import SUPERVISOR, KeyPair
+from causal.network.seats import Seat
 from standby.network.control import MESSAGE_BYTES_MAX, pack, unpack
 from standby.network.gate import JOINING, address_of
 from standby.supervision import orders

@@ -17,7 +17,7 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from causal.shell.roster import load_key
+from causal.network.roster import load_key
 from standby.leadership.hearing import Hearing
 from standby.network.gate import Gate, rosters_of
 

@@ -20,11 +20,11 @@ import zmq
 from causal.commands import TERM
 from causal.config import JobConfig
 from causal.errors import PeerViolation, PipelineError
+from causal.network.addresses import is_loopback as is_loopback
+from causal.network.curve import Authenticator, serve_with, user_of
+from causal.network.roster import KeyPair, Member, Roster, is_supervisor, mark_of, read_rosters
+from causal.network.strangers import Strangers
 from causal.records.values import encode
-from causal.shell.addresses import is_loopback as is_loopback
-from causal.shell.curve import Authenticator, serve_with, user_of
-from causal.shell.roster import KeyPair, Member, Roster, is_supervisor, mark_of, read_rosters
-from causal.shell.strangers import Strangers
 from standby.network.control import MESSAGE_BYTES_MAX, pack, unpack
 from standby.network.tether import Tethers
 from standby.supervision import orders

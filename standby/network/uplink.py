@@ -17,10 +17,10 @@ import zmq
 
 from causal.commands import HighestTerm
 from causal.errors import PeerViolation
-from causal.shell.curve import connect_with
-from causal.shell.host_file import read_term, save_term
-from causal.shell.roster import KeyPair
-from causal.shell.seats import Seat
+from causal.network.curve import connect_with
+from causal.network.host_file import read_term, save_term
+from causal.network.roster import KeyPair
+from causal.network.seats import Seat
 from standby.network.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
 from standby.supervision.orders import AnyOrder, read_order
 

@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from causal.shell.processlog import LOG_BYTES_MAX
+from causal.process.processlog import LOG_BYTES_MAX
 
 _FILE = re.compile(r"host-([a-z0-9][a-z0-9-]{0,62})\.log(\.1)?")
 _log = logging.getLogger("standby.logs")

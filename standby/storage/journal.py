@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
+from causal.process.forks import close as close_lock
+from causal.process.forks import keep_from_children
 from causal.records.values import decode, encode
 from causal.sealed import seal_bytes, unseal_bytes
-from causal.shell.forks import close as close_lock
-from causal.shell.forks import keep_from_children
 from standby.leadership.terms import CHECKPOINTS_KEPT
 from standby.supervision.effects import Record
 

@@ -13,7 +13,7 @@ from typing import Any
 from causal.commands import Files
 from causal.errors import CorruptData, InvariantViolation, Unavailable
 from causal.sealed import digest_of
-from causal.shell.files import make_directory, sync_directory
+from causal.storage.files import make_directory, sync_directory
 from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import RemoveFiles
 

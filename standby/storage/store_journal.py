@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from causal.errors import CausalError, Unavailable, invariant
-from causal.shell.depot import Depot, Missing
+from causal.storage.shared import Depot, Missing
 from standby.leadership.campaign import Pause
 from standby.leadership.candidacy import BEAT_NS
 from standby.leadership.ledger import Ledger

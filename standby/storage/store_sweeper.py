@@ -6,7 +6,7 @@ import logging
 import threading
 
 from causal.errors import Unavailable
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from standby.storage.manifests import DIRECTORY, unnecessary
 from standby.supervision.effects import RemoveFiles
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.ids import TaskIndex
-from causal.shell.roster import Member
+from causal.network.roster import Member
 from causal.topology import Topology
 from standby.blueprint import Constraint
 from standby.supervision.assignments import Assignments

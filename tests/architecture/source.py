@@ -27,7 +27,7 @@ PURE = (
     "operators.engine.fusion",
     "operators.engine.tree",
     "operators.kinds",
-    "operators.outputs.limits",
+    "operators.spark.limits",
     "operators.records.arithmetic",
     "operators.records.cutting",
     "operators.records.nesting",
@@ -50,7 +50,7 @@ PURE = (
     "operators.state.undo",
 )
 """Modules and packages that decide and do not act: no I/O, no clock, no chance."""
-SHELL = ("causal.shell",)
+SHELL = ("causal.shell", "causal.network", "causal.storage", "causal.process")
 """Packages within those that act all the same."""
 
 

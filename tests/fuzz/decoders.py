@@ -25,12 +25,12 @@ from causal.logs.log import LogDelta
 from causal.logs.rollback import Rollback, read_rollback
 from causal.records.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.records.values import NotCarried, decode, encode
-from causal.shell.files import read_parts
+from causal.storage.files import read_parts
+from causal.storage.framing import bodies, framed
+from causal.storage.object_journal import Record, read_record
 from causal.task.shadow import read_frames
-from operators.sinks.journaled.shared_journal import Record, read_record
-from operators.sinks.storage.journal import bodies, framed
-from operators.sources.ingest_contract import Segment, digest_of
-from operators.sources.ingest_directory import DirectoryLog
+from operators.ingest.contract import Segment, digest_of
+from operators.ingest.directory_log import DirectoryLog
 from operators.state.snapshot_parts import read_part
 from standby.blueprint import Blueprint
 from standby.network.control import AGENT, Inbox

@@ -41,11 +41,11 @@ from causal.records import batch
 from causal.records.rows import Counted
 from causal.records.values import encode
 from causal.sealed import unseal
-from causal.shell.files import write_parts
+from causal.storage.files import write_parts
+from causal.storage.framing import framed
+from causal.storage.object_journal import Record
 from causal.topology import Channel, Task, Topology
-from operators.sinks.journaled.shared_journal import Record
-from operators.sinks.storage.journal import framed
-from operators.sources.ingest_contract import Manifest, Segment, digest_of
+from operators.ingest.contract import Manifest, Segment, digest_of
 from operators.state.keyed_tables import StateTable
 from operators.state.snapshot_parts import ChainSnapshot
 from standby.blueprint import Blueprint, CompanionCall

@@ -8,7 +8,7 @@ from random import Random
 from typing import TypeVar
 
 from causal.errors import Unavailable
-from causal.shell.depot import Missing
+from causal.storage.shared import Missing
 
 T = TypeVar("T")
 END_S = 60.0
@@ -38,7 +38,7 @@ class Memory:
         self._failing = failing
 
     def create(self, name: str, data: bytes) -> bool:
-        """Does what `causal.shell.depot.Depot.create` does."""
+        """Does what `causal.storage.shared.Depot.create` does."""
         if self._fails():
             what = self._chance.random()
             if what < 0.4:
@@ -52,7 +52,7 @@ class Memory:
         return True
 
     def read(self, name: str) -> bytes:
-        """Does what `causal.shell.depot.Depot.read` does."""
+        """Does what `causal.storage.shared.Depot.read` does."""
         if self._fails():
             raise Unavailable("no answer")
         if name not in self.stored:
@@ -60,21 +60,21 @@ class Memory:
         return self.stored[name]
 
     def read_all(self, names: list[str]) -> list[bytes]:
-        """Does what `causal.shell.depot.Depot.read_all` does."""
+        """Does what `causal.storage.shared.Depot.read_all` does."""
         return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Does what `causal.shell.depot.Depot.names` does."""
+        """Does what `causal.storage.shared.Depot.names` does."""
         if self._fails():
             raise Unavailable("no answer")
         return sorted(name for name in self.stored if name.startswith(f"{folder}/"))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Does what `causal.shell.depot.Depot.sizes` does."""
+        """Does what `causal.storage.shared.Depot.sizes` does."""
         return {name: len(self.stored[name]) for name in self.names(folder)}
 
     def remove(self, names: list[str]) -> None:
-        """Does what `causal.shell.depot.Depot.remove` does."""
+        """Does what `causal.storage.shared.Depot.remove` does."""
         for name in names:
             if not self._fails():
                 self.stored.pop(name, None)
@@ -108,27 +108,27 @@ class Seat:
         self._wait = wait
 
     def create(self, name: str, data: bytes) -> bool:
-        """Does what `causal.shell.depot.Depot.create` does."""
+        """Does what `causal.storage.shared.Depot.create` does."""
         return self._turn(lambda: self._memory.create(name, data))
 
     def read(self, name: str) -> bytes:
-        """Does what `causal.shell.depot.Depot.read` does."""
+        """Does what `causal.storage.shared.Depot.read` does."""
         return self._turn(lambda: self._memory.read(name))
 
     def read_all(self, names: list[str]) -> list[bytes]:
-        """Does what `causal.shell.depot.Depot.read_all` does."""
+        """Does what `causal.storage.shared.Depot.read_all` does."""
         return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Does what `causal.shell.depot.Depot.names` does."""
+        """Does what `causal.storage.shared.Depot.names` does."""
         return self._turn(lambda: self._memory.names(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Does what `causal.shell.depot.Depot.sizes` does."""
+        """Does what `causal.storage.shared.Depot.sizes` does."""
         return self._turn(lambda: self._memory.sizes(folder))
 
     def remove(self, names: list[str]) -> None:
-        """Does what `causal.shell.depot.Depot.remove` does, one at a time."""
+        """Does what `causal.storage.shared.Depot.remove` does, one at a time."""
         for name in names:
             self._turn(lambda name=name: self._memory.remove([name]))  # type: ignore[misc]
 
@@ -225,23 +225,23 @@ class Failing:
         self._problem = problem
 
     def create(self, name: str, data: bytes) -> bool:
-        """Does what `causal.shell.depot.Depot.create` does."""
+        """Does what `causal.storage.shared.Depot.create` does."""
         return self._request(lambda: self._memory.create(name, data))
 
     def read(self, name: str) -> bytes:
-        """Does what `causal.shell.depot.Depot.read` does."""
+        """Does what `causal.storage.shared.Depot.read` does."""
         return self._request(lambda: self._memory.read(name))
 
     def read_all(self, names: list[str]) -> list[bytes]:
-        """Does what `causal.shell.depot.Depot.read_all` does."""
+        """Does what `causal.storage.shared.Depot.read_all` does."""
         return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Does what `causal.shell.depot.Depot.names` does."""
+        """Does what `causal.storage.shared.Depot.names` does."""
         return self._request(lambda: self._memory.names(folder))
 
     def remove(self, names: list[str]) -> None:
-        """Does what `causal.shell.depot.Depot.remove` does: one at a time, and what fails only costs space."""
+        """Does what `causal.storage.shared.Depot.remove` does: one at a time, and what fails only costs space."""
         for name in names:
             try:
                 self._request(lambda name=name: self._memory.remove([name]))  # type: ignore[misc]

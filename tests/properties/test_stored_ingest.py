@@ -25,13 +25,13 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can decode segments")
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, Fenced, Unavailable
-from operators.sources.ingest_contract import Backlog, Segment, segment_name
-from operators.sources.ingest_objects import StoredLog
-from operators.sources.ingest_reader import IngestReader
-from operators.sources.spark_checkpoint import Kept, StoredCheckpoint
+from operators.ingest.contract import Backlog, Segment, segment_name
+from operators.ingest.log import StoredLog
+from operators.ingest.reader import IngestReader
+from operators.spark.checkpoint import Kept, StoredCheckpoint
 from tests.members import except_for
 from tests.properties.objects import Memory, Seat, Turns
-from tests.unit.sources.test_ingest_reader import encoded
+from tests.unit.ingest.test_ingest_reader import encoded
 
 FOLDER = "ingest/numbers"
 CHANNELS, PARTITIONS = 2, 3

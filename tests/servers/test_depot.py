@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.shell.depot import Depot, insist
+from causal.storage.shared import Depot, insist
 
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
 
@@ -61,7 +61,7 @@ def test_the_size_of_an_object_is_checked_before_it_is_created_and_before_it_is_
 ) -> None:
     Depot(url, "job/run").create("large", b"12345")
     depot = Depot(url, "job/run")
-    monkeypatch.setattr("causal.shell.depot.OBJECT_BYTES_MAX", 4)
+    monkeypatch.setattr("causal.storage.shared.OBJECT_BYTES_MAX", 4)
     with pytest.raises(PipelineError, match="has 6 bytes, at most 4 can be read again"):
         depot.create("larger", b"123456")
     assert depot.names("") == ["large"]

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.servers.s3 import S3
 from causal.errors import CausalError, Fenced, PipelineError, Unavailable
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from operators.outputs import open_output
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import Subject, bundles, successions, withdrawal

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.harness.runs import sets
 from benchmarks.servers.s3 import BUCKET, s3_server
 from causal.config import JobConfig
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from operators.outputs import open_output
 from operators.sinks.objects.object_place import rows_in
 from tests.faults.conftest import Start

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.harness.runs import sets
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from deploy.savepoints import stored_savepoints
 from deploy.savepoints.savepoint_store import FILE, Savepoint
 from deploy.savepoints.stored_savepoints import as_directory, check_room, put

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from xxhash import xxh3_128_hexdigest
 
-from causal.errors import Unavailable
+from causal.errors import Unavailable, fenced
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.runs import run_id
 from operators.sinks.contract import account
-from operators.sinks.contract.account import Account, fenced
+from operators.sinks.contract.account import Account
 
 RUN, NEWER_RUN = "run", run_id(2, "ab")
 

@@ -200,7 +200,7 @@ class Process:
         return effects
 
     def _pulse(self) -> None:
-        """Busy in an event: only the second heartbeat speaks (`causal.shell.pulse`)."""
+        """Busy in an event: only the second heartbeat speaks (`causal.process.pulse`)."""
         now_ns, every_ns = self.world.clock.now_ns, self.world.config.heartbeat_ms * MS
         if now_ns >= self.membership.beat_due_ns + every_ns and now_ns >= self._pulsed_ns + every_ns:
             self._pulsed_ns = now_ns

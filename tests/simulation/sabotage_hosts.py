@@ -12,7 +12,7 @@ from msgspec.structs import replace as replaced
 from causal import commands
 from causal.commands import HighestTerm
 from causal.errors import Fenced, Unavailable
-from causal.shell.stored_logs import StoredLogs
+from causal.storage.stored_logs import StoredLogs
 from operators.runtime import membership
 from operators.runtime.membership import Membership
 from standby.blueprint import Constraint

@@ -12,6 +12,7 @@ from causal.channels import wire
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
 from causal.channels.sink_channel import SinkChannel
+from causal.errors import fenced
 from causal.task.effect_queue import EffectQueue
 from causal.topology import FULL_DEPTH
 from deploy.jobs import versions
@@ -74,7 +75,7 @@ def _an_older_run_may_write() -> Patches:
 
     def fence(self: Account, run: str, incarnation: int) -> None:
         if self.incarnation > incarnation:
-            raise account.fenced(self.task, incarnation)
+            raise fenced(self.task, incarnation)
 
     return {(account, "check_newest"): lambda place, run, *others: None, (Account, "fence"): fence}
 

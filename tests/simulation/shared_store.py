@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from causal.errors import CausalError, CorruptData, Unavailable
 from causal.records.values import decode, encode
-from causal.shell.depot import RETRY_S_MAX, RETRY_S_MIN, Depot, Missing
+from causal.storage.shared import RETRY_S_MAX, RETRY_S_MIN, Depot, Missing
 from standby.storage import manifests
 from standby.supervision.effects import RemoveFiles
 from tests.simulation.clockwork import MS, SECOND, Clockwork
@@ -165,7 +165,7 @@ class _Request:
 
 
 class SimulatedUploads:
-    """The requests of one process, one after the other (`causal.shell.uploads`)."""
+    """The requests of one process, one after the other (`causal.storage.uploads`)."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -26,7 +26,7 @@ from causal.ports import Bundle, Request, SinkStore, StoreState, WithdrawPoint
 from causal.task.performer import DiskEffect, Peers, Performer, StoreUnavailable
 from causal.task.task import TaskProtocol
 from operators.runtime.membership import Reported
-from operators.sources.source import Read
+from operators.source import Read
 from tests.simulation.clockwork import MS
 from tests.simulation.network import Connection
 from tests.simulation.peers import Store, Violated

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from causal.effects import AppendStable, BeginStable, ReadStable, TruncateStable
 from causal.errors import Unavailable
 from causal.events import Event, StableFailed, StableRead, StableWritten
-from causal.shell.stored_logs import StoredLogs
+from causal.storage.stored_logs import StoredLogs
 from operators.testing.stable_files import StableEffect
 from tests.simulation.clockwork import MS
 from tests.simulation.peers import Violated
@@ -57,7 +57,7 @@ class StableShell:
         self._uploads.close()
 
     def _ask_store(self, effect: StableEffect, task: str, incarnation: int) -> None:
-        """Has the shared store keep it, behind the snapshots (`causal.shell.disk`)."""
+        """Has the shared store keep it, behind the snapshots (`causal.storage.disk`)."""
         if self._stored is None:
             self._stored = StoredLogs(self._uploads.reached(), task, incarnation)
         stored = self._stored

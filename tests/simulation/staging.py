@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from causal.errors import fenced
 from causal.ports import Bundle, StoreState
-from operators.sinks.contract.account import fenced
 from tests.simulation.peers import Store, Violated
 
 BUNDLES_PER_STEP = 3

@@ -19,7 +19,7 @@ from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.ports import Chain
 from causal.records.values import decode, encode
-from causal.shell.stored_logs import StoredLogs
+from causal.storage.stored_logs import StoredLogs
 from causal.task.activity import PULSE_SUFFIX
 from deploy.jobs import versions
 from operators.testing.stable_files import StableFiles
@@ -277,7 +277,7 @@ class Simulation:
             process.receive(link, frame)
 
     def _heard(self, process: Process, link: bytes, frame: tuple[bytes, ...]) -> bool:
-        """Whether a frame is of the host on which its task was placed (`causal.shell.transport`)."""
+        """Whether a frame is of the host on which its task was placed (`causal.network.transport`)."""
         if not self.several or not self.layout.keys or not link:
             return True
         sender = self.processes.get(self.network.dialler(link))

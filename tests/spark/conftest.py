@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.processes import children
-from operators.sources import spark_daemon
+from operators.spark import daemon as spark_daemon
 
 ROOT = Path(__file__).parents[2]
 SHORT_LIVED = (
@@ -62,7 +62,7 @@ class Driver:
         elsewhere.mkdir(exist_ok=True)
         with open(errors, "ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "operators.runtime.spark_driver", str(job), source],
+                [sys.executable, "-m", "operators.spark.driver", str(job), source],
                 stderr=file,
                 stdout=file,
                 cwd=elsewhere,

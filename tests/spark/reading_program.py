@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from examples.read_back import largest, rows_now
-from operators.runtime.spark_driver import configuration
 from operators.sources import SparkSource
-from operators.sources.java import find_java, java_home
-from operators.sources.spark_jvm import SparkJvm
+from operators.spark.driver import configuration
+from operators.spark.java import find_java, java_home
+from operators.spark.jvm import SparkJvm
 
 SCHEMA = "p int, i int, k int, n bigint, dice double, _task string, _position bigint"
 ROWS_MAX = 200

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from operators.sources.spark_small_batches import SmallBatches
-from operators.sources.spark_writer import _as_stream
+from operators.spark.small_batches import SmallBatches
+from operators.spark.writer import _as_stream
 
 ROWS, PARTITIONS = 60, 5
 OF_TASKS = pa.schema([("partition", pa.int32()), ("stream", pa.binary())])

@@ -17,11 +17,11 @@ import pytest
 
 from benchmarks.harness.processes import kill
 from causal.config import JobConfig
+from causal.process.processlog import parsed
 from causal.records.vectors import Vectors
-from causal.shell.processlog import parsed
-from operators.sources.ingest_directory import DirectoryLog
-from operators.sources.source import SourceContext
-from operators.sources.spark_source import SparkSource
+from operators.ingest.directory_log import DirectoryLog
+from operators.source import SourceContext
+from operators.spark.spark_source import SparkSource
 from tests.members import campaign
 from tests.spark.conftest import StartDriver, eventually
 

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.harness.processes import kill
 from examples.corpus import documents_of
 from examples.survive import compare, expected
-from operators.sources import spark_daemon
+from operators.spark import daemon as spark_daemon
 from tests.faults.conftest import POOL
 from tests.faults.test_modes import readable_by_others
 

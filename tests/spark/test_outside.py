@@ -26,7 +26,7 @@ rows = orders.map("row", lambda order: {"customer": order["customer"], "total": 
 rows.sink("out", SqliteSink("totals.db"))
 """
 PROGRAM = """
-from operators.outputs.spark_session import spark_session
+from operators.spark.session import spark_session
 
 with spark_session("local[1]") as spark:
     rows = spark.readStream.format("causal").option("path", "totals.db").load()

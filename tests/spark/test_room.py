@@ -13,10 +13,10 @@ import pytest
 
 from causal.config import JobConfig
 from causal.records.vectors import Vectors
-from operators.sources.ingest_contract import SEGMENT_BYTES_MIN
-from operators.sources.ingest_directory import DirectoryLog
-from operators.sources.source import SourceContext
-from operators.sources.spark_source import SparkSource
+from operators.ingest.contract import SEGMENT_BYTES_MIN
+from operators.ingest.directory_log import DirectoryLog
+from operators.source import SourceContext
+from operators.spark.spark_source import SparkSource
 from tests.members import members
 from tests.spark.conftest import StartDriver, eventually
 from tests.spark.test_driver import gate_of, written_input, written_job

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
-from operators.sources.spark_small_batches import BYTES_MAX, ROWS_MAX, UNKNOWN_ROWS_MAX, SmallBatches
+from operators.spark.small_batches import BYTES_MAX, ROWS_MAX, UNKNOWN_ROWS_MAX, SmallBatches
 from tests.spark.conftest import ROOT
 
 

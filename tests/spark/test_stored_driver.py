@@ -20,10 +20,10 @@ from benchmarks.servers.process import NoServer
 from benchmarks.servers.s3 import BUCKET, S3, s3_server
 from causal.config import JobConfig
 from causal.records.vectors import Vectors
-from operators.sources.ingest_contract import IngestLog
-from operators.sources.ingest_place import IngestPlace
-from operators.sources.source import SourceContext
-from operators.sources.spark_source import SparkSource
+from operators.ingest.contract import IngestLog
+from operators.ingest.place import IngestPlace
+from operators.source import SourceContext
+from operators.spark.spark_source import SparkSource
 from tests.spark.conftest import WAIT_S, StartDriver, eventually
 from tests.spark.test_driver import FILES_PER_BATCH, REST, gate_of, written_input, written_job
 

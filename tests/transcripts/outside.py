@@ -22,7 +22,7 @@ from causal.ports import Bundle, Request, StoreState, WithdrawPoint
 from causal.records.rows import listed
 from causal.task.performer import DiskEffect
 from causal.topology import Topology
-from operators.sources.source import Read
+from operators.source import Read
 from operators.testing.cluster import Segments
 from operators.testing.stable_files import StableEffect, StableFiles
 from tests.transcripts.peers import Partition, Store, label

@@ -6,7 +6,7 @@ from typing import Any
 
 from causal.errors import Fenced
 from causal.ports import Bundle
-from operators.sources.source import Read
+from operators.source import Read
 from operators.testing.outside import MemoryStore
 
 

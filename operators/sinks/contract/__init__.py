@@ -15,10 +15,10 @@ store adds is to make that durable in one atomic step.  Errors that a store may 
 `operators.sinks.conformance` checks a sink; docs/guide/sinks.md writes one, step by step.
 """
 
-from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable
+from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable, fenced
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
-from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows, packed, unpacked
+from operators.sinks.contract.account import Account, check_newest, foreign_rows, packed, unpacked
 from operators.sinks.contract.sink import Sink, check_directory, check_writable, encode_json, lines_of
 
 __all__ = [

@@ -16,7 +16,7 @@ from operator import lt
 from xxhash import xxh3_128
 
 from causal.channels.sink_channel import depended, truncated
-from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Superseded, invariant
+from causal.errors import CausalError, CorruptData, PipelineError, Superseded, fenced, invariant
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.records.values import decode, encode, encode_loosely
@@ -176,13 +176,6 @@ class Account:
         check_newest(f"the store of sink task {self.task}", run, self.run)
         if (self.run, self.incarnation) != (run, incarnation):
             raise fenced(self.task, incarnation)
-
-
-def fenced(task: str, incarnation: int) -> Fenced:
-    """The error of a zombie that wants to write."""
-    return Fenced(
-        f"sink task {task}: a younger process than incarnation {incarnation} writes its store; this one must exit"
-    )
 
 
 def shown(run: str) -> str:

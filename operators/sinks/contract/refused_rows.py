@@ -18,12 +18,12 @@ from pathlib import Path
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import StoreState
-from causal.shell.files import sync_directory
-from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files, opened
+from causal.storage.files import sync_directory
+from causal.storage.framing import bodies, framed, replace_file, write_whole
+from causal.storage.lock import locked_once
+from causal.storage.modes import ensure_directory, mode_of_directories, mode_of_files, opened
 from operators.sinks.contract.letters import Kept, standing, stored, unpacked
 from operators.sinks.contract.sink import encode_json
-from operators.sinks.storage.journal import bodies, framed, replace_file, write_whole
-from operators.sinks.storage.lock import locked_once
 
 BUSY_MS = 2000
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from causal.errors import CausalError, DeterminantsLost, Fenced, Unavailable, invariant
+from causal.errors import CausalError, DeterminantsLost, Fenced, Unavailable, fenced, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
-from operators.sinks.contract.account import Account, Part, fenced, log_parts, mark_parts
+from operators.sinks.contract.account import Account, Part, log_parts, mark_parts
 
 
 class Connection(Protocol):

@@ -17,10 +17,10 @@ from contextlib import AbstractContextManager
 
 from xxhash import xxh3_128_digest
 
-from causal.errors import CausalError, CorruptData, PipelineError, invariant
+from causal.errors import CausalError, CorruptData, PipelineError, fenced, invariant
 from causal.ports import Bundle, LastingStore, SinkStore, StoreState
 from causal.records.values import decode, encode
-from operators.sinks.contract.account import check_newest, fenced
+from operators.sinks.contract.account import check_newest
 
 OVER_BYTES_MAX = 1 << 30
 """The bytes that may be staged beyond `staged_bytes_max`, of records that were under way when sources began to wait."""

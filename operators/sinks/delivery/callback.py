@@ -8,7 +8,7 @@ from pathlib import Path
 
 from causal.errors import CausalError, OperatorFailed, PipelineError, Unavailable
 from causal.ports import SinkStore
-from causal.shell.modes import public
+from causal.storage.modes import public
 from operators.functions import check_function
 from operators.sinks.contract.options import check_durability, check_range
 from operators.sinks.contract.sink import Sink

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import Bundle, SinkStore
+from causal.storage.punch_hole import taken_bytes
 from operators.sinks.contract.sink import Sink
 from operators.sinks.files.jsonlines import JsonLinesSink, JsonLinesStore
-from operators.sinks.storage.punch_hole import taken_bytes
 
 CONSOLE = "console"
 """The directory, in that of the job, of rows until they are printed, in a `.jsonl` file per sink task."""

@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CausalError, PipelineError, RowRefused, invariant
+from causal.errors import CausalError, PipelineError, RowRefused, fenced, invariant
 from causal.ports import Bundle, StoreState
 from causal.shell.outage import progressed
-from operators.sinks.contract.account import fenced
+from causal.storage.file_journal import FileJournal
 from operators.sinks.contract.sink import lines_of
 from operators.sinks.journaled.journaled_store import JournaledStore
 from operators.sinks.journaled.ledger import Ledger, publication_record
-from operators.sinks.journaled.locked_journal import LockedJournal
 
 BUSY_MS = 2000
 
@@ -83,7 +82,7 @@ class OutwardStore(JournaledStore):
         sync: whether the journal is on the disk before rows go out.
     """
 
-    _journal: LockedJournal
+    _journal: FileJournal
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class OutwardStore(JournaledStore):
         sync: bool,
     ) -> None:
         path = directory / f"{task.replace('/', '-')}.journal"
-        super().__init__(task, LockedJournal(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync), path)
+        super().__init__(task, FileJournal(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync), path)
         self._carry = carry
         self._let_go = let_go
         self._batch_rows = batch_rows

@@ -9,8 +9,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from causal.errors import PipelineError, Unavailable
+from causal.network.addresses import check_headers, check_url
 from causal.ports import SinkStore
-from causal.shell.addresses import check_headers, check_url
 from operators.sinks.contract.options import check_durability, check_range
 from operators.sinks.contract.sink import Sink
 from operators.sinks.delivery.callback import BATCH_ROWS_MAX, DELIVERIES

@@ -15,8 +15,11 @@ from pathlib import Path
 
 from causal.errors import CorruptData, invariant
 from causal.ports import Bundle, SinkStore, WithdrawPoint
-from causal.shell.files import sync_directory
-from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files, opened
+from causal.storage.file_journal import FileJournal
+from causal.storage.files import sync_directory
+from causal.storage.framing import pwrite_whole, replace_file
+from causal.storage.lock import is_at, locked_once, moved, outside
+from causal.storage.modes import ensure_directory, mode_of_directories, mode_of_files, opened
 from operators.sinks.contract.account import check_newest, foreign_rows
 from operators.sinks.contract.options import (
     EXISTING,
@@ -30,12 +33,9 @@ from operators.sinks.contract.options import (
 from operators.sinks.contract.sink import Sink, check_directory
 from operators.sinks.journaled.journaled_store import WithdrawingJournaledStore
 from operators.sinks.journaled.ledger import Entry, Ledger, ledger_in
-from operators.sinks.journaled.locked_journal import LockedJournal
 from operators.sinks.journaled.rolling_store import publish_all
 from operators.sinks.objects.object_place import accounts, check_place, connected, newest_run, shared_url
 from operators.sinks.objects.object_rows import Cutting, ObjectRows
-from operators.sinks.storage.journal import pwrite_whole, replace_file
-from operators.sinks.storage.lock import is_at, locked_once, moved, outside
 
 OWNER = ".causal.run"
 """The file, in the directory, that names the run that it belongs to."""
@@ -160,7 +160,7 @@ class ObjectLines(_Lines, ObjectRows):
 class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     """The outside world of one sink task, in a `.jsonl` file and its journal.  One thread at a time."""
 
-    _journal: LockedJournal
+    _journal: FileJournal
 
     def __init__(self, sink: JsonLinesSink, task: str) -> None:
         self._sink = sink
@@ -168,7 +168,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         self._mode = mode_of_files(sink.private)
         self._rows = -1
         sync = sink.durability == "os"
-        journal = LockedJournal(task, _journal_of(path), _lock_of(path), path, sink.busy_ms, sync, self._mode)
+        journal = FileJournal(task, _journal_of(path), _lock_of(path), path, sink.busy_ms, sync, self._mode)
         super().__init__(task, journal, path)
 
     @contextmanager

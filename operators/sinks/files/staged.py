@@ -21,14 +21,13 @@ from pathlib import Path
 
 from xxhash import xxh3_128_digest
 
-from causal.errors import CausalError, CorruptData
+from causal.errors import CausalError, CorruptData, fenced
 from causal.ports import Bundle, SinkStore
 from causal.records.values import decode, encode
-from causal.shell.files import sync_directory
-from operators.sinks.contract.account import fenced
+from causal.storage.file_journal import FileJournal
+from causal.storage.files import sync_directory
+from causal.storage.framing import HEAD_BYTES, bodies, framed, write_whole
 from operators.sinks.contract.staging import COMMIT_BYTES, StagedRows
-from operators.sinks.journaled.locked_journal import LockedJournal
-from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, write_whole
 
 WINDOW_BYTES = 1 << 20
 BUSY_MS = 2000
@@ -97,10 +96,10 @@ class StagedStore(StagedRows):
     def _guarded(self) -> AbstractContextManager[None]:
         return self._owner.guarded()
 
-    def _owner_of(self, task: str) -> LockedJournal:
+    def _owner_of(self, task: str) -> FileJournal:
         """The file, of one record, that says who may touch the others."""
         lock, place = self._directory / "lock", self._directory
-        owner = LockedJournal(task, place / OWNER, lock, place, BUSY_MS, self._sync)
+        owner = FileJournal(task, place / OWNER, lock, place, BUSY_MS, self._sync)
         owner.forget = self._forget
         return owner
 

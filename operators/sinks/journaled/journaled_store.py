@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from causal.errors import CausalError, PipelineError, invariant
+from causal.errors import CausalError, PipelineError, fenced, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
-from operators.sinks.contract.account import Account, check_newest, fenced
+from causal.storage.lock import absent, outside
+from operators.sinks.contract.account import Account, check_newest
 from operators.sinks.journaled.ledger import Ledger, bundle_record, state_record, withdrawal_record
-from operators.sinks.storage.lock import absent, outside
 
 
 class Journal(Protocol):

@@ -17,8 +17,8 @@ from causal.errors import CausalError, CorruptData, PipelineError, invariant
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, WithdrawPoint
 from causal.records.values import decode, encode, encode_loosely
+from causal.storage.framing import bodies
 from operators.sinks.contract.account import Account, packed, unpacked
-from operators.sinks.storage.journal import bodies
 
 
 def bundle_fields(bundle: Bundle) -> list[Any]:

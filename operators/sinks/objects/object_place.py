@@ -3,7 +3,7 @@
     run=<run>/<task>-<first>-<next>.<suffix>     rows, which never change; nothing of another run is ever in that folder
     _causal/runs/<run>                           one object per run, "jsonl" or "parquet"; the highest is the newest
     _causal/schemas/<run>                        the schema of Parquet objects
-    _causal/journals/<task>/…                    the journal of each task (`operators.sinks.journaled.shared_journal`)
+    _causal/journals/<task>/…                    the journal of each task (`causal.storage.object_journal`)
 
 Readers of directories pass over names that begin with `_`.  A newer run says that it is there before it removes
 anything, then makes the journals of older runs void, which fences their processes, and then removes their rows.  A
@@ -18,11 +18,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from causal.errors import PipelineError, Unavailable
-from causal.shell.depot import Depot
+from causal.storage.object_journal import JournalObjects, ObjectJournal
+from causal.storage.shared import Depot
 from operators.sinks.contract.account import Account, check_newest, foreign_rows
 from operators.sinks.contract.sink import check_writable
 from operators.sinks.journaled.ledger import Ledger
-from operators.sinks.journaled.shared_journal import JournalObjects, SharedJournal
 
 OURS = "_causal"
 RUNS, JOURNALS, SCHEMAS = f"{OURS}/runs", f"{OURS}/journals", f"{OURS}/schemas"
@@ -153,10 +153,10 @@ def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str,
     depot.remove([f"{folder}/{each}" for folder in (SCHEMAS, RUNS) for each in older])
 
 
-def _of_other_runs(depot: Depot, url: str, run: str) -> Iterator[tuple[SharedJournal, bool]]:
+def _of_other_runs(depot: Depot, url: str, run: str) -> Iterator[tuple[ObjectJournal, bool]]:
     """Yields each journal of another run, and whether it has taken rows."""
     for folder in journals(depot):
-        journal = SharedJournal("", folder, url, lambda: depot)
+        journal = ObjectJournal("", folder, url, lambda: depot)
         journal.prepare()
         if journal.is_there:
             account = Ledger.of(journal.read(), journal.where).account

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from causal.errors import CorruptData, PipelineError
-from causal.shell.depot import Depot
+from causal.storage.object_journal import JournalObjects
+from causal.storage.shared import Depot
 from operators.sinks.journaled.ledger import Entry, Ledger, covered
-from operators.sinks.journaled.shared_journal import JournalObjects
 from operators.sinks.objects.object_place import journals, known_runs, rows_in, stem_of
 
 LINES_AT_ONCE = 5000

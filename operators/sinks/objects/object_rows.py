@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from causal.errors import invariant
-from causal.shell.depot import Depot
+from causal.storage.object_journal import ObjectJournal
+from causal.storage.shared import Depot
 from operators.sinks.contract.account import check_newest
 from operators.sinks.journaled.ledger import Entry, Ledger, covered, cut_record
 from operators.sinks.journaled.rolling_store import RollingStore
-from operators.sinks.journaled.shared_journal import SharedJournal
 from operators.sinks.objects import object_place
 from operators.sinks.objects.object_place import RUNS, journal_folder, known_runs, make_room, rows_name
 
@@ -47,14 +47,14 @@ class Cutting:
 class ObjectRows(RollingStore):
     """The outside world of one sink task, in a journal of objects and objects of rows.  One thread at a time."""
 
-    _journal: SharedJournal
+    _journal: ObjectJournal
 
     def __init__(self, task: str, cutting: Cutting) -> None:
         self._cutting = cutting
         self._depot: Depot | None = None
         self._waiting_since_s: float | None = None
         """The arrival of the oldest row that is in no object, in monotonic time."""
-        super().__init__(task, SharedJournal(task, journal_folder(task), cutting.url, self._connected), cutting.url)
+        super().__init__(task, ObjectJournal(task, journal_folder(task), cutting.url, self._connected), cutting.url)
 
     @abstractmethod
     def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:

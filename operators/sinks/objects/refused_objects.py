@@ -12,7 +12,7 @@ import re
 from xxhash import xxh3_64_hexdigest
 
 from causal.ports import StoreState
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from operators.sinks.contract.letters import Kept, standing, unpacked
 from operators.sinks.contract.sink import encode_json
 from operators.sinks.objects import object_place

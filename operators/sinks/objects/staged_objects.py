@@ -27,10 +27,10 @@ from xxhash import xxh3_128_digest
 from causal.errors import CausalError, CorruptData, invariant
 from causal.ports import Bundle, SinkStore
 from causal.records.values import decode, encode
-from causal.shell.depot import Missing
+from causal.storage.framing import bodies, framed
+from causal.storage.object_journal import ObjectJournal, Objects
+from causal.storage.shared import Missing
 from operators.sinks.contract.staging import COMMIT_BYTES, StagedRows
-from operators.sinks.journaled.shared_journal import Objects, SharedJournal
-from operators.sinks.storage.journal import bodies, framed
 
 DIRECTORY = "staged"
 
@@ -75,7 +75,7 @@ class SharedStagedStore(StagedRows):
         self._entries: list[Entry] = []
         self._gathered: list[tuple[Bundle, bytes]] = []
         """Bundles of one epoch that are in no object yet, each with its mark."""
-        self._journal = SharedJournal(task, f"{self._folder}/journal", place, self._connected)
+        self._journal = ObjectJournal(task, f"{self._folder}/journal", place, self._connected)
         self._journal.forget = self._forget
 
     def stage(self, epoch: int) -> None:

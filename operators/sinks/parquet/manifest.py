@@ -20,9 +20,9 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 from causal.errors import CorruptData, PipelineError
-from causal.shell.modes import mode_of_files
-from operators.sinks.storage.journal import replace_file
-from operators.sinks.storage.lock import locked_once
+from causal.storage.framing import replace_file
+from causal.storage.lock import locked_once
+from causal.storage.modes import mode_of_files
 
 OURS = "_causal"
 """The directory of everything that is not rows; readers of Parquet directories pass over such names."""
@@ -118,5 +118,5 @@ def store_manifest(directory: Path, manifest: Manifest, sync: bool) -> None:
 
 
 def holding_directory(directory: Path, wait_ms: int) -> AbstractContextManager[None]:
-    """Hold the directory's lock; raises as `operators.sinks.storage.lock.FileLock.locked`."""
+    """Hold the directory's lock; raises as `causal.storage.lock.FileLock.locked`."""
     return locked_once(directory / OURS / "directory.lock", wait_ms, directory, mode_of_files())

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from causal.shell.modes import mode_of_files, opened
+from causal.storage.modes import mode_of_files, opened
 
 GROUP_BYTES = 4 << 20
 """The bytes of rows, in Arrow's form, that are written together."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from causal.errors import CorruptData, PipelineError
+from causal.storage.framing import bodies
 from operators.sinks.journaled.ledger import Entry, Ledger, covered
 from operators.sinks.objects.object_place import connected, shared_url
 from operators.sinks.objects.object_reading import ObjectOutput
@@ -23,7 +24,6 @@ from operators.sinks.parquet.bundle_columns import batches_of
 from operators.sinks.parquet.manifest import OURS, Manifest, file_name, load_manifest
 from operators.sinks.parquet.parquet_file import description_of
 from operators.sinks.parquet.stored_schema import stored_schema
-from operators.sinks.storage.journal import bodies
 
 Located = tuple[pa.Array, pa.RecordBatch]
 """A pair of positions (int64) and the rows there."""

@@ -11,9 +11,9 @@ import time
 
 import pyarrow as pa
 
-from causal.errors import CorruptData
-from causal.shell.files import sync_directory
-from operators.sinks.contract.account import check_newest, fenced
+from causal.errors import CorruptData, fenced
+from causal.storage.files import sync_directory
+from operators.sinks.contract.account import check_newest
 from operators.sinks.journaled.ledger import Entry, Ledger, covered
 from operators.sinks.parquet.bundle_columns import batches_of
 from operators.sinks.parquet.manifest import (

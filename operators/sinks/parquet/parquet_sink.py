@@ -32,6 +32,7 @@ from causal.ports import SinkStore
 from causal.records.rows import Rows
 from causal.records.values import NotCarried
 from causal.records.vectors import Vectors
+from causal.storage.lock import outside
 from operators.sinks.contract.blocks import block, records_in
 from operators.sinks.contract.options import (
     EXISTING,
@@ -51,7 +52,6 @@ from operators.sinks.parquet.object_parquet import ObjectParquet
 from operators.sinks.parquet.parquet_reading import read
 from operators.sinks.parquet.parquet_settings import ParquetSettings
 from operators.sinks.parquet.parquet_store import ParquetStore
-from operators.sinks.storage.lock import outside
 
 __all__ = ["ParquetSink", "publish", "read"]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from causal.errors import CorruptData
 from causal.ports import WithdrawPoint
-from causal.shell.files import sync_directory
-from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files
+from causal.storage.file_journal import FileJournal
+from causal.storage.files import sync_directory
+from causal.storage.modes import ensure_directory, mode_of_directories, mode_of_files
 from operators.sinks.journaled.ledger import Ledger, claim_record, ledger_in
-from operators.sinks.journaled.locked_journal import LockedJournal
 from operators.sinks.journaled.rolling_store import RollingStore
 from operators.sinks.parquet.bundle_columns import FittedColumns
 from operators.sinks.parquet.claim_directory import make_room
@@ -25,7 +25,7 @@ from operators.sinks.parquet.parquet_settings import ParquetSettings
 class ParquetStore(FittedColumns, RollingStore):
     """The outside world of one sink task, in a journal and Parquet files.  One thread at a time."""
 
-    _journal: LockedJournal
+    _journal: FileJournal
 
     def __init__(self, settings: ParquetSettings, task: str) -> None:
         self._settings, self._names = settings, settings.columns
@@ -33,7 +33,7 @@ class ParquetStore(FittedColumns, RollingStore):
         self._rolling = Rolling(settings, task, "", -1)
         path, sync = journal_path(settings.directory, task), settings.durability == "os"
         lock = path.with_suffix(".lock")
-        journal = LockedJournal(task, path, lock, settings.directory, settings.busy_ms, sync, mode_of_files())
+        journal = FileJournal(task, path, lock, settings.directory, settings.busy_ms, sync, mode_of_files())
         super().__init__(task, journal, settings.directory)
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from causal.errors import CorruptData
-from causal.shell.depot import Depot, Missing
+from causal.storage.shared import Depot, Missing
 from operators.sinks.objects.object_place import SCHEMAS
 
 

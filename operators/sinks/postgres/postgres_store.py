@@ -10,10 +10,10 @@ from typing import Any
 
 import psycopg
 
-from causal.errors import CausalError, CorruptData
+from causal.errors import CausalError, CorruptData, fenced
 from causal.ports import Bundle
 from causal.records.values import decode, encode
-from operators.sinks.contract.account import Account, Part, check_newest, fenced, foreign_rows, mark_parts, take_part
+from operators.sinks.contract.account import Account, Part, check_newest, foreign_rows, mark_parts, take_part
 from operators.sinks.contract.server_store import Before, ServerStore, WithdrawingServerStore
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated

@@ -12,14 +12,13 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from causal.errors import CausalError, CorruptData, Fenced, PipelineError
+from causal.errors import CausalError, CorruptData, Fenced, PipelineError, fenced
 from causal.ports import Bundle
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import (
     Account,
     Part,
     check_newest,
-    fenced,
     foreign_rows,
     log_parts,
     mark_parts,

@@ -31,12 +31,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable, invariant
+from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable, fenced, invariant
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
 from causal.records.values import decode, encode, encode_loosely
-from causal.shell.modes import mode_of_files, opened
-from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
+from causal.storage.lock import absent, moved, outside
+from causal.storage.modes import mode_of_files, opened
+from operators.sinks.contract.account import Account, check_newest, foreign_rows
 from operators.sinks.contract.options import (
     EXISTING,
     WAIT_MS_MAX,
@@ -49,7 +50,6 @@ from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.sqlite.sqlite_errors import code_of, translated
 from operators.sinks.sqlite.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite.sqlite_rows import insert, note_refused, refused_below
-from operators.sinks.storage.lock import absent, moved, outside
 
 _VERSION = 4
 """The version of the tables; a file of a later one is refused, of an earlier one gets what it lacks."""

@@ -20,7 +20,7 @@ import msgspec
 
 from causal.records.values import NotCarried, encode
 from operators.records.nesting import room_for_nesting
-from operators.sources.unreadable import Unreadable
+from operators.stage.unreadable import Unreadable
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """It is no part of the first row of a text."""

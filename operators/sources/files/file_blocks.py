@@ -28,7 +28,7 @@ from operators.sources.files.cutting_rows import (
 )
 from operators.sources.files.listing import RESTORE, Listed
 from operators.sources.files.matching import denied
-from operators.sources.unreadable import Unreadable
+from operators.stage.unreadable import Unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa

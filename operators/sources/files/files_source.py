@@ -16,13 +16,13 @@ from typing import Any
 
 from causal.errors import OperatorFailed, PipelineError
 from operators.graph import caller
+from operators.source import PartitionReader, Source, SourceContext
 from operators.sources.files.cutting_rows import ENCODING_OPTION, FOREIGN_BYTES, CsvCutter, LineCutter, foreign, json_of
 from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks, plain_name
 from operators.sources.files.file_reader import FileReader, directory_of
 from operators.sources.files.listing import FileJournal, Listed
 from operators.sources.files.matching import denied, fixed, matches, regular
-from operators.sources.source import PartitionReader, Source, SourceContext
-from operators.sources.unreadable import SET_ASIDE
+from operators.stage.unreadable import SET_ASIDE
 
 FORMATS = ("text", "json", "csv", "parquet")
 _BY_SUFFIX = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}

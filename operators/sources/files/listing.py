@@ -22,7 +22,7 @@ from typing import Any
 import xxhash
 
 from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
-from causal.shell.files import make_directory, read_parts, sync_directory, write_parts
+from causal.storage.files import make_directory, read_parts, sync_directory, write_parts
 from operators.records.seconds import ns_of_seconds
 from operators.sources.files.matching import denied, matches, regular
 

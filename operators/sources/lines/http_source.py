@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
-from causal.shell.addresses import check_url, is_loopback
+from causal.network.addresses import check_url, is_loopback
 from operators.sources.files.cutting_rows import BYTE_ORDER_MARK
 from operators.sources.lines.lines_log import LineSource, LineWriter, cutter_of
 from operators.sources.lines.polling import poll
-from operators.sources.unreadable import Unreadable
+from operators.stage.unreadable import Unreadable
 
 CLIENT_TIMEOUT_S = 10.0
 """The longest pause in a request."""

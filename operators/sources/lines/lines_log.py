@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, PipelineError, invariant
-from causal.shell.interpreter import JOB, PYTHON, module_command
+from causal.process.interpreter import JOB, PYTHON, module_command
 from operators.graph import caller
+from operators.ingest.bound import await_room, orphaned
+from operators.ingest.contract import RESTORE, Segment, segment_name
+from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.place import IngestPlace
+from operators.ingest.reader import IngestReader
+from operators.source import Companion, PartitionReader, Source, SourceContext
 from operators.sources.files.cutting_rows import RAW_BYTES_MAX, LineCutter, json_of
-from operators.sources.ingest_bound import await_room, orphaned
-from operators.sources.ingest_contract import RESTORE, Segment, segment_name
-from operators.sources.ingest_directory import DirectoryLog
-from operators.sources.ingest_place import IngestPlace
-from operators.sources.ingest_reader import IngestReader
-from operators.sources.source import Companion, PartitionReader, Source, SourceContext
-from operators.sources.unreadable import SET_ASIDE, Unreadable
+from operators.stage.unreadable import SET_ASIDE, Unreadable
 
 SEGMENT_BYTES = 1 << 22
 FORMATS = ("text", "json")

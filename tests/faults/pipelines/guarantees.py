@@ -16,8 +16,8 @@ from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sinks.sqlite.sqlite_sink import SqliteStore
+from operators.source import PartitionReader, Read, Source, SourceContext
 from operators.sources import GeneratedSource
-from operators.sources.source import PartitionReader, Read, Source, SourceContext
 
 KEYS, GROUP = 8, 10
 LOOK_S = 0.02

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from examples.nexmark.events import Events
 from operators import Pipeline
-from operators.sources.source import Source
+from operators.source import Source
 from tests.faults.pipelines.held_source import hold_end
 
 JOB = Path(__file__).resolve().parents[3] / "examples" / "nexmark" / "job.py"

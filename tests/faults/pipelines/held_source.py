@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from examples.hosts.gated import GatedSource
+from operators.source import Source
 from operators.sources import GeneratedSource, SequenceSource
-from operators.sources.source import Source
 
 
 def hold_end(source: SequenceSource[Any], gate: str | None) -> Source[Any]:

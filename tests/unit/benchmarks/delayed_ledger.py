@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from benchmarks.jobs import stamped_ledger
 from benchmarks.jobs.stamped_sink import StampedSink
 from operators import Pipeline
+from operators.source import PartitionReader, SourceContext
 from operators.sources import GeneratedSource
-from operators.sources.source import PartitionReader, SourceContext
 
 OPENS_S, TAKES_S = 0.7, 0.02
 RATE, COUNT = 40, 20

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from benchmarks.jobs.gated import Gated, shut
+from operators.source import Read, SourceContext
 from operators.sources import GeneratedSource
-from operators.sources.source import Read, SourceContext
 
 
 def elements(read: Read) -> list[int]:

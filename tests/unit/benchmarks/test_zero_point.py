@@ -12,7 +12,7 @@ from benchmarks.harness.watched import watched
 from benchmarks.jobs import latency_index, stamped_ledger
 from benchmarks.jobs.stamped_sink import Stamp, read_stamps
 from benchmarks.recovery.row_latency import latencies
-from operators.sources.source import SourceContext
+from operators.source import SourceContext
 from tests.unit.benchmarks import delayed_ledger
 from tests.unit.benchmarks.delayed_ledger import COUNT, OPENS_S, RATE, SEEN_BY_SOURCE, TAKES_S
 

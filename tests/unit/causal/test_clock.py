@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.shell.clock import SLEW, Correction
+from causal.process.clock import SLEW, Correction
 
 DAY_NS = 86_400_000_000_000
 STEPS = st.lists(st.tuples(st.integers(0, DAY_NS), st.integers(-DAY_NS, DAY_NS)), max_size=20)

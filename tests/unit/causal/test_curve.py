@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import zmq
 
-from causal.shell.curve import Authenticator, connect_with, new_key, serve_with, user_of
-from causal.shell.roster import KeyPair, Member, Roster
+from causal.network.curve import Authenticator, connect_with, new_key, serve_with, user_of
+from causal.network.roster import KeyPair, Member, Roster
 
 WAIT_MS = 5000
 A, B, SERVER, STRANGER = new_key("a"), new_key("b"), new_key("supervisor"), new_key("a")

@@ -14,10 +14,10 @@ from causal.effects import ReadSegment, RemoveSegments, SpillSegment, WriteSnaps
 from causal.errors import Unavailable
 from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten
 from causal.inflight import Entry
-from causal.shell import disk as disk_module
-from causal.shell import files
-from causal.shell.disk import SNAPSHOT_TRIES_MAX, Disk
-from causal.shell.files import read_parts
+from causal.storage import disk as disk_module
+from causal.storage import files
+from causal.storage.disk import SNAPSHOT_TRIES_MAX, Disk
+from causal.storage.files import read_parts
 
 
 @pytest.fixture

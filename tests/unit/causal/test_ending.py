@@ -11,7 +11,7 @@ from pathlib import Path
 
 PROGRAM = """
 import bz2, ctypes, gc, gzip, io, os, socket, zipfile
-from causal.shell.ending import end
+from causal.process.ending import end
 
 ours, theirs = socket.socketpair()
 
@@ -82,7 +82,7 @@ def test_what_waits_in_files_is_written_and_one_that_fails_is_reported(tmp_path:
 
 UNREAD = """
 import os, time
-from causal.shell import ending
+from causal.process import ending
 
 ending.PIPES_WITHIN_S = 0.1
 read, write = os.pipe()
@@ -103,7 +103,7 @@ def test_a_pipe_that_nobody_reads_holds_up_neither_files_nor_the_end(tmp_path: P
 
 STUCK = """
 import ctypes
-from causal.shell import ending
+from causal.process import ending
 
 ending.EXIT_WITHIN_S = 0.1
 libc = ctypes.CDLL(None)
@@ -119,7 +119,7 @@ def test_a_library_that_waits_at_its_exit_does_not_hold_it_up(tmp_path: Path) ->
 
 STEPS = """
 import atexit, os, sys, threading
-from causal.shell.ending import end, run
+from causal.process.ending import end, run
 
 file = open("file", "w")
 file.write("rows")

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Unavailable
-from causal.shell import files
-from causal.shell.files import each_part, read_parts, remove, write_parts
+from causal.storage import files
+from causal.storage.files import each_part, read_parts, remove, write_parts
 
 PARTS = [b"cut", b"", b"keys" * 100, bytes(range(256))]
 

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import multiprocessing, os, signal, time
-from causal.shell.forks import let_children_end
+from causal.process.forks import let_children_end
 
 def handle(*_):
     print("handled", flush=True)

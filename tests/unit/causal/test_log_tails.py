@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell import processlog
-from causal.shell.log_tails import LINE_BYTES_MAX, LogTails
-from causal.shell.processlog import bound
+from causal.process import processlog
+from causal.process.log_tails import LINE_BYTES_MAX, LogTails
+from causal.process.processlog import bound
 
 
 def line(second: int, label: str, text: str) -> str:

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from causal.shell.memory import give_large_blocks_back
+from causal.process.memory import give_large_blocks_back
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from causal.shell.memory import give_large_blocks_back
+from causal.process.memory import give_large_blocks_back
 
 def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell.modes import UMASK, closed_to_others, ensure_directory, mode_of_files, opened, private, public
+from causal.storage.modes import UMASK, closed_to_others, ensure_directory, mode_of_files, opened, private, public
 
 
 @pytest.fixture(autouse=True)

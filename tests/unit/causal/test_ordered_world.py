@@ -14,7 +14,7 @@ from causal.records import batch
 from causal.records.batch import Chunk
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.picking import ByContent
-from operators.sources.source import Read
+from operators.source import Read
 from tests.members import sample
 from tests.unit.causal.test_task_world import check, run
 from tests.unit.causal.world import World

@@ -10,8 +10,8 @@ import pytest
 
 from causal.errors import CorruptData
 from causal.logs.log import LogDelta
-from causal.shell.files import read_parts, write_parts
-from causal.shell.stable import StableLogs
+from causal.storage.files import read_parts, write_parts
+from causal.storage.stable import StableLogs
 from standby.storage.manifests import newest_manifest, write_manifest
 from tests.unit.causal.power_loss import PowerLoss
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell.processlog import parsed
+from causal.process.processlog import parsed
 
 SETUP = """
 import logging, os, sys, threading, time
 from pathlib import Path
-from causal.shell import processlog
+from causal.process import processlog
 processlog.LOG_BYTES_MAX = 10_000
 log = processlog.begin(Path(sys.argv[1]), lambda: "count/0")
 """

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import zmq
 
+from causal.process.pulse import Message, Pulse, look_ns
 from causal.records.values import decode
-from causal.shell.pulse import Message, Pulse, look_ns
 
 WAIT_MS = 30_000
 
@@ -51,7 +51,7 @@ def test_it_speaks_when_there_is_something_to_say_under_a_name_of_its_own(
 
 LAST_WORD = """
 import sys, time, zmq
-from causal.shell.pulse import Pulse
+from causal.process.pulse import Pulse
 pulse = Pulse(zmq.Context(), sys.argv[1], "w7", 1_000_000, lambda: ("failed", {"message": "too long"}))
 pulse.start()
 time.sleep(60)

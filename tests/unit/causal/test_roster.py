@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
-from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, Roster, load_key, save_key
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, Roster, load_key, save_key
 
 
 def test_a_key_that_was_saved_is_secret_and_in_the_roster(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from causal.commands import HighestTerm
 from causal.errors import PeerViolation, PipelineError
-from causal.shell.curve import new_key
-from causal.shell.roster import Roster, is_supervisor
-from causal.shell.seats import Seat, joined, seats_of
+from causal.network.curve import new_key
+from causal.network.roster import Roster, is_supervisor
+from causal.network.seats import Seat, joined, seats_of
 
 KEYS = {name: new_key(name).public for name in ("supervisor", "supervisor-b", "a")}
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from causal.shell.signal_wake import woken_by_signals
+from causal.process.signal_wake import woken_by_signals
 
 ENDS = """
 import os, signal, sys
@@ -21,7 +21,7 @@ os._exit(status)
 """
 LATE = """
 import os, signal
-from causal.shell.signal_wake import woken_by_signals
+from causal.process.signal_wake import woken_by_signals
 signal.signal(signal.SIGTERM, lambda number, frame: None)
 try:
     with woken_by_signals() as wake:
@@ -77,4 +77,4 @@ def test_only_this_says_where_signals_write() -> None:
     folders = ("causal", "operators", "standby", "deploy", "pyspark_causal")
     files = [path for folder in folders for path in (root / folder).rglob("*.py")]
     saying = [str(path.relative_to(root)) for path in files if "set_wakeup_fd(" in path.read_text()]
-    assert saying == ["causal/shell/signal_wake.py"]
+    assert saying == ["causal/process/signal_wake.py"]

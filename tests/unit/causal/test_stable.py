@@ -15,7 +15,7 @@ from causal.events import StableFailed, StableRead, StableWritten
 from causal.ids import TaskIndex
 from causal.logs.dissemination import STABLE_BYTES_REPORTED, Holdings, Seen
 from causal.logs.log import DeterminantLog, LogDelta
-from causal.shell.stable import StableLogs, framed, prefix_of
+from causal.storage.stable import StableLogs, framed, prefix_of
 from causal.task.flushing import AGAIN_NS, FLUSH_EVERY_NS, Flushing
 from causal.topology import FULL_DEPTH
 from operators.sinks.contract.account import Account

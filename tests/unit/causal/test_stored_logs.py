@@ -12,8 +12,8 @@ import pytest
 from causal.errors import Unavailable
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Extent
-from causal.shell.depot import Depot
-from causal.shell.stored_logs import StoredLogs
+from causal.storage.shared import Depot
+from causal.storage.stored_logs import StoredLogs
 from operators.testing.stable_files import StableFiles
 
 pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")

@@ -11,9 +11,9 @@ import zmq
 
 from causal.channels.wire import HELLO, Header
 from causal.errors import PipelineError
-from causal.shell.curve import new_key
-from causal.shell.roster import KeyPair, Member, Roster
-from causal.shell.transport import REMOTE, Network, Transport
+from causal.network.curve import new_key
+from causal.network.roster import KeyPair, Member, Roster
+from causal.network.transport import REMOTE, Network, Transport
 
 WAIT_S = 60.0
 """The bound for a hang."""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from causal.errors import Unavailable
-from causal.shell import uploads
-from causal.shell.uploads import Uploads
+from causal.storage import uploads
+from causal.storage.uploads import Uploads
 from tests.faults.job import wait_for
 
 

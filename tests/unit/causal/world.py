@@ -34,7 +34,7 @@ from causal.records.values import encode
 from causal.task.performer import DiskEffect, Reader, Requests
 from causal.task.task import TaskProtocol
 from causal.topology import Topology
-from operators.sources.source import Read
+from operators.source import Read
 from operators.testing.cluster import Cluster, Process, Segments
 from operators.testing.outside import MemoryStore
 from tests.simulation.chains import HashingChain

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from causal.storage.punch_hole import free, taken_bytes
 from deploy.progress import console
 from deploy.progress.console import Console
-from operators.sinks.storage.punch_hole import free, taken_bytes
 
 
 class Broken(io.BytesIO):

@@ -10,8 +10,8 @@ import pytest
 
 from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
-from causal.shell import depot
-from causal.shell.depot import Depot
+from causal.storage import shared as depot
+from causal.storage.shared import Depot
 from deploy.jobs import versions
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.launching.host_agent import check_versions, fetch_code

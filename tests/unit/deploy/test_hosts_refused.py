@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from causal.config import JobConfig
-from causal.shell import depot
-from causal.shell.curve import new_key
-from causal.shell.roster import save_key
+from causal.network.curve import new_key
+from causal.network.roster import save_key
+from causal.storage import shared as depot
 from deploy import cli
 from deploy.cli import main
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from causal.config import JobConfig
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from deploy import cli
 from deploy.hosts import succession
 from standby.candidate.election import FILE as IDENTITY

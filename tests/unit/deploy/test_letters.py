@@ -12,7 +12,7 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ports import Bundle
-from causal.shell.files import read_parts, write_parts
+from causal.storage.files import read_parts, write_parts
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.savepoints import letters
 from deploy.savepoints.upgrading import change

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from causal.config import JobConfig
-from causal.shell.curve import new_key
-from causal.shell.roster import save_key
+from causal.network.curve import new_key
+from causal.network.roster import save_key
 from deploy.cli import main
 from deploy.monitoring.placement_plan import RoomWatch, room_watch, warnings
 from operators.builder.loading import load

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.shell.printable import one_line, printable
 from deploy.command_line import say
 from deploy.jobs.versions import warn
 from deploy.monitoring.logs import _show
+from deploy.printable import one_line, printable
 
 
 def test_control_characters_are_escaped_and_all_else_is_as_it_was() -> None:

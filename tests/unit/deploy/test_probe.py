@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell.host_file import SIGN, save_sign
+from causal.network.host_file import SIGN, save_sign
 from deploy.cli import main
 from deploy.monitoring.probe import OLD_S
 

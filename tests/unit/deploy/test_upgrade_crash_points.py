@@ -18,8 +18,8 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.ids import OUTSIDE
 from causal.sealed import unseal
-from causal.shell.depot import Depot
-from causal.shell.files import parts_of, write_parts
+from causal.storage.files import parts_of, write_parts
+from causal.storage.shared import Depot
 from deploy import cli
 from deploy.hosts import succession
 from deploy.hosts.succession import fetch_decisions

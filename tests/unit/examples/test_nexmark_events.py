@@ -14,7 +14,7 @@ from examples.nexmark import model
 from examples.nexmark.events import EPOCH, Events
 from examples.nexmark.java_random import JavaRandom
 from examples.nexmark.terms import QUERIES, Terms
-from operators.sources.source import SourceContext
+from operators.source import SourceContext
 from tests.members import examples
 
 JAVA = {

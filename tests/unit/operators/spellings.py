@@ -27,7 +27,7 @@ from typing import Any
 
 import early  # type: ignore[import-not-found]  # made by the test
 
-from causal.shell.clock import SystemEnvironment
+from causal.process.clock import SystemEnvironment
 from operators.capture import clock, install
 from operators.capture.active import RUNNING, Active, HiddenNondeterminism
 from tests.unit.operators.scene import Services

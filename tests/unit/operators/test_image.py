@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from causal.cut import Cut
-from causal.shell.files import write_parts
+from causal.storage.files import write_parts
 from causal.task.checkpointing import SnapshotFile
 from operators import Operator, Pipeline
 from operators.engine.plan import plan

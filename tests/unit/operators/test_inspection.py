@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
-from causal.shell.files import write_parts
+from causal.storage.files import write_parts
 from operators import ListState, MapState, Operator, Pipeline, ValueState
 from operators.engine.chain import FusedChain
 from operators.engine.plan import plan

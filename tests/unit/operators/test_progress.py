@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from causal.shell.clock import monotonic_ns
+from causal.process.clock import monotonic_ns
 from causal.task.activity import Activity, sentence
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import Chain
-from causal.shell.files import each_part, write_parts
+from causal.storage.files import each_part, write_parts
 from operators.state.cold_store import ColdStore
 from operators.state.cold_values import ColdValues, cold_key
 from operators.state.fragments import unpacked

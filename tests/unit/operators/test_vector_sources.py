@@ -16,10 +16,10 @@ from benchmarks.jobs import keyed_vectors
 from benchmarks.peers.programs import inputs
 from causal.errors import OperatorFailed
 from causal.records.vectors import Vectors, join
+from operators.ingest.contract import Segment, segment_name
+from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.reader import IngestReader
 from operators.sources import SourceContext, SparkSource
-from operators.sources.ingest_contract import Segment, segment_name
-from operators.sources.ingest_directory import DirectoryLog
-from operators.sources.ingest_reader import IngestReader
 
 COLUMNS = {
     "n": pa.array(range(9)),

@@ -28,8 +28,8 @@ from operators.records.arrow_rows import rows_of
 from operators.records.keys import key_group, task_of_group
 from operators.sinks import JsonLinesSink
 from operators.sinks.contract.sink import Sink
+from operators.source import SourceContext
 from operators.sources import ArrowSource
-from operators.sources.source import SourceContext
 from tests.unit.operators import scene
 from tests.unit.operators.scene import NoSink, Services, chain_of, parts_of
 from tests.unit.operators.vector_scene import arrow_source, give, listed, packed, planned, rows, vectors

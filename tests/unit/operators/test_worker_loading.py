@@ -14,7 +14,7 @@ from causal.events import CheckpointRequested
 from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.logs.rollback import NO_ROLLBACK
 from causal.ports import PlainChain
-from causal.shell.files import write_parts
+from causal.storage.files import write_parts
 from causal.task.checkpointing import SnapshotFile
 from operators.runtime import worker as worker_module
 from operators.runtime.backlog import Backlog

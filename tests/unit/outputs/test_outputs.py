@@ -17,10 +17,10 @@ from benchmarks.harness.tally import TallySink
 from causal.errors import CorruptData, PipelineError
 from causal.ports import SinkStore, StoreState
 from operators.outputs import Output, lines, open_output
-from operators.outputs.limits import advanced, checked
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.conformance import Subject, after, bundle_at, fill, record_at
 from operators.sinks.contract.sink import Sink
+from operators.spark.limits import advanced, checked
 
 Make = Callable[[Path], Sink]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from causal.errors import PipelineError
-from causal.shell.addresses import is_loopback
+from causal.network.addresses import is_loopback
 from operators.sinks import JsonLinesSink, PostgresSink, RedisSink
 
 

@@ -13,6 +13,7 @@ from causal.errors import Fenced, OperatorFailed, PipelineError, RowRefused, Una
 from causal.ports import Bundle
 from causal.shell import outage
 from causal.shell.outage import StoreCalls
+from causal.storage import file_journal as locked_journal
 from causal.task.performer import StoreUnavailable
 from operators.sinks import CallbackSink, conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill
@@ -20,7 +21,6 @@ from operators.sinks.contract.refusals import refusing
 from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.delivery import outward
 from operators.sinks.delivery.outward import Delivery, OutwardStore
-from operators.sinks.journaled import locked_journal
 from tests.members import campaign
 from tests.unit.sinks.bounded import in_bounds
 from tests.unit.sinks.receiver import Receiver

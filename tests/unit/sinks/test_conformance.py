@@ -14,9 +14,9 @@ import pytest
 
 from benchmarks.harness.tally import TallySink
 from causal.errors import Superseded
+from causal.storage.lock import FileLock
 from operators.sinks import JsonLinesSink, SqliteSink, conformance
 from operators.sinks.conformance import Subject, withdrawal
-from operators.sinks.storage.lock import FileLock
 from tests.members import campaign
 from tests.unit.sinks.bounded import in_bounds
 

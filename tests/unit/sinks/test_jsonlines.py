@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
 from causal.records.values import encode
+from causal.storage import file_journal as locked_journal
+from causal.storage.framing import bodies, framed
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill
-from operators.sinks.journaled import locked_journal
-from operators.sinks.storage.journal import bodies, framed
 from tests.unit.sinks.test_conformance import lines
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell.forks import close, keep_from_children
+from causal.process.forks import close, keep_from_children
+from causal.storage.lock import FileLock
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import Subject, fill
-from operators.sinks.storage.lock import FileLock
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pytest
 
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Superseded, Unavailable
 from causal.ports import SinkStore, StoreState
+from causal.storage.object_journal import JournalObjects
 from operators.engine.requests import SharedRequestStore
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import (
@@ -33,7 +34,6 @@ from operators.sinks.conformance.subject import expect_agreement, fill
 from operators.sinks.contract.sink import Sink
 from operators.sinks.files.jsonlines import publish as publish_lines
 from operators.sinks.journaled.ledger import Ledger
-from operators.sinks.journaled.shared_journal import JournalObjects
 from operators.sinks.objects import object_place
 from operators.sinks.objects.object_place import kind_of, known_runs, rows_in, stem_of
 from operators.sinks.objects.object_reading import ObjectLinesOutput

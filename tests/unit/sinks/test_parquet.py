@@ -23,12 +23,12 @@ from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavai
 from causal.ports import Bundle, StoreState
 from causal.records.rows import Rows
 from causal.records.vectors import Vectors
+from causal.storage import file_journal as locked_journal
 from operators.sinks import conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill, withdrawal
 from operators.sinks.conformance.crashes import dies_at_every_step_of_a_write, stops_zombies_that_wake_up
 from operators.sinks.conformance.successions import dies_at_every_step_of_a_replacement
 from operators.sinks.conformance.zombies import fences_zombies_at_every_step_of_a_write
-from operators.sinks.journaled import locked_journal
 from operators.sinks.parquet import parquet_rolling
 from operators.sinks.parquet.manifest import load_manifest
 from operators.sinks.parquet.parquet_reading import ParquetOutput

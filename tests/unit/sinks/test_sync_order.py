@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from causal.ports import Bundle
+from causal.storage import framing as journal
 from operators.sinks import CallbackSink, JsonLinesSink, ParquetSink, Sink, conformance
 from operators.sinks.conformance import Subject, bundle_at, expect_held
 from operators.sinks.files.staged import StagedStore
-from operators.sinks.storage import journal
 
 
 class Disk:
@@ -90,7 +90,7 @@ SINKS: dict[str, tuple[Callable[[Path], Sink], tuple[str, ...]]] = {
 def test_what_is_acknowledged_is_on_the_disk(
     name: str, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.sinks.journaled.locked_journal.JOURNAL_BYTES_MAX", 2000)
+    monkeypatch.setattr("causal.storage.file_journal.JOURNAL_BYTES_MAX", 2000)
     make, spared = SINKS[name]
     subject = Subject(make(tmp_path), read=lambda task: [])
     renewals: list[list[str]] = []
@@ -100,7 +100,7 @@ def test_what_is_acknowledged_is_on_the_disk(
         renewals.append(disk.at_risk((".lock",)))
         return plain(path, data, sync, mode)
 
-    monkeypatch.setattr("operators.sinks.journaled.locked_journal.replace_file", renewed)
+    monkeypatch.setattr("causal.storage.file_journal.replace_file", renewed)
     store, state = subject.opened()
     assert disk.at_risk(spared) == [], "a claim is on the disk before the store is used"
     for epoch in range(1, 6):

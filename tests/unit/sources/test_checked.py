@@ -9,9 +9,9 @@ import pytest
 
 from causal.errors import PipelineError
 from causal.shell.driver import TaskDriver
+from operators.engine.checked import checked
 from operators.runtime.hosting import JobTimeReader
 from operators.sources import Read, Source
-from operators.sources.checked import checked
 
 
 class Reader:

@@ -23,12 +23,12 @@ import pytest
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
 from causal.records.values import encode
-from causal.shell.files import read_parts, write_parts
+from causal.storage.files import read_parts, write_parts
+from operators.source import SourceContext
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks
 from operators.sources.files.listing import FileJournal, Listed
-from operators.sources.source import SourceContext
-from operators.sources.unreadable import Unreadable
+from operators.stage.unreadable import Unreadable
 from tests.properties.test_files import read_from
 
 

@@ -121,7 +121,7 @@ FORBIDDEN = """
 import os, sys
 from pathlib import Path
 from operators.sources import FilesSource
-from operators.sources.source import SourceContext
+from operators.source import SourceContext
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 source = FilesSource(sys.argv[1], follow=sys.argv[2] == "follow")
 try:

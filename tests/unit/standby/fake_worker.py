@@ -19,8 +19,8 @@ from typing import Any
 import zmq
 
 from causal.config import JobConfig
+from causal.process.lifeline import hold
 from causal.records.values import decode, encode
-from causal.shell.lifeline import hold
 from standby.blueprint import Blueprint
 
 ABANDONED_S = 30.0

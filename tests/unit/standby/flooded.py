@@ -16,8 +16,8 @@ from typing import Any
 
 import zmq
 
-from causal.shell.roster import ROSTER, load_key, read_rosters
-from causal.shell.transport import Network, Transport
+from causal.network.roster import ROSTER, load_key, read_rosters
+from causal.network.transport import Network, Transport
 from standby.network.gate import Gate
 
 DESCRIPTORS = 256

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from causal.shell.interpreter import module_command
+from causal.process.interpreter import module_command
 from standby.host.children import Child, Children
 from standby.host.parentage import adopt_orphans, die_with_parent
 from tests.unit.standby.probe import facts

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from causal.errors import Unavailable
-from causal.shell import processlog
+from causal.process import processlog
 from standby.host import children
 from standby.host.children import Child, Children
 

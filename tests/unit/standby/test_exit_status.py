@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell.processlog import BEGINS
+from causal.process.processlog import BEGINS
 from standby.exit_status import ending
 from standby.host.children import Child, Children
 from standby.host.last_line import CRASH

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from causal.shell.interpreter import module_command
+from causal.process.interpreter import module_command
 from standby.host import forks, forkserver
 from standby.host.children import Child, Children, End, environment
 from standby.host.forks import ForkServer

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from causal.errors import PipelineError
-from causal.shell.seats import Seat
+from causal.network.seats import Seat
 from deploy.launching.host_agent import check_clock
 from standby.network.control import pack, unpack
 from standby.network.description import Description, Inquiry

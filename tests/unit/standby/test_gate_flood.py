@@ -16,10 +16,10 @@ import pytest
 import zmq
 
 from causal.channels.wire import HELLO, Header
+from causal.network.curve import connect_with, new_key
+from causal.network.roster import load_key, save_key
+from causal.process.open_files import DESCRIPTORS_MAX, raise_limit
 from causal.records.values import decode
-from causal.shell.curve import connect_with, new_key
-from causal.shell.open_files import DESCRIPTORS_MAX, raise_limit
-from causal.shell.roster import load_key, save_key
 from tests.unit.standby.stage import ROOT, WAIT_S
 
 SILENT, AT_ONCE = 600, 30

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import zmq
 
-from causal.shell.curve import connect_with, new_key
-from causal.shell.roster import ROSTER, KeyPair, save_key
+from causal.network.curve import connect_with, new_key
+from causal.network.roster import ROSTER, KeyPair, save_key
 from standby.network.control import pack
 from standby.network.gate import Gate
 from tests.unit.standby.stage import WAIT_S

@@ -10,8 +10,8 @@ import pytest
 import zmq
 
 from causal.errors import PipelineError
-from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, mark_of, save_key
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, mark_of, save_key
 from standby.network.gate import Gate
 
 

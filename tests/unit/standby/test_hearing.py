@@ -13,8 +13,8 @@ import pytest
 import zmq
 
 from causal.config import JobConfig
-from causal.shell.curve import connect_with, new_key
-from causal.shell.roster import ROSTER, KeyPair, save_key
+from causal.network.curve import connect_with, new_key
+from causal.network.roster import ROSTER, KeyPair, save_key
 from standby.leadership.candidacy import COUNTED_NS_MAX
 from standby.leadership.hearing import DEAF_NS_MIN, HEARS_NS, Hearing
 from standby.network.control import pack

@@ -20,9 +20,9 @@ import zmq
 
 from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
+from causal.network.host_file import HostFile
+from causal.process.clock import OFFSET
 from causal.records.values import encode
-from causal.shell.clock import OFFSET
-from causal.shell.host_file import HostFile
 from standby.agent import STATUS_LEFT
 from standby.blueprint import Blueprint
 from standby.host.leaving import UNHEARD_S

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from causal.shell import lifeline
-from causal.shell.lifeline import Watch, hold, watch
+from causal.process import lifeline
+from causal.process.lifeline import Watch, hold, watch
 from standby.host.children import Child
 from standby.host.lifelines import Lifelines
 from standby.host.processes import has_ended
@@ -26,8 +26,8 @@ from tests.unit.standby.stage import ROOT, WAIT_S
 
 HOLD = """
 import ctypes, os, sys, threading
-from causal.shell import lifeline
-from causal.shell.lifeline import hold
+from causal.process import lifeline
+from causal.process.lifeline import hold
 line = hold()
 assert line is not None
 print("held", flush=True)
@@ -125,7 +125,7 @@ def test_the_loop_is_woken_and_told_which_one(begin: Begin) -> None:
 
 
 def test_one_that_was_reaped_is_forgotten(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("causal.shell.lifeline._WAIT_S", 0.01)
+    monkeypatch.setattr("causal.process.lifeline._WAIT_S", 0.01)
     process, lines = begin(""), Lifelines()
     lifeline = watched(process)
     lifeline.over = True

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.harness.graphs import chain_of
-from causal.shell.roster import Member
+from causal.network.roster import Member
 from causal.topology import Topology
 from standby.blueprint import Constraint
 from standby.supervision.preview import copies_at_home, hosts_needed, preview

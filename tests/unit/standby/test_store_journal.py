@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from causal.errors import Fenced, Unavailable
-from causal.shell.depot import Depot
+from causal.storage.shared import Depot
 from standby.candidate.election import JobClock
 from standby.leadership.ledger import Ledger
 from standby.leadership.term_journal import Inherited, inherited, looked

@@ -10,9 +10,9 @@ import pytest
 import zmq
 
 from causal.errors import PipelineError, Unavailable
-from causal.shell.curve import new_key
-from causal.shell.roster import KeyPair, save_key
-from causal.shell.seats import Seat
+from causal.network.curve import new_key
+from causal.network.roster import KeyPair, save_key
+from causal.network.seats import Seat
 from standby.network import description
 from standby.network.description import Inquiry
 from standby.network.gate import Gate

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell.curve import new_key
-from causal.shell.roster import SUPERVISOR, Roster, save_members
+from causal.network.curve import new_key
+from causal.network.roster import SUPERVISOR, Roster, save_members
 from deploy.spark import executor
 from deploy.spark.driver import reason_of
 from operators.frozen.archive import runtime_version

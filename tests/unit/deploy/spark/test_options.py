@@ -9,8 +9,8 @@ import pytest
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from causal.shell.curve import new_key
-from causal.shell.roster import ROSTER, SUPERVISOR, Roster, load_key, read_rosters, save_key, save_members
+from causal.network.curve import new_key
+from causal.network.roster import ROSTER, SUPERVISOR, Roster, load_key, read_rosters, save_key, save_members
 from deploy import cli
 from deploy.spark.options import agent_names, default_listen, prepared
 from standby.network.gate import EXECUTORS_ROSTER, address_of, rosters_of

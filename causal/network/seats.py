@@ -1,0 +1,58 @@
+"""The places at which the supervisor of a job may be: its own, and those of its successors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from causal.errors import PipelineError
+from causal.network.roster import SUPERVISOR, Roster, is_supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The address of one supervisor, and its public key; no key where a job speaks plainly over loopback."""
+
+    name: str
+    endpoint: str
+    public: str = ""
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Returns what `seats_of` reads from the values of `--join`, each with one address or several."""
+    return ",".join(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def seats_of(join: str, roster: Roster) -> list[Seat]:
+    """Returns the addresses in a text, separated by commas, and those of the other supervisors of a roster.
+
+    `NAME@tcp://…` says which supervisor is there; otherwise it is the one that the roster has at that address, or the
+    only one that it has.
+
+    Raises:
+        PipelineError: it is not clear which supervisor is at an address.
+    """
+    at = {member.listen: member.name for member in roster.supervisors if member.listen}
+    seats: dict[str, Seat] = {}
+    for part in [*filter(None, join.split(",")), *at]:
+        name, marked, endpoint = part.rpartition("@")
+        endpoint = endpoint.replace("localhost", "127.0.0.1")
+        if endpoint not in seats:
+            seats[endpoint] = _seat(name if marked else at.get(endpoint, ""), endpoint, roster)
+    return list(seats.values())
+
+
+def _seat(name: str, endpoint: str, roster: Roster) -> Seat:
+    supervisors = [member.name for member in roster.supervisors]
+    if not roster.members:
+        return Seat(name, endpoint)
+    if not name and len(supervisors) > 1:
+        raise PipelineError(
+            f"hosts.toml has {' and '.join(supervisors)}; say which one is at {endpoint}: {supervisors[0]}@{endpoint}, "
+            f'or listen = "{endpoint}" in its table'
+        )
+    name = name or SUPERVISOR
+    member = roster.members.get(name)
+    if member is None or not is_supervisor(name):
+        raise PipelineError(f"hosts.toml lacks the public key of {name}; copy it from the supervisor's machine")
+    return Seat(name, endpoint, member.public)

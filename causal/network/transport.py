@@ -1,0 +1,275 @@
+"""ZeroMQ as a transport: a ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
+
+In a job of several hosts there is a second ROUTER, for neighbours on other hosts: each is authenticated by its host's
+key, and only the host on which the supervisor has placed a task is heard for it.
+
+A socket promises nothing: messages may be lost silently at a reconnect.  Positions, credits and
+the in-flight log carry correctness, so no high-water mark may ever drop (credits bound what is
+queued), and nothing lingers at close.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import zmq
+
+from causal.channels.wire import FRAME_BYTES_MAX, channel_of
+from causal.errors import PipelineError
+from causal.network.addresses import is_loopback
+from causal.network.curve import Authenticator, connect_with, serve_with, user_of
+from causal.network.roster import KeyPair, Roster
+from causal.network.strangers import HANDSHAKE_MS, Strangers
+from causal.process.open_files import raise_limit
+
+RECEIVE_MAX = 64
+"""The most frames taken from one socket before the next one."""
+_HEARTBEAT_MS = 500
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
+"""They are integers here, as an operator of enumerations takes a microsecond."""
+
+
+def _set_up(socket: zmq.Socket[bytes]) -> None:
+    socket.linger = 0
+    socket.sndhwm = 0
+    socket.rcvhwm = 0
+    socket.maxmsgsize = FRAME_BYTES_MAX
+    socket.setsockopt(zmq.RECONNECT_IVL, 5)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
+
+
+REMOTE = b"\xff"
+"""The first byte of a link to another host; a ROUTER's own identities begin with a zero byte."""
+
+_log = logging.getLogger("causal.transport")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The address, key and roster with which a process speaks to other hosts.
+
+    Attributes:
+        address: this host's, to bind to.
+        key: this host's; None over loopback without keys.
+        roster: of the hosts that may connect.
+        source_of: the task that sends on a channel.
+    """
+
+    address: str
+    key: KeyPair | None
+    roster: Callable[[], Roster]
+    source_of: Callable[[int], int | None]
+
+
+class Transport:
+    """The data plane of one process.  `endpoint` is known before any task runs here.
+
+    Args:
+        network: of a job of several hosts; `remote` is then the endpoint for tasks on other hosts.
+
+    Raises:
+        PipelineError: the address cannot be bound, or would be open to the network without a key.
+    """
+
+    def __init__(
+        self, context: zmq.Context[Any], endpoint: str, poller: zmq.Poller, network: Network | None = None
+    ) -> None:
+        self._context = context
+        self._poller = poller
+        self._dealers: dict[int, zmq.Socket[bytes]] = {}
+        self.undeliverable = 0
+        self.refused = 0
+        """The number of frames of a task that came from another host than the one it is on."""
+        self._strangers: Strangers | None = None
+        self._router = self._bound(endpoint, None)
+        self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self._network = network
+        self._hosts: dict[int, str] = {}
+        """Task on another host → that host, as the supervisor has named it."""
+        self._authenticator: Authenticator | None = None
+        self._remote: zmq.Socket[Any] | None = None
+        self.remote = ""
+        if network is not None:
+            raise_limit()
+            if network.key is not None:
+                self._authenticator = Authenticator(context, network.roster())
+                poller.register(self._authenticator.socket, zmq.POLLIN)
+            self._remote = self._bound(f"tcp://{_bracketed(network.address)}:*", network.key)
+            self.remote = self._remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    def _bound(self, endpoint: str, key: KeyPair | None) -> zmq.Socket[Any]:
+        scheme, _, address = endpoint.rpartition(":")[0].partition("://")
+        if key is None and scheme == "tcp" and not is_loopback(address.strip("[]")):
+            raise PipelineError(f"{endpoint} is open to the network; give keys (make them with `causal keys new`)")
+        router: zmq.Socket[Any] = self._context.socket(zmq.ROUTER)
+        _set_up(router)
+        router.router_mandatory = True
+        if key is not None:
+            self._strangers = Strangers(self._context, router)
+            self._poller.register(self._strangers.socket, zmq.POLLIN)
+            serve_with(router, key)
+        try:
+            router.bind(endpoint)
+        except zmq.ZMQError as problem:
+            raise PipelineError(f"{endpoint} cannot be bound: {problem}; give another --address") from None
+        self._poller.register(router, zmq.POLLIN)
+        return router
+
+    @property
+    def refused_connections(self) -> int:
+        """The number of connections of other hosts that were closed as they proved no key."""
+        return self._strangers.refused if self._strangers is not None else 0
+
+    def place(self, task: int, endpoint: str) -> None:
+        """Notes where a neighbour is, so that it is heard from there alone."""
+        host, at, _ = endpoint.partition("://")[2].rpartition("@")
+        if at:
+            self._hosts[task] = host
+        else:
+            self._hosts.pop(task, None)
+
+    def dial(self, target: int, endpoint: str) -> None:
+        """Connects to the task downstream; an older connection is closed, and what was queued to it is dropped."""
+        old = self._dealers.pop(target, None)
+        if old is not None:
+            self._poller.unregister(old)
+            old.close(0)
+        socket = self._context.socket(zmq.DEALER)
+        _set_up(socket)
+        scheme, _, rest = endpoint.partition("://")
+        host, at, address = rest.rpartition("@") if scheme == "tcp" else ("", "", rest)
+        if at and self._network is not None and self._network.key is not None:
+            member = self._network.roster().members.get(host)
+            if member is None:
+                socket.close(0)
+                _log.warning("%s is not in the roster: its task %d is not dialled", host, target)
+                return  # revoked: the supervisor names another place soon
+            connect_with(socket, self._network.key, member.public)
+        socket.connect(f"{scheme}://{address}")
+        self._dealers[target] = socket
+        self._poller.register(socket, zmq.POLLIN)
+
+    def send(self, target: int, parts: list[bytes]) -> None:
+        """Sends a frame if it can; the protocol handles frames that do not arrive."""
+        socket = self._dealers.get(target)
+        if socket is None:
+            self.undeliverable += 1
+            return
+        try:
+            _send(socket, parts)
+        except zmq.Again:
+            self.undeliverable += 1
+
+    def reply(self, link: bytes, parts: list[bytes]) -> None:
+        router, identity = self._router, link
+        if self._remote is not None and link.startswith(REMOTE):
+            router, identity = self._remote, link[len(REMOTE) :]
+        try:
+            _send(router, [identity, *parts])
+        except zmq.ZMQError as problem:
+            if problem.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            self.undeliverable += 1
+
+    def receive(self, ready: dict[zmq.Socket[bytes], int]) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Yields (link, parts) of frames that have arrived; the link is empty for answers from downstream."""
+        for socket in list(self._dealers.values()):
+            if socket in ready:
+                for parts in _take(socket):
+                    yield b"", parts
+        if self._router in ready:
+            for parts in _take(self._router):
+                yield parts[0], parts[1:]
+        if self._remote is not None:
+            yield from self._receive_remote(self._remote, ready)
+
+    def _receive_remote(
+        self, remote: zmq.Socket[Any], ready: dict[zmq.Socket[bytes], int]
+    ) -> Iterator[tuple[bytes, list[bytes]]]:
+        if self._authenticator is not None and self._authenticator.socket in ready:
+            self._authenticator.roster = self._network.roster()  # type: ignore[union-attr]
+            self._authenticator.serve()
+        if self._strangers is not None and self._strangers.socket in ready:
+            self._strangers.serve()
+        if remote not in ready:
+            return
+        for _ in range(RECEIVE_MAX):
+            try:
+                identity = remote.recv(_NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            _, *parts = _message(remote, identity)
+            if self._heard(user_of(identity), parts):
+                yield REMOTE + identity.bytes, parts
+            else:
+                self.refused += 1
+            if not _has_more(remote):
+                return
+
+    def _heard(self, host: str, parts: list[bytes]) -> bool:
+        """Whether the task that this frame claims to be of is on the host that has sent it."""
+        network = self._network
+        if network is None or network.key is None or not parts:
+            return True
+        channel = channel_of(parts[0])
+        source = network.source_of(channel) if channel is not None else None
+        return source is not None and self._hosts.get(source) == host
+
+    def close(self) -> None:
+        if self._strangers is not None:
+            self._poller.unregister(self._strangers.socket)
+            self._strangers.close()
+        routers = (self._router,) if self._remote is None else (self._router, self._remote)
+        for socket in (*self._dealers.values(), *routers):
+            self._poller.unregister(socket)
+            socket.close(0)
+        self._dealers.clear()
+        if self._authenticator is not None:
+            self._poller.unregister(self._authenticator.socket)
+            self._authenticator.close()
+
+
+def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
+    for _ in range(RECEIVE_MAX):
+        try:
+            first = socket.recv(_NOBLOCK, copy=False)
+        except zmq.Again:
+            return
+        yield _message(socket, first)
+        if not _has_more(socket):
+            return
+
+
+# What `send_multipart` and `recv_multipart` do beside, and the exception for no further message, cost as much as a
+# small message itself.
+
+
+def _send(socket: zmq.Socket[bytes], parts: list[bytes]) -> None:
+    for part in parts[:-1]:
+        socket.send(part, _MORE)
+    socket.send(parts[-1], _NOBLOCK)
+
+
+def _message(socket: zmq.Socket[bytes], frame: zmq.Frame) -> list[bytes]:
+    """Returns all parts of the message that begins with this frame."""
+    parts = [frame.bytes]
+    while frame.more:
+        frame = socket.recv(copy=False)
+        parts.append(frame.bytes)
+    return parts
+
+
+def _has_more(socket: zmq.Socket[bytes]) -> bool:
+    """Whether another message has arrived."""
+    return bool(cast(int, socket.get(_EVENTS)) & _POLLIN)
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

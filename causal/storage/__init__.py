@@ -1,0 +1,1 @@
+"""Storage: objects, journals, locks, snapshots and determinants, in a directory or in a store that hosts share."""

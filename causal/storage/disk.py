@@ -1,0 +1,261 @@
+"""The disk as a peer: requests go to one thread, answers come back as events, the task never waits.
+
+Snapshots and stable determinants are kept; in-flight segments need not outlive their process, are compressed, and
+live in a directory of their own that is removed with it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lz4.block
+
+from causal.effects import (
+    AppendStable,
+    BeginStable,
+    Effect,
+    ReadSegment,
+    ReadStable,
+    RemoveSegments,
+    SpillSegment,
+    TruncateStable,
+    WriteRecording,
+    WriteSnapshot,
+)
+from causal.errors import CorruptData, Unavailable, invariant
+from causal.events import (
+    Event,
+    SegmentFailed,
+    SegmentRead,
+    SegmentWritten,
+    SnapshotWritten,
+    StableFailed,
+    StableRead,
+    StableWritten,
+)
+from causal.storage.files import read_parts, remove, write_parts
+from causal.storage.shared import Depot
+from causal.storage.stable import StableLogs, StableStorage
+from causal.storage.stored_logs import StoredLogs
+from causal.storage.uploads import Uploads
+
+SNAPSHOT_SUFFIX, RECORDING_SUFFIX = ".snap", ".rec"
+SNAPSHOT_TRIES_MAX = 5
+CLOSE_WITHIN_S = 5
+_STRUCT_BYTES = 8
+
+Written = TypeVar("Written")
+
+
+def _tried(write: Callable[[], Written]) -> Written:
+    """Retries a write that the task cannot continue without, because a disk may be full for a moment only."""
+    for tried in range(1, SNAPSHOT_TRIES_MAX):
+        try:
+            return write()
+        except Unavailable:
+            threading.Event().wait(0.2 * tried)
+    return write()
+
+
+class Disk:
+    """One writer thread and the descriptor that wakes the task when there is an answer.
+
+    Args:
+        job_directory: the directory of the job; snapshots go to `checkpoints/<task>/` below it.
+        spill_directory: the directory of in-flight segments; made on first use, removed by `close`.
+        sync: whether snapshots and determinants survive a loss of power: they are synced before they are answered.
+        depot: the shared store, of a job of several hosts: a snapshot is answered when it is there.
+        first_incarnation: the lowest incarnation of this version of the job.
+    """
+
+    def __init__(
+        self,
+        job_directory: Path,
+        task: str,
+        incarnation: int,
+        spill_directory: Path,
+        sync: bool = False,
+        depot: Depot | None = None,
+        first_incarnation: int = 0,
+    ) -> None:
+        self._job_directory = job_directory
+        self._task = task
+        self._incarnation = incarnation
+        self.spill_directory = spill_directory
+        self._sync = sync
+        self._depot = depot
+        self._first_incarnation = first_incarnation
+        self._stable = self._stable_of(incarnation)
+        self._requests: queue.SimpleQueue[Effect | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        self.wake, self._waker = os.pipe()
+        os.set_blocking(self.wake, False)
+        self.uploads = Uploads(depot, self._answer) if depot is not None else None
+        self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
+        """It starts with the first request: a standby that takes over has none before it has asked its neighbours."""
+        self._closed = False
+        self.snapshot_bytes = 0
+
+    def _stable_of(self, incarnation: int) -> StableStorage:
+        if self._depot is not None:
+            return StoredLogs(self._depot, self._task, incarnation, self._first_incarnation)
+        return StableLogs(self._job_directory, self._task, incarnation, self._sync)
+
+    def become(self, incarnation: int) -> None:
+        """Notes that a hot standby, which has asked for nothing but spilling, becomes the task in that incarnation."""
+        self._incarnation, self._stable = incarnation, self._stable_of(incarnation)
+
+    def ask(self, effect: Effect | None) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+        self._requests.put(effect)
+
+    def answers(self) -> list[Event]:
+        """Returns the disk's answers since the last call.
+
+        Raises:
+            Unavailable, CorruptData: it cannot do what the task needs to continue.
+        """
+        try:
+            os.read(self.wake, 4096)
+        except BlockingIOError:
+            return []
+        events: list[Event] = []
+        while True:
+            try:
+                answer = self._answers.get_nowait()
+            except queue.Empty:
+                return events
+            if isinstance(answer, BaseException):
+                raise answer
+            events.append(answer)
+
+    def close(self) -> None:
+        """Ends the thread after its last request; the descriptors stay open only if the disk hangs."""
+        if self._closed:
+            return
+        self._closed = True
+        self.ask(None)
+        if self.uploads is not None:
+            self.uploads.close()
+        self._thread.join(timeout=CLOSE_WITHIN_S)
+        if not self._thread.is_alive():
+            os.close(self.wake)
+            os.close(self._waker)
+        shutil.rmtree(self.spill_directory, ignore_errors=True)
+
+    def _work(self) -> None:
+        while True:
+            effect = self._requests.get()
+            if effect is None:
+                self._stable.close()
+                return
+            try:
+                answer: Event | BaseException | None = self._perform(effect)
+            except BaseException as problem:  # passed to the task's thread, which raises it
+                answer = problem
+            del effect  # a snapshot may hold a file as large as the state
+            if answer is not None:
+                self._answer(answer)
+
+    def _answer(self, answer: Any) -> None:
+        self._answers.put(answer)
+        os.write(self._waker, b"!")
+
+    def _perform(self, effect: Effect) -> Event | None:
+        if isinstance(effect, WriteSnapshot):
+            return self._write_snapshot(effect.epoch, effect.parts)
+        if isinstance(effect, AppendStable | BeginStable | ReadStable | TruncateStable):
+            if self.uploads is None:
+                return self._keep_stable(effect)
+            self.uploads.perform(partial(self._keep_stable, effect), isinstance(effect, BeginStable | ReadStable))
+            return None
+        if isinstance(effect, WriteRecording):
+            self._write_recording(effect)
+            return None
+        if isinstance(effect, SpillSegment):
+            return self._spill(effect)
+        if isinstance(effect, ReadSegment):
+            return self._load(effect)
+        invariant(isinstance(effect, RemoveSegments), "the disk knows this request", effect=type(effect).__name__)
+        remove(self._segment(number) for number in effect.segments)  # type: ignore[union-attr]
+        return None
+
+    def _write_snapshot(self, epoch: int, parts: Sequence[bytes]) -> Event | None:
+        name = f"checkpoints/{self._task}/e{epoch:08d}-i{self._incarnation}{SNAPSHOT_SUFFIX}"
+        size, digest = _tried(lambda: write_parts(self._job_directory / name, parts, self._sync))
+        self.snapshot_bytes += size
+        written = SnapshotWritten(epoch, (name, size, digest))
+        if self.uploads is None:
+            return written
+        self.uploads.put(name, self._job_directory / name, written)
+        return None
+
+    def _keep_stable(self, effect: AppendStable | BeginStable | ReadStable | TruncateStable) -> Event | None:
+        if isinstance(effect, ReadStable):
+            return StableRead(self._stable.read())
+        if isinstance(effect, BeginStable):
+            logs = effect.logs
+            return StableWritten(_tried(lambda: self._stable.begin(logs)))
+        if isinstance(effect, TruncateStable):
+            self._stable.truncate(effect.epoch)
+            return None
+        try:
+            return StableWritten(self._stable.append(effect.logs))
+        except Unavailable:
+            return StableFailed()
+
+    def _write_recording(self, effect: WriteRecording) -> None:
+        """Writes a recording, before the snapshot at the same barrier; without it the epoch is not checked."""
+        name = f"checkpoints/{self._task}/e{effect.epoch:08d}-i{self._incarnation}{RECORDING_SUFFIX}"
+        try:
+            write_parts(self._job_directory / name, effect.parts, durable=False)
+        except Unavailable:
+            return  # the standby reports that it finds none
+        if self.uploads is not None:
+            self.uploads.put(name, self._job_directory / name, None)
+
+    def _segment(self, number: int) -> Path:
+        return self.spill_directory / f"{number:08d}.seg"
+
+    def _spill(self, effect: SpillSegment) -> Event:
+        entries = effect.entries
+        parts = [
+            entry.first.to_bytes(_STRUCT_BYTES, "little")
+            + len(entry.payload or b"").to_bytes(_STRUCT_BYTES, "little")
+            + lz4.block.compress(entry.payload or b"", store_size=False)
+            for entry in entries
+        ]
+        try:
+            write_parts(self._segment(effect.segment), parts, durable=False)
+        except Unavailable:
+            return SegmentFailed(effect.channel, effect.segment)
+        count = entries[-1].next - entries[0].first
+        return SegmentWritten(effect.channel, effect.segment, entries[0].first, count)
+
+    def _load(self, effect: ReadSegment) -> Event:
+        payloads: dict[int, bytes] = {}
+        for part in self._parts_of_segment(effect.segment):
+            first = int.from_bytes(part[:_STRUCT_BYTES], "little")
+            size = int.from_bytes(part[_STRUCT_BYTES : 2 * _STRUCT_BYTES], "little")
+            try:
+                payloads[first] = lz4.block.decompress(part[2 * _STRUCT_BYTES :], uncompressed_size=size)
+            except lz4.block.LZ4BlockError as problem:
+                raise Unavailable(f"{self._segment(effect.segment)}: {problem}; its task begins again") from None
+        return SegmentRead(effect.channel, effect.segment, payloads)
+
+    def _parts_of_segment(self, number: int) -> list[bytes]:
+        """Reads a segment; a damaged one fails this process, whose successor regenerates the elements."""
+        try:
+            return read_parts(self._segment(number))
+        except CorruptData as problem:
+            raise Unavailable(
+                f"a spilled segment: {problem.args[0].partition(';')[0]}; its task begins again"
+            ) from None

@@ -1,0 +1,164 @@
+"""The journal of one sink task: one file that its processes append to, each while it holds a lock.
+
+Whatever goes wrong between two steps, what is in memory is read again before the next one.  A younger process puts a
+journal of its own in the place of the old one, or appends its claim; who had it before finds out under the lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from causal.errors import RowRefused, Unavailable, fenced
+from causal.storage.files import sync_directory
+from causal.storage.framing import HEAD_BYTES, bodies, framed, replace_file, write_whole
+from causal.storage.lock import FileLock, busy, is_at, unavailable
+
+JOURNAL_BYTES_MAX = 8 << 20
+"""A journal beyond this, and beyond twice what it was when it was new, is rewritten."""
+
+
+class FileJournal:
+    """The file, who may touch it, and how much is in it.  One thread at a time.
+
+    Args:
+        lock: the path of the lock that every process takes before it touches the file.
+        place: what people know the store by; errors name it.
+        wait_ms: how long to wait for the lock.
+        sync: whether what is appended is on the disk before the next step.
+        mode: of the files.
+
+    State: `forget` is called when anything but a refused row went wrong: nothing in memory is to be trusted then.
+    """
+
+    def __init__(
+        self, task: str, path: Path, lock: Path, place: Path, wait_ms: int, sync: bool, mode: int = 0o600
+    ) -> None:
+        self.path = path
+        self.sync = sync
+        self.forget: Callable[[], None] = _nothing
+        self._task = task
+        self._place = place
+        self._wait_ms = wait_ms
+        self._lock = FileLock(lock, mode)
+        self._mode = mode
+        self._file = -1
+        self._bytes = self._bytes_new = 0
+
+    @property
+    def where(self) -> Path:
+        """The path, as errors name it."""
+        return self.path
+
+    def prepare(self) -> None:
+        """Make the directory; the one above it is there."""
+        directory = self.path.parent
+        directory.mkdir(exist_ok=True)
+        if self.sync:
+            sync_directory(directory.parent)  # also where the process that made it died before that
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock inside the context.
+
+        Raises:
+            Unavailable: another process held it all the time; or the disk failed.
+        """
+        with self.guarded():
+            if not self._lock.acquire(self._wait_ms):
+                raise busy(self._place)
+            try:
+                yield
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Make any error inside but a refused row discard what is in memory; an error of the disk is `Unavailable`."""
+        try:
+            yield
+        except RowRefused:
+            raise  # before anything was changed
+        except OSError as problem:
+            self.forget()
+            raise unavailable(self._place, problem) from problem
+        except BaseException:
+            self.forget()
+            raise
+
+    def is_ours(self, incarnation: int) -> bool:
+        """Whether the file is the one that is open, and has what was read and written here and no more.
+
+        Raises:
+            Unavailable: nothing is open.
+            Fenced: there is no such file any more.
+        """
+        if self._file < 0:
+            raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
+        if is_at(self.path, self._file):
+            return os.fstat(self._file).st_size == self._bytes
+        if not self.path.exists():
+            raise fenced(self._task, incarnation)
+        return False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a journal, by any process."""
+        return self.path.exists()
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether there is anything in it beside its first record."""
+        return self._bytes > self._bytes_new
+
+    def is_due(self, spare: int = 0) -> bool:
+        """Whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        return self._bytes > max(JOURNAL_BYTES_MAX, 2 * self._bytes_new) + spare
+
+    def read(self) -> list[bytes]:
+        """The records of the file that is there now; `cut` what is torn behind them before anything is appended."""
+        self._let_go()
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        records, self._bytes = bodies(self.path.read_bytes(), self.path)
+        self._bytes_new = HEAD_BYTES + len(records[0]) if records else 0
+        return records
+
+    def seize(self) -> bool:
+        """Do nothing: under the lock no other process appends to what was read."""
+        return True
+
+    def cut(self) -> None:
+        """Cut off what a writer left behind that died."""
+        os.ftruncate(self._file, self._bytes)
+
+    def append(self, body: bytes, lasting: bool = True) -> None:
+        """Add a record, in one write; one that is not `lasting` may be lost with the machine's power."""
+        record = framed(body)
+        write_whole(self._file, record)
+        if self.sync and lasting:
+            os.fdatasync(self._file)
+        self._bytes += len(record)
+
+    def renew(self, body: bytes) -> None:
+        """Put a journal with just this record in the place of the one that is there."""
+        record = framed(body)
+        fresh = replace_file(self.path, record, self.sync, self._mode)
+        self._let_go()
+        self._file = fresh
+        self._bytes = self._bytes_new = len(record)
+
+    def close(self) -> None:
+        """Close the file and its lock."""
+        self._lock.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,167 @@
+"""Files of parts with a digest: snapshots and in-flight segments.  Nothing half-written is ever trusted.
+
+    "CPF1" | number of parts, 4 bytes | length of each, 8 bytes | parts | xxh3-128 of all before
+
+A file is written under a temporary name, made durable, and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from io import SEEK_END, BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import xxhash
+
+from causal.errors import CorruptData, Unavailable
+from causal.storage.modes import opened
+
+_MAGIC = b"CPF1"
+_HEAD = struct.Struct("<4sI")
+_LENGTH = struct.Struct("<Q")
+_DIGEST_BYTES = 16
+_PIECE_BYTES = 1 << 20
+
+
+def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int, str]:
+    """Writes a file atomically; returns (bytes, digest in hex).
+
+    Args:
+        parts: iterated once, so that those that are put together then are in memory one at a time.
+        durable: whether it survives a loss of power (fsync of the file and its directory).
+
+    Raises:
+        Unavailable: the disk is full or fails, or a part cannot be read; nothing is left behind.
+    """
+    aside = path.with_name(path.name + ".tmp")
+    written = aside
+    try:
+        make_directory(path.parent, durable)
+        with open(opened(aside, os.O_RDWR | os.O_TRUNC, 0o600), "w+b") as file:
+            size = file.seek(_HEAD.size + _LENGTH.size * len(parts))
+            lengths = []
+            for part in parts:
+                file.write(part)
+                lengths.append(len(part))
+                size += len(part)
+            file.seek(0)
+            file.write(b"".join([_HEAD.pack(_MAGIC, len(parts)), *map(_LENGTH.pack, lengths)]))
+            digest = _digest_of(file, size)
+            file.write(digest.digest())
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+        written = path
+        if durable:
+            sync_directory(path.parent)
+    except (OSError, Unavailable) as problem:
+        with suppress(OSError):  # what cannot be removed either is another's file
+            written.unlink(missing_ok=True)
+        if isinstance(problem, Unavailable):  # a part that comes from a disk
+            raise
+        raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
+    return size + _DIGEST_BYTES, digest.hexdigest()
+
+
+def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
+    """Reads the parts that `write_parts` wrote; the arguments and errors are those of `each_part`."""
+    return list(each_part(path, digest))
+
+
+def each_part(path: Path, digest: str | None = None) -> Iterator[bytes]:
+    """Yields the parts that `write_parts` wrote, of which one at a time is in memory; all are checked before the first.
+
+    Args:
+        digest: the digest in a manifest; None checks the file's own digest only.
+
+    Raises:
+        CorruptData: the file is missing, cut short, or does not match its digest.
+        Unavailable: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            yield from _parts_in(file, str(path), digest)
+    except FileNotFoundError:
+        raise CorruptData(f"{path} is missing; restore it from a copy or start a new job") from None
+    except OSError as problem:
+        raise Unavailable(f"{path}: cannot be read: {problem.strerror}") from problem
+
+
+def parts_of(content: bytes, where: str, digest: str | None = None) -> Iterator[bytes]:
+    """Yields the parts in the content of a file.
+
+    Args:
+        where: names the file in errors.
+        digest: as for `each_part`.
+
+    Raises:
+        CorruptData: it is cut short, or does not match its digest.
+    """
+    return _parts_in(BytesIO(content), where, digest)
+
+
+def _parts_in(file: BinaryIO, where: str, digest: str | None) -> Iterator[bytes]:
+    size = file.seek(0, SEEK_END) - _DIGEST_BYTES
+    computed = _digest_of(file, size)
+    stored = file.read()
+    file.seek(0)
+    magic, count = _HEAD.unpack(file.read(_HEAD.size)) if size >= _HEAD.size else (b"", 0)
+    if magic != _MAGIC or computed.digest() != stored:
+        raise CorruptData(f"{where} does not match its digest; restore it from a copy or start a new job")
+    if digest is not None and computed.hexdigest() != digest:
+        raise CorruptData(f"{where} is not the file that the checkpoint's manifest names; restore it from a copy")
+    known = _HEAD.size + _LENGTH.size * count <= size
+    lengths = [length for (length,) in _LENGTH.iter_unpack(file.read(_LENGTH.size * count))] if known else []
+    if _HEAD.size + _LENGTH.size * count + sum(lengths) != size:
+        raise CorruptData(f"{where} holds other parts than it says; restore it from a copy or start a new job")
+    yield from map(file.read, lengths)
+
+
+def _digest_of(file: BinaryIO, size: int) -> xxhash.xxh3_128:
+    """Returns the digest of the first `size` bytes of a file, which is read up to there."""
+    digest, left = xxhash.xxh3_128(), size
+    file.seek(0)
+    while left > 0 and (piece := file.read(min(left, _PIECE_BYTES))):
+        digest.update(piece)
+        left -= len(piece)
+    return digest
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replaces a small file in one step: a reader sees the old text or the new one."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    os.replace(fresh, path)
+
+
+def remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def make_directory(folder: Path, durable: bool) -> None:
+    """Makes `folder` and its missing parents; `durable` syncs each parent, for a loss of power."""
+    if folder.is_dir():
+        return
+    fresh = []
+    for each in (folder, *folder.parents):
+        if each.is_dir():
+            break
+        fresh.append(each)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in fresh if durable else ():
+        sync_directory(each.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory survive a loss of power."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

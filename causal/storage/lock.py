@@ -1,0 +1,148 @@
+"""An exclusive lock between processes on one host, by flock, and checks of open files that stores share."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from causal.errors import Unavailable
+from causal.process.forks import close, keep_from_children
+from causal.storage.modes import opened
+
+
+class FileLock:
+    """An exclusive lock between processes; it ends with the process that holds it, and every wait has a bound.
+
+    A forked child does not hold the lock of its parent, and cannot release it.
+    """
+
+    __slots__ = ("path", "_descriptor", "_mode", "_process")
+
+    def __init__(self, path: Path, mode: int = 0o600) -> None:
+        self.path = path
+        self._descriptor = -1
+        self._mode = mode
+        self._process = os.getpid()
+
+    def acquire(self, wait_ms: int) -> bool:
+        """Acquire the lock; false if another process held it all the time."""
+        slept_s, pause_s = 0.0, 0.001
+        while not self._try():
+            if slept_s * 1000 >= wait_ms:
+                return False
+            time.sleep(pause_s)
+            slept_s, pause_s = slept_s + pause_s, min(pause_s * 2, 0.02)
+        return True
+
+    def _try(self) -> bool:
+        self._forget_parent()
+        if self._descriptor < 0:
+            self._descriptor = keep_from_children(opened(self.path, os.O_RDWR, self._mode))
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        # Where the file was deleted, there may be a second lock of the same name: only the one that is there counts.
+        if not is_at(self.path, self._descriptor):
+            self.close()
+            return self._try()
+        return True
+
+    @contextmanager
+    def locked(self, wait_ms: int, place: Path) -> Iterator[None]:
+        """Hold the lock inside the context.
+
+        Raises:
+            Unavailable: another process held it all the time, or the lock cannot be made; names the place.
+        """
+        with outside(place):
+            acquired = self.acquire(wait_ms)
+        if not acquired:
+            raise busy(place)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Release the lock, and keep the file open."""
+        self._forget_parent()
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Release the lock and close the file."""
+        self._forget_parent()
+        if self._descriptor >= 0:
+            close(self._descriptor)
+            self._descriptor = -1
+
+    def _forget_parent(self) -> None:
+        """Forget the parent's descriptor in a forked child: it is closed, and its number may be another file's."""
+        if self._process != os.getpid():
+            self._process, self._descriptor = os.getpid(), -1
+
+
+@contextmanager
+def locked_once(path: Path, wait_ms: int, place: Path, mode: int = 0o600) -> Iterator[None]:
+    """Hold a lock that is not needed again; raises as `FileLock.locked`."""
+    lock = FileLock(path, mode)
+    try:
+        with lock.locked(wait_ms, place):
+            yield
+    finally:
+        lock.close()
+
+
+@contextmanager
+def outside(place: object) -> Iterator[None]:
+    """Turn an `OSError` inside into `Unavailable`, which names the place: the same may be retried."""
+    try:
+        yield
+    except OSError as problem:
+        raise unavailable(place, problem) from problem
+
+
+def unavailable(place: object, problem: OSError) -> Unavailable:
+    """The error of a place where the same may be retried."""
+    return Unavailable(f"{place}: {problem.strerror or problem}; check the disk, its space and the directory")
+
+
+def moved(place: object) -> Unavailable:
+    """The error of a place where something else is than before, or nothing."""
+    return Unavailable(f"{place} was moved, replaced or deleted while the job runs; put it back")
+
+
+def absent(place: object, journal: object = None) -> Unavailable:
+    """The error of a place, or a journal beside rows, that was there when a checkpoint was taken, and is not."""
+    if isinstance(place, Path) and _shows_rows(place):
+        return Unavailable(
+            f"{journal} is not there, which belongs to {place}, and the checkpoint has rows in it: put it back (a copy "
+            "needs the hidden files, too), or start the job without --resume"
+        )
+    return Unavailable(
+        f"{place} is not there, and was when the checkpoint was taken: put it back (a relative path counts from the "
+        "current directory), or start the job without --resume"
+    )
+
+
+def _shows_rows(place: Path) -> bool:
+    """Whether the file is there, or anything in the directory that readers of rows do not pass over."""
+    return any(each.name[0] not in "._" for each in place.iterdir()) if place.is_dir() else place.exists()
+
+
+def busy(place: object) -> Unavailable:
+    """The error of a place whose lock another process held all the time."""
+    return Unavailable(f"{place} is being written by another process for too long; end that process")
+
+
+def is_at(path: Path, descriptor: int) -> bool:
+    """Whether the file that is open is still the one of that name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

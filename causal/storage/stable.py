@@ -1,0 +1,221 @@
+"""A task's determinants in files of the job's directory, for its next incarnation (design 0012).
+
+    determinants/<task>/i<incarnation>/e<epoch>.log     records, one behind the other:
+    offset in the log, 8 bytes | length, 4 bytes | xxh3-64 of these and the bytes | bytes
+
+A directory appears complete, under its name, with everything that its incarnation had collected; from then on older
+ones are ignored.  What a killed process or a loss of power leaves behind a complete record is not read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import xxhash
+
+from causal.errors import Unavailable
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
+from causal.storage.files import make_directory, sync_directory
+
+DIRECTORY = "determinants"
+READ_TRIES_MAX = 20
+_HEAD = struct.Struct("<QI")
+_CHECK = struct.Struct("<Q")
+_HEAD_BYTES = _HEAD.size + _CHECK.size
+_BEGUN = re.compile(r"i(\d+)")
+_EPOCH = re.compile(r"e(\d+)\.log")
+
+
+def framed(delta: LogDelta) -> bytes:
+    """Returns the record of a delta."""
+    head = _HEAD.pack(delta.offset, len(delta.bytes))
+    return b"".join((head, _CHECK.pack(xxhash.xxh3_64_intdigest(head + delta.bytes)), delta.bytes))
+
+
+def unframed(stored: bytes, place: int) -> tuple[int, bytes, int] | None:
+    """Returns (offset, bytes, place behind it) of the record at a place; None if it is incomplete or damaged."""
+    start = place + _HEAD_BYTES
+    if len(stored) < start:
+        return None
+    head = stored[place : place + _HEAD.size]
+    offset, length = _HEAD.unpack(head)
+    body = stored[start : start + length]
+    (check,) = _CHECK.unpack_from(stored, place + _HEAD.size)
+    if len(body) < length or check != xxhash.xxh3_64_intdigest(head + body):
+        return None
+    return offset, body, start + length
+
+
+def prefix_of(stored: bytes) -> bytes:
+    """Returns the log from offset 0 as far as complete consecutive records have it."""
+    prefix = bytearray()
+    place = 0
+    while (record := unframed(stored, place)) is not None and record[0] == len(prefix):
+        _, body, place = record
+        prefix += body
+    return bytes(prefix)
+
+
+class StableStorage(Protocol):
+    """The place of the determinants of one incarnation of one task; used by one thread."""
+
+    def read(self) -> list[LogDelta]:
+        """Reads what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
+
+    def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
+        """Begins this incarnation's log with these bytes, from offset 0 per epoch, in one step; removes older ones.
+
+        Raises:
+            Unavailable: it could not; older ones are unchanged.
+        """
+
+    def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
+        """Writes these bytes; returns the extents that are written, also if a later write failed.
+
+        Raises:
+            Unavailable: none could be written.
+        """
+
+    def truncate(self, epoch: int) -> None:
+        """Removes what was written of earlier epochs."""
+
+    def close(self) -> None:
+        """Releases what it has open."""
+
+
+class StableLogs:
+    """The files of one incarnation of one task; used by one thread.
+
+    Args:
+        sync: whether what is written survives a loss of power.
+    """
+
+    def __init__(self, job_directory: Path, task: str, incarnation: int, sync: bool) -> None:
+        self._folder = job_directory / DIRECTORY / task
+        self._own = self._folder / f"i{incarnation}"
+        self._incarnation = incarnation
+        self._sync = sync
+        self._files: dict[int, tuple[int, int]] = {}
+        """Epoch → (descriptor, valid bytes)."""
+
+    def read(self) -> list[LogDelta]:
+        """Reads what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
+        for _ in range(READ_TRIES_MAX):
+            youngest = max((i for i in self._begun() if i <= self._incarnation), default=None)
+            if youngest is None:
+                return []
+            try:
+                return self._read(self._folder / f"i{youngest}")
+            except FileNotFoundError:
+                continue  # a younger one has begun meanwhile, and removed it
+        raise Unavailable(f"{self._folder}: its files come and go; its task begins again")
+
+    def _read(self, folder: Path) -> list[LogDelta]:
+        deltas = []
+        for name in os.listdir(folder):
+            epoch = _EPOCH.fullmatch(name)
+            if epoch is not None:
+                deltas.append(LogDelta(-1, int(epoch[1]), 0, prefix_of((folder / name).read_bytes())))
+        return sorted(deltas, key=lambda delta: delta.epoch)
+
+    def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
+        """Begins this incarnation's files with these bytes, from offset 0 per epoch, in one step; removes older ones.
+
+        Raises:
+            Unavailable: the disk is full or fails; older files are unchanged.
+        """
+        fresh = self._own.with_name(self._own.name + ".new")
+        try:
+            shutil.rmtree(fresh, ignore_errors=True)
+            make_directory(fresh, self._sync)
+            for delta in logs:
+                self._files[delta.epoch] = (self._create(fresh / _named(delta.epoch)), 0)
+                self._write(delta)
+            if self._sync:
+                sync_directory(fresh)
+            shutil.rmtree(self._own, ignore_errors=True)  # left where a loss of power took the decision to begin it
+            os.rename(fresh, self._own)
+            if self._sync:
+                sync_directory(self._folder)
+        except OSError as problem:
+            self.close()
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise Unavailable(
+                f"{self._own}: cannot be written: {problem.strerror}; free space or fix the disk"
+            ) from problem
+        for older in self._begun():
+            if older < self._incarnation:
+                shutil.rmtree(self._folder / f"i{older}", ignore_errors=True)  # what stays is ignored
+        return [(delta.task, delta.epoch, len(delta.bytes)) for delta in logs]
+
+    def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
+        """Writes these bytes; returns the extents that are written, also if a later write failed.
+
+        Raises:
+            Unavailable: none could be written.
+        """
+        written: list[Extent] = []
+        try:
+            for delta in logs:
+                if delta.epoch not in self._files:
+                    self._files[delta.epoch] = (self._create(self._own / _named(delta.epoch)), 0)
+                    if self._sync:
+                        sync_directory(self._own)
+                self._write(delta)
+                written.append((delta.task, delta.epoch, delta.offset + len(delta.bytes)))
+        except OSError as problem:
+            if not written:
+                raise Unavailable(f"{self._own}: cannot be written: {problem.strerror}") from problem
+        return written
+
+    def truncate(self, epoch: int) -> None:
+        """Removes what was written of earlier epochs."""
+        for old in [each for each in self._files if each < epoch]:
+            os.close(self._files.pop(old)[0])
+        try:
+            names = os.listdir(self._own)
+        except FileNotFoundError:
+            return  # a younger incarnation has begun
+        for name in names:
+            match = _EPOCH.fullmatch(name)
+            if match is not None and int(match[1]) < epoch:
+                with suppress(OSError):  # what stays costs space, and goes with the directory
+                    (self._own / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for descriptor, _ in self._files.values():
+            os.close(descriptor)
+        self._files = {}
+
+    def _begun(self) -> list[int]:
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return [int(begun[1]) for name in names if (begun := _BEGUN.fullmatch(name))]
+
+    def _create(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def _write(self, delta: LogDelta) -> None:
+        """Writes a record behind the valid bytes, so that the rest of a failed write is overwritten."""
+        descriptor, place = self._files[delta.epoch]
+        view = memoryview(framed(delta))
+        while view:
+            put = os.pwrite(descriptor, view, place)
+            view, place = view[put:], place + put
+        if self._sync:
+            os.fdatasync(descriptor)
+        self._files[delta.epoch] = (descriptor, place)
+
+
+def _named(epoch: int) -> str:
+    return f"e{epoch:08d}.log"

@@ -1,0 +1,61 @@
+"""Refuses a reader of a source of one's own that breaks the contract, by name, before its result is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from causal.errors import PipelineError
+from operators.source import PartitionReader, Read, Source
+
+_METHODS = ("read", "ready_in_s", "completed", "close")
+
+
+def checked(name: str, source: Source[Any], reader: Any) -> PartitionReader:
+    """Returns the reader that `source.open` returned, which checks what it reads unless it is one of ours.
+
+    Raises:
+        PipelineError: it is no reader.
+    """
+    missing = [method for method in _METHODS if not callable(getattr(reader, method, None))]
+    if missing:
+        raise PipelineError(
+            f"source {name!r}: {type(source).__name__}.open() returned {_kind(reader)}, which has no {missing[0]}(); "
+            f"return an object with {', '.join(_METHODS)}"
+        )
+    if type(reader).__module__.startswith("operators."):
+        return reader  # type: ignore[no-any-return]
+    return CheckedReader(reader, f"source {name!r}: {type(reader).__name__}.read()")
+
+
+class CheckedReader:
+    """A reader whose batches are checked; all else is that of the reader itself."""
+
+    def __init__(self, reader: Any, what: str) -> None:
+        self._reader = reader
+        self._what = what
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        """Reads as the reader itself does.
+
+        Raises:
+            PipelineError: the result is no batch.
+        """
+        batch = self._reader.read(position, count_max)
+        if batch is None:
+            return None
+        if type(batch) is not Read:
+            raise PipelineError(f"{self._what} returned {_kind(batch)}; return Read(records, origin_ns), or None")
+        if not hasattr(batch.records, "__len__"):
+            raise PipelineError(f"{self._what} returned records in {_kind(batch.records)}; give a list")
+        if type(batch.origin_ns) is not int:
+            raise PipelineError(
+                f"{self._what} returned origin_ns {batch.origin_ns!r:.40}; give an int, as time.monotonic_ns() returns"
+            )
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,69 @@
+"""Bounds what is published and not read: a batch waits, in the commit of it, until readers have made room.
+
+Spark runs one batch at a time, so a commit that waits slows the query down and fails nothing.  A batch is admitted when
+nothing is unread, however large it is.  The wait ends when room is there, when another driver takes over, or with the
+process that asked for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from causal.errors import Unavailable
+from operators.ingest.contract import Backlog, IngestLog, Segment
+from operators.records.seconds import seconds_of
+
+NOTED_EVERY_S = 1.0
+
+
+def await_room(
+    log: IngestLog, batch: int, token: int, segments: Sequence[Segment], bytes_max: int, ended: Callable[[], bool]
+) -> None:
+    """Return when the batch may be published.
+
+    Args:
+        segments: what the batch has written.
+        bytes_max: what may be unread, this batch included, unless it alone is more.
+        ended: whether the process that asked for it is gone.
+
+    Raises:
+        Fenced: a younger driver has taken over.
+        Unavailable: `ended()`.
+    """
+    if log.manifest(batch) is not None:  # publishing it again changes nothing
+        return
+    coming, since_ns, noted_at = log.size_of(segments), 0, 0.0
+    while True:
+        unread = log.unread_bytes(batch)
+        if not unread or unread + coming <= bytes_max:
+            break
+        log.check_token(token)
+        if ended():
+            raise Unavailable(f"{log.where}: batch {batch} waited for room, and the driver has ended")
+        now = time.monotonic()
+        if not since_ns:
+            since_ns = time.monotonic_ns()
+            _say(
+                log,
+                f"batch {batch} waits: {unread:,} bytes are published and not read (ingest_bytes_max {bytes_max:,})",
+            )
+        if now >= noted_at + NOTED_EVERY_S:
+            noted_at = now
+            log.note_backlog(Backlog(unread, bytes_max, batch, since_ns))
+        time.sleep(log.look_s)
+    log.note_backlog(Backlog(unread + coming, bytes_max, batch, 0))
+    if since_ns:
+        _say(log, f"batch {batch} resumes after {seconds_of(time.monotonic_ns() - since_ns):.1f} s: there is room")
+
+
+def orphaned() -> Callable[[], bool]:
+    """Returns a function that returns whether the parent of this process has ended since."""
+    parent = os.getppid()
+    return lambda: os.getppid() != parent
+
+
+def _say(log: IngestLog, line: str) -> None:
+    print(f"source {log.name!r}: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,56 @@
+"""The place of a source's ingest log: in the job's directory on its machine, or in the store that all hosts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from causal.storage.shared import Depot
+from operators.ingest.contract import IngestLog, ReadableLog
+from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.log import StoredLog
+from operators.ingest.read_ahead import ReadAhead
+
+FOLDER = "ingest"
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlace:
+    """The place of one source's log.
+
+    Attributes:
+        job_directory: of the job, on this host.
+        name: of the source.
+        store, prefix: the URL of the shared store and the place of the run in it; empty for the job's directory.
+        resumed: the batch with whose checkpoint the driver has begun, -1 for none.
+    """
+
+    job_directory: Path
+    name: str
+    channels: int
+    store: str = ""
+    prefix: str = ""
+    resumed: int = -1
+
+    @property
+    def directory(self) -> Path:
+        """The files on this host: of the log, or of the driver alone."""
+        return self.job_directory / FOLDER / self.name
+
+    @property
+    def folder(self) -> str:
+        """The folder of the log in the store."""
+        return f"{FOLDER}/{self.name}"
+
+    def open(self) -> IngestLog:
+        """The log; the client of a store has threads, so the process must not fork behind this."""
+        if not self.store:
+            return DirectoryLog(self.directory, self.channels)
+        return StoredLog(Depot(self.store, self.prefix, proof=""), self.folder, self.channels, self.resumed)
+
+    def open_to_read(self, partition: int) -> ReadableLog:
+        """The log as the reader of a partition takes it: none of its methods waits for longer than a disk read."""
+        if not self.store:
+            return DirectoryLog(self.directory, self.channels)
+        where = f"{self.store}: {self.prefix}/{self.folder}"
+        return ReadAhead(self.open, self.channels, self.name, where, reports=partition == 0)

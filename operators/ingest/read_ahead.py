@@ -1,0 +1,235 @@
+"""Reads an ingest log that takes long to answer on a thread of its own, ahead of its reader, which never waits.
+
+What is read ahead is bounded: a few manifests, and segments up to `AHEAD_BYTES` (one at least).  While the log is
+unavailable the thread repeats its request with growing pauses, and the reader has nothing to give: no row is skipped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from causal.errors import Unavailable
+from causal.storage.shared import RETRY_S_MAX, RETRY_S_MIN
+from operators.ingest.contract import Backlog, Manifest, ReadableLog, Segment
+
+AHEAD_BYTES = 64 << 20
+MANIFESTS_MAX = 16
+LOOK_S, LOOK_S_MIN = 0.1, 0.01
+"""The time between two looks for the next manifest."""
+REPORT_S = 1.0
+"""The time between two looks at the backlog."""
+FOLLOWS_S = 10.0
+"""The time without the next manifest after which it is checked that it can still come."""
+CLOSE_WITHIN_S = 5.0
+
+
+class ReadAhead:
+    """A log as `IngestReader` takes it, whose methods return at once what the thread has read.
+
+    Args:
+        connect: returns the log; called on the thread, once.
+        channels, name, where: as those of the log.
+        reports: whether anybody asks for the backlog.
+    """
+
+    segments_ahead = 8
+
+    def __init__(
+        self, connect: Callable[[], ReadableLog], channels: int, name: str, where: str, reports: bool = False
+    ) -> None:
+        self.channels = channels
+        self.name = name
+        self.where = where
+        self._connect = connect
+        self._reports = reports
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._problem: Exception | None = None
+        self._since_s: float | None = None
+        """The moment since which requests fail."""
+        self._manifests: deque[Manifest] = deque()
+        self._next: int | None = None
+        """The batch after the last in `_manifests`; None before the first was read."""
+        self._caught_up = False
+        self._ended = False
+        self._wanted: Sequence[Segment] = ()
+        self._loaded: dict[str, bytes] = {}
+        self._released: tuple[int, int, int | None] | None = None
+        self._backlog: Backlog | None = None
+
+    # -- the reader's side -------------------------------------------------------------------------------------
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the thread has looked in vain for the manifest after those that the reader has taken."""
+        with self._changed:
+            self._check()
+            return self._caught_up and not self._manifests
+
+    @property
+    def unavailable_s(self) -> float:
+        """The time for which the log could not be reached; 0 where it can be."""
+        since_s = self._since_s
+        return time.monotonic() - since_s if since_s is not None else 0.0
+
+    def label(self, segment: Segment) -> str:
+        """The place of a segment, as errors name it."""
+        return f"{self.where}/segments/{segment.file}"
+
+    def first(self) -> Manifest | None:
+        """The lowest batch that some channel may need, and that this reader has not taken; None if not read yet."""
+        with self._changed:
+            self._check()
+            return self._taken() if self._manifests else None
+
+    def manifest(self, batch: int) -> Manifest | None:
+        """The batch that follows; None if it was not read yet."""
+        with self._changed:
+            self._check()
+            return self._taken() if self._manifests and self._manifests[0].batch == batch else None
+
+    def _taken(self) -> Manifest:
+        self._changed.notify()
+        return self._manifests.popleft()
+
+    def supply(self, wanted: Sequence[Segment]) -> bytes | None:
+        """The bytes of the first of these segments, which are forgotten then; None while they are under way."""
+        with self._changed:
+            self._check()
+            data = self._loaded.get(wanted[0].file)
+            self._wanted = wanted if data is None else wanted[1:]
+            files = {segment.file for segment in self._wanted}
+            self._loaded = {file: body for file, body in self._loaded.items() if file in files}
+            self._changed.notify()
+            return data
+
+    def check_follows(self, batch: int) -> None:
+        """Raise what the thread has found wrong."""
+        with self._changed:
+            self._check()
+
+    def ended(self) -> int | None:
+        """None: the end is a manifest."""
+        return None
+
+    def release(self, channel: int, batch: int, done: int | None = None) -> None:
+        """Have the thread note what is released; of several only the last is."""
+        with self._changed:
+            self._check()
+            self._released = channel, batch, done
+            self._changed.notify()
+
+    def backlog(self) -> Backlog | None:
+        """The backlog as of a moment ago."""
+        return self._backlog
+
+    def close(self) -> None:
+        """End the thread; a request under way that does not end soon is abandoned."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(CLOSE_WITHIN_S)
+
+    def _check(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+        if self._thread is None and not self._closed:  # not before the first question: the process may fork until then
+            self._thread = threading.Thread(target=self._work, name=f"read-{self.name}", daemon=True)
+            self._thread.start()
+
+    # -- the thread's side -------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        pause_s = RETRY_S_MIN
+        steps: _Steps | None = None
+        while not self._closed:
+            try:
+                steps = _Steps(self, self._connect()) if steps is None else steps
+                wait_s = steps.take()
+                pause_s, self._since_s = RETRY_S_MIN, None
+            except Unavailable:
+                self._since_s = time.monotonic() if self._since_s is None else self._since_s
+                wait_s, pause_s = pause_s, min(2 * pause_s, RETRY_S_MAX)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, wait_s)
+                continue
+            except Exception as problem:  # raised to the reader
+                with self._changed:
+                    self._problem = problem
+                return
+            with self._changed:
+                if wait_s and not self._closed:
+                    self._changed.wait(wait_s)
+
+
+class _Steps:
+    """The steps of the thread, one request or a few at a time."""
+
+    def __init__(self, ahead: ReadAhead, log: ReadableLog) -> None:
+        self._ahead = ahead
+        self._log = log
+        self._look_s = self._report_s = 0.0
+        self._arrived = False
+        """Whether all that was published when the reader began was read."""
+        self._follows_s = time.monotonic() + FOLLOWS_S
+
+    def take(self) -> float:
+        """Do what is most urgent; returns how long there is nothing to do unless the reader asks."""
+        ahead, now_s = self._ahead, time.monotonic()
+        if self._fetch():
+            return 0.0
+        released = ahead._released
+        if released is not None:
+            self._log.release(*released)
+            with ahead._changed:
+                if ahead._released is released:
+                    ahead._released = None
+            return 0.0
+        if now_s >= self._look_s and not ahead._ended and len(ahead._manifests) < MANIFESTS_MAX:
+            if self._look():
+                return 0.0
+            self._look_s = now_s + LOOK_S
+        if ahead._reports and now_s >= self._report_s:
+            ahead._backlog = self._log.backlog()
+            self._report_s = now_s + REPORT_S
+        return max(LOOK_S_MIN, min(LOOK_S, self._look_s - time.monotonic()))
+
+    def _look(self) -> bool:
+        """Read the next manifest; returns whether it was there."""
+        ahead = self._ahead
+        manifest = self._log.first() if ahead._next is None else self._log.manifest(ahead._next)
+        if manifest is None and ahead._next is not None and not self._arrived:
+            lowest = self._log.first()  # it may be further: all channels can have released what was to be read next
+            manifest = lowest if lowest is not None and lowest.batch >= ahead._next else None
+        if manifest is None:
+            self._arrived = True
+            if ahead._next is not None and time.monotonic() >= self._follows_s:
+                self._log.check_follows(ahead._next)
+                self._follows_s = time.monotonic() + FOLLOWS_S
+            ahead._caught_up = True
+            return False
+        self._follows_s = time.monotonic() + FOLLOWS_S
+        with ahead._changed:
+            ahead._manifests.append(manifest)
+            ahead._next = manifest.batch + 1
+            ahead._ended = ahead._caught_up = manifest.ended
+        return True
+
+    def _fetch(self) -> bool:
+        """Read the next segment that is wanted and has room; returns whether there was one."""
+        ahead = self._ahead
+        with ahead._changed:
+            missing = [segment for segment in ahead._wanted if segment.file not in ahead._loaded]
+            size = sum(map(len, ahead._loaded.values()))
+        if not missing or (size >= AHEAD_BYTES and missing[0] is not ahead._wanted[0]):
+            return False
+        data = self._log.supply(missing[:1])
+        with ahead._changed:
+            if data is not None and any(segment.file == missing[0].file for segment in ahead._wanted):
+                ahead._loaded[missing[0].file] = data
+        return data is not None

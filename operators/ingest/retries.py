@@ -1,0 +1,44 @@
+"""Repeats what a shared store that is unavailable refuses: ingestion waits, and says so in the log of its process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from causal.errors import Unavailable
+from causal.storage.shared import insist
+
+T = TypeVar("T")
+
+
+def always() -> bool:
+    """Whether a process that lives wants the result: yes."""
+    return True
+
+
+def insisted(attempt: Callable[[], T], wanted: Callable[[], bool] = always) -> T:
+    """Returns the result of `attempt`, however long the store is unavailable.
+
+    Raises:
+        Unavailable: it is not wanted any more.
+    """
+    results: list[T] = []
+    insist(lambda: results.append(attempt()), _Line().say, wanted)
+    if not results:
+        raise Unavailable("the process that asked for it has ended before the store was available again")
+    return results[0]
+
+
+class _Line:
+    """Says the first failure of a row, and its end."""
+
+    def __init__(self) -> None:
+        self._failing = False
+
+    def say(self, problem: str) -> None:
+        if problem and not self._failing:
+            print(f"ingestion waits: {problem}", file=sys.stderr, flush=True)
+        elif not problem:
+            print("ingestion resumes: the store answers", file=sys.stderr, flush=True)
+        self._failing = bool(problem)

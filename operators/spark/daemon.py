@@ -1,0 +1,64 @@
+"""Spark's own daemon of Python workers, which import the modules of a run from its archive (D12).
+
+    python -m operators.spark.daemon WORKER_MODULE
+
+Set as `spark.python.daemon.module`; the workers are forked from it, and inherit the finder.  In an executor that has
+no directory of the job the archive comes from the shared store, by way of another process: the client of the store has
+threads, and nothing may fork behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from causal.errors import CorruptData
+from causal.process.interpreter import module_command
+from causal.storage.shared import Depot
+from operators.frozen.archive import Archive, path_of
+from operators.frozen.importing import ArchiveFinder, install
+
+JOB, CODE = "CAUSAL_CODE_OF", "CAUSAL_CODE"
+"""The environment variables for the job's directory and the digest of its archive."""
+STORE, PLACE = "CAUSAL_CODE_STORE", "CAUSAL_CODE_PLACE"
+"""Those for the URL of the shared store and the place of the run in it."""
+FETCH_S = 300.0
+
+
+def main() -> None:
+    """Serve until Spark closes the standard input."""
+    from pyspark.daemon import manager
+
+    digest = os.environ.get(CODE, "")
+    if digest:
+        job, store = Path(os.environ[JOB]), os.environ.get(STORE, "")
+        local = not store or path_of(job, digest).exists()
+        install(ArchiveFinder(Archive.load(job, digest) if local else fetched(store, digest)))
+    manager()
+
+
+def fetched(store: str, digest: str) -> Archive:
+    """The archive of that digest, as another process has read it from the store.
+
+    Raises:
+        CorruptData: it cannot be read, or is damaged.
+    """
+    command = module_command(__spec__.name, store, os.environ[PLACE], digest)
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=FETCH_S)
+    if done.returncode:
+        raise CorruptData(f"{store}: the code of the run cannot be read; the lines before this one say why")
+    return Archive.unpacked(done.stdout, digest, store)
+
+
+def fetch(store: str, place: str, digest: str) -> None:
+    """Write the archive to the standard output."""
+    sys.stdout.buffer.write(Depot(store, place).read(f"code/{digest}.zip"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        fetch(*sys.argv[1:])
+    else:
+        main()

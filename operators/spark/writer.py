@@ -1,0 +1,200 @@
+"""The Spark side of the ingest log: the tasks of a micro-batch write its rows as segments, the driver publishes them.
+
+The driver itself writes the segments of a batch of a few rows.
+
+Any attempt of a task may write segments, none of which counts; the driver publishes those of the attempts whose results
+Spark gives it.  Only one kind of Python worker runs, which Spark keeps between batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from causal.errors import PipelineError, invariant
+from causal.process.clock import take_offset
+from operators.ingest.bound import await_room, orphaned
+from operators.ingest.contract import RESTORE, IngestLog, Segment, digest_of, segment_name
+from operators.ingest.place import IngestPlace
+from operators.ingest.retries import insisted
+from operators.spark.checkpoint import checkpoint_of
+from operators.spark.small_batches import SmallBatches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SEGMENT_BYTES = 16 << 20
+"""The bytes at which a segment is closed; a reader has one in memory."""
+WRITTEN = pa.schema(
+    [
+        ("file", pa.string()), ("partition", pa.int32()), ("part", pa.int32()), ("rows", pa.int64()),
+        ("digest", pa.string()), ("size", pa.int64()),
+    ]
+)  # fmt: skip
+"""The fields of `Segment` and its bytes of Arrow, which a task returns for each one that it wrote."""
+_DRIVER = (1 << 63) - 1
+"""The number in the place of a task attempt's, for segments that the driver writes."""
+
+
+class BatchPublisher:
+    """Publishes the micro-batches of one query, in the process of its driver.
+
+    Args:
+        token: with which the log was taken over.
+        checkpoint: Spark's own, of the query.
+        bytes_max: what may be published and not read.
+        apart: executors on other hosts run the tasks.
+        wanted: whether anything still waits for a batch; called again and again while one cannot be published.
+
+    Attributes:
+        problem: why the last batch failed; Spark passes on its text alone.
+    """
+
+    def __init__(
+        self, place: IngestPlace, token: int, checkpoint: Path, bytes_max: int, apart: bool, wanted: Callable[[], bool]
+    ) -> None:
+        self.problem: Exception | None = None
+        self._place = place
+        self._token = token
+        self._checkpoint = checkpoint
+        self._bytes_max = bytes_max
+        self._apart = apart
+        self._wanted = wanted
+        self._small = SmallBatches()
+
+    def publish(self, frame: DataFrame, batch: int) -> None:
+        """Write and publish one batch, for `foreachBatch`; Spark repeats a batch after a crash, which changes nothing.
+
+        Raises:
+            Exception: of Spark's tasks, of the user's code in them, or of the log.
+        """
+        self.problem = None
+        try:
+            self._publish(frame, batch)
+        except Exception as problem:
+            self.problem = problem
+            raise
+
+    def _publish(self, frame: DataFrame, batch: int) -> None:
+        log, checkpoint = self._place.open(), checkpoint_of(self._place)
+        segments = self._segments(frame, batch, log)
+        take_offset(self._place.job_directory)
+        if checkpoint is not None and self._apart and (checkpoint.directory / "state").exists():
+            raise PipelineError(
+                "read() keeps state (it aggregates, joins or removes duplicates), which executors would keep on their "
+                "own disks; do that in operators of the pipeline"
+            )
+        query, offsets = stored_query(self._checkpoint), self._offsets(batch)
+        kept = checkpoint.packed(batch, self._token) if checkpoint is not None else None
+
+        def publish() -> None:
+            await_room(log, batch, self._token, segments, self._bytes_max, lambda: not self._wanted())
+            if checkpoint is None or kept is None:
+                log.publish(query, batch, self._token, segments, offsets)
+                return
+            checkpoint.store(kept)
+            if log.publish(query, batch, self._token, segments, offsets, kept.name):
+                checkpoint.note(kept)
+
+        insisted(publish, self._wanted)
+
+    def _segments(self, frame: DataFrame, batch: int, log: IngestLog) -> list[Segment]:
+        """Have the rows of a batch written, by the driver or by tasks; returns the segments in their order."""
+        # Spark is to compute a batch once, not to stop and begin again, where it keeps state.
+        few = None if (self._checkpoint / "state").exists() else self._small.collected(frame)
+        if few is not None:
+            segments = [self._write_here(log, batch, partition, pieces) for partition, pieces in few.items()]
+            size = sum(piece.nbytes for pieces in few.values() for piece in pieces)
+        else:
+            write = partial(written, place=self._place, token=self._token, batch=batch)
+            rows = [row.asDict() for row in frame.mapInArrow(write, from_arrow_schema(WRITTEN)).collect()]
+            size = sum(row.pop("size") for row in rows)
+            segments = sorted((Segment(**row) for row in rows), key=lambda segment: (segment.partition, segment.part))
+        places = {(segment.partition, segment.part) for segment in segments}
+        invariant(len(places) == len(segments), "one attempt of each task counts", batch=batch, written=segments)
+        self._small.note(sum(segment.rows for segment in segments), size)
+        return segments
+
+    def _write_here(self, log: IngestLog, batch: int, partition: int, pieces: list[pa.RecordBatch]) -> Segment:
+        name = segment_name(batch, partition, self._token, _DRIVER, 0)
+        digest = insisted(lambda: log.write_segment(name, _as_stream(pieces)), self._wanted)
+        return Segment(name, partition, 0, sum(map(len, pieces)), digest)
+
+    def _offsets(self, batch: int) -> str:
+        """The digest of the file in which Spark fixed what the batch consists of, before it ran it."""
+        return digest_of((self._checkpoint / "offsets" / str(batch)).read_bytes())
+
+
+def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, batch: int) -> Iterator[pa.RecordBatch]:
+    """Write one partition of one batch as segments, in a Python worker of Spark; yields a row for each segment.
+
+    Args:
+        batches: the rows of the partition.
+        batch: the number of the micro-batch.
+    """
+    context = TaskContext.get()
+    invariant(context is not None, "segments are written in a Spark task")
+    partition, attempt = context.partitionId(), context.taskAttemptId()
+    log, wanted = place.open(), _wanted()
+    insisted(lambda: log.check_token(token), wanted)
+    for part, pieces in enumerate(_gathered(batches)):
+        name = segment_name(batch, partition, token, attempt, part)
+        digest = insisted(partial(log.write_segment, name, _as_stream(pieces)), wanted)
+        segment = Segment(name, partition, part, sum(map(len, pieces)), digest)
+        size = sum(piece.nbytes for piece in pieces)
+        yield pa.RecordBatch.from_pylist([{**asdict(segment), "size": size}], WRITTEN)
+
+
+def stored_query(checkpoint: Path) -> str:
+    """The id of the query that a Spark checkpoint belongs to, "" before its first start."""
+    try:
+        return str(json.loads((checkpoint / "metadata").read_text())["id"])
+    except FileNotFoundError:
+        return ""
+    except (ValueError, KeyError) as problem:
+        raise PipelineError(f"{checkpoint / 'metadata'} is not Spark's ({problem}); {RESTORE}") from None
+
+
+def last_committed(checkpoint: Path) -> int:
+    """The last batch that a Spark checkpoint has on record as committed, -1 for none."""
+    try:
+        return max((int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), default=-1)
+    except FileNotFoundError:
+        return -1
+
+
+def _wanted() -> Callable[[], bool]:
+    """Returns a function that returns whether the process still lives that asked for this."""
+    ended = orphaned()
+    return lambda: not ended()
+
+
+def _gathered(iterator: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yields the batches that make one segment each; none without rows."""
+    pieces: list[pa.RecordBatch] = []
+    size = 0
+    for batch in iterator:
+        if batch.num_rows:
+            pieces.append(batch)
+            size += batch.nbytes
+        if size >= SEGMENT_BYTES:
+            yield pieces
+            pieces, size = [], 0
+    if pieces:
+        yield pieces
+
+
+def _as_stream(pieces: list[pa.RecordBatch]) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pieces[0].schema) as stream:
+        for piece in pieces:
+            stream.write_batch(piece)
+    return memoryview(sink.getvalue())
