@@ -23,7 +23,10 @@ RENEWED = ("topology.json", "lock", "agent.lock", "supervisor.lock", "runtime", 
 """The files that `--resume` makes again."""
 
 LASTING = ("journal.sqlite", "checkpoints")
-"""The parts that only this run has; another file or directory of that name does not replace one."""
+"""The parts that only this run has; another file or directory of that name does not replace one.
+
+With a shared store they are there, and what a resumption has brought of the journal is removed when the term begins.
+"""
 
 LOOK_S = 1.0
 """The interval at which the files of the last checkpoint and the code are looked for."""
@@ -54,6 +57,8 @@ class Parts:
         self._described = (job / DESCRIPTION).exists()
         self._renewed: set[str] = set()
         self._lasting: dict[str, Identity] = {}
+        self._alone: bool | None = None
+        """Whether the job has no shared store; None before its settings could be read."""
         self._code: dict[Path, bytes] = {}
         self._checkpointed = self._logged = False
         self._look_due_s = 0.0
@@ -65,11 +70,15 @@ class Parts:
         Args:
             runtime: the directory of the job's sockets.
         """
-        if _identity(self._job) != self._identity:  # what writes there may have made another one of that name
+        lost = self._lost(runtime) if _identity(self._job) == self._identity else ""
+        if _identity(self._job) != self._identity:  # also during the look, which then missed what is in it
             return (
                 f"its directory {self._job} was removed or moved while it ran; put it back, or where it is gone start "
                 "the job again without --resume"
             )
+        return lost
+
+    def _lost(self, runtime: Path | None) -> str:
         if self._described and not (self._job / DESCRIPTION).exists():
             return f"{self._job / DESCRIPTION} was removed while it ran; start the job again without --resume"
         if runtime is not None and not runtime.exists():
@@ -84,8 +93,18 @@ class Parts:
                 return f"{self._job / name} was removed while it ran; resume it with: {resume_command(self._job)}"
         return ""
 
+    @property
+    def _only_here(self) -> bool:
+        """Whether checkpoints and journal lie in this directory, and nowhere else."""
+        if self._alone is None:
+            try:
+                self._alone = not JobConfig.load(self._job).store
+            except PipelineError:
+                return False  # no settings to go by: a directory that no job has written
+        return self._alone
+
     def _irreplaceable(self) -> str:
-        for name in LASTING:
+        for name in LASTING if self._only_here else ():
             known = _identity(self._job / name)
             before = self._lasting.get(name)
             if before is None and known is not None:
@@ -106,10 +125,7 @@ class Parts:
             return ""
         self._look_due_s = time.monotonic() + LOOK_S
         self._keep()
-        try:
-            return "" if JobConfig.load(self._job).store else self._checkpoint_lost()
-        except PipelineError:
-            return ""  # no settings to go by: a directory that no job has written
+        return self._checkpoint_lost() if self._only_here else ""
 
     def _checkpoint_lost(self) -> str:
         """Looks for each file of the last complete checkpoint, which no process removes before there is another."""

@@ -230,6 +230,15 @@ def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: S
     assert said.startswith(f"{gone} was removed ") and f"while it ran; {advice}" in said
 
 
+def test_what_a_resumption_has_brought_may_go_where_a_shared_store_has_it(tmp_path: Path) -> None:
+    parts = Parts(tmp_path, lambda line: None)
+    JobConfig(run="r", name="job", pipeline="/p.py", store="file:///shared").save(tmp_path)
+    (tmp_path / "journal.sqlite").touch()
+    assert parts.lost(None) == ""
+    (tmp_path / "journal.sqlite").unlink()
+    assert parts.lost(None) == ""
+
+
 def test_files_of_the_last_checkpoint_that_are_gone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_module, "LOOK_S", 0.0)
     parts = Parts(tmp_path, lambda line: None)
