@@ -13,7 +13,7 @@ from pathlib import Path
 
 from causal.ports import Bundle, SinkStore
 from operators.sinks import SqliteSink
-from operators.sinks.sqlite.sqlite_sink import SqliteStore
+from operators.sinks.sqlite.sqlite_store import SqliteStore
 
 _STAMP = struct.Struct("<qqq")
 

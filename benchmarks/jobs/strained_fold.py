@@ -16,7 +16,7 @@ from benchmarks.harness.written import records_in
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
-from operators.sinks.sqlite.sqlite_sink import SqliteStore
+from operators.sinks.sqlite.sqlite_store import SqliteStore
 from operators.sources import GeneratedSource
 
 Record = tuple[int, int, bytes]

@@ -14,7 +14,7 @@ from causal.errors import CausalError, CorruptData, fenced
 from causal.ports import Bundle
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account, Part, check_newest, foreign_rows, mark_parts, take_part
-from operators.sinks.contract.server_store import Before, ServerStore, WithdrawingServerStore
+from operators.sinks.contract.account_store import AccountStore, Before, WithdrawingAccountStore
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated
 from operators.sinks.postgres.postgres_refused import refused_rows
@@ -43,7 +43,7 @@ class Target:
         return Statements(self.schema or schema, self.table, self.columns, self.place_columns)
 
 
-class PostgresStore(ServerStore[BoundedConnection]):
+class PostgresStore(AccountStore[BoundedConnection]):
     """A store without `withdraw`, for a table whose rows do not have their positions.  One thread at a time."""
 
     _errors = psycopg.Error
@@ -72,7 +72,7 @@ class PostgresStore(ServerStore[BoundedConnection]):
             ) from problem
 
     def _connect(self) -> BoundedConnection:
-        self.close()
+        self._drop()
         target = self._target
         session = connected(target.dsn, target.timeout_ms, target.durability, target.place)
         self._statements = statements = target.statements(session.schema)
@@ -160,7 +160,7 @@ class PostgresStore(ServerStore[BoundedConnection]):
         return changed == 1
 
 
-class WithdrawingPostgresStore(WithdrawingServerStore[BoundedConnection], PostgresStore):
+class WithdrawingPostgresStore(WithdrawingAccountStore[BoundedConnection], PostgresStore):
     """A store for a table whose rows have task and position, so that they can be taken back."""
 
     def _take_back(self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part]) -> bool:

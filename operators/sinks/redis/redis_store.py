@@ -24,7 +24,7 @@ from operators.sinks.contract.account import (
     mark_parts,
     take_part,
 )
-from operators.sinks.contract.server_store import Before, WithdrawingServerStore
+from operators.sinks.contract.account_store import Before, WithdrawingAccountStore
 from operators.sinks.redis import redis_scripts
 from operators.sinks.redis.redis_errors import translated
 
@@ -96,7 +96,7 @@ def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-class RedisStore(WithdrawingServerStore[redis.Redis]):
+class RedisStore(WithdrawingAccountStore[redis.Redis]):
     """A stream of rows, with an account beside it.  One thread at a time."""
 
     _errors = redis.RedisError

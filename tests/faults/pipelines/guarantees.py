@@ -15,7 +15,7 @@ from typing import Any
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
-from operators.sinks.sqlite.sqlite_sink import SqliteStore
+from operators.sinks.sqlite.sqlite_store import SqliteStore
 from operators.source import PartitionReader, Read, Source, SourceContext
 from operators.sources import GeneratedSource
 

@@ -12,7 +12,7 @@ from typing import Any
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
-from operators.sinks.sqlite.sqlite_sink import SqliteStore
+from operators.sinks.sqlite.sqlite_store import SqliteStore
 from tests.faults.pipelines.held_source import HeldSource
 
 PER_S = 50.0

@@ -9,7 +9,7 @@ from typing import Any
 from causal.ports import SinkStore, StoreState
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
-from operators.sinks.sqlite.sqlite_sink import SqliteStore
+from operators.sinks.sqlite.sqlite_store import SqliteStore
 from tests.faults.pipelines.held_source import HeldSource
 
 RULE = """CREATE TRIGGER IF NOT EXISTS rule BEFORE INSERT ON output WHEN json_extract(NEW.record, '$.i') % 10 = 7

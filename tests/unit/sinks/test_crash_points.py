@@ -77,7 +77,7 @@ def test_a_sqlite_writer_dies_between_any_two_statements(tmp_path: Path) -> None
                     die()
 
             store, state = subject.opened(statement + 1)
-            store._db.set_trace_callback(count)  # type: ignore[attr-defined]
+            store._connection.set_trace_callback(count)  # type: ignore[attr-defined]
             store.write(bundle_at(subject, state, 3, statement + 1))
 
         ended = in_a_child(step) == 0
@@ -98,7 +98,7 @@ def test_a_sqlite_writer_dies_inside_a_statement(tmp_path: Path, seed: int) -> N
 
         def step(incarnation: int = incarnation) -> None:
             store, state = subject.opened(incarnation)
-            db: sqlite3.Connection = store._db  # type: ignore[attr-defined]
+            db: sqlite3.Connection = store._connection  # type: ignore[attr-defined]
             db.set_progress_handler(die, 20 + (incarnation * 37 + seed * 101) % 400)
             while True:
                 bundle = bundle_at(subject, state, 7, incarnation)

@@ -313,11 +313,10 @@ def test_a_file_that_may_only_be_read_is_told_as_such(tmp_path: Path) -> None:
 def test_a_full_file_is_told_as_such(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
     store, state = subject.opened()
-    store._db.execute("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
+    store._connection.execute("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
     with pytest.raises(Unavailable, match="no space is left; nothing was written"):
         while True:
             state = fill(subject, store, state, state.next + 7)
-    store._db.execute("PRAGMA max_page_count = 100000")  # type: ignore[attr-defined]
     store.close()
     store, state = subject.opened()
     subject.expect_rows(state.next, "rows and position agree after the file was full")

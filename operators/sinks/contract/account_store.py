@@ -1,7 +1,8 @@
-"""The store of one sink task on a server, where a statement or script that was asked and not answered may still happen.
+"""The store of one sink task behind a connection: an account and rows that change together, in one step.
 
-Each of them therefore names the account that it follows, so it happens once or not at all, and after any error the
-account is read again.  A server adds its connection, how it reads an account, and how it changes one in one step.
+A statement or script that was asked and not answered may still happen.  Each of them therefore names the account that
+it follows, so it happens once or not at all, and after any error the account is read again.  A kind of store adds its
+connection, how it reads an account, and how it changes one in one step: a server's script, a database's transaction.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from causal.errors import CausalError, DeterminantsLost, Fenced, Unavailable, fenced, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
@@ -17,7 +18,7 @@ from operators.sinks.contract.account import Account, Part, log_parts, mark_part
 
 
 class Connection(Protocol):
-    """A client of a server."""
+    """A client of a server, or of a file."""
 
     def close(self) -> None: ...
 
@@ -27,13 +28,13 @@ Before = tuple[int, bytes]
 """The position and last bundle of the account that a change follows."""
 
 
-class ServerStore(ABC, Generic[C]):
-    """An account and rows on a server.  One thread at a time."""
+class AccountStore(ABC, Generic[C]):
+    """An account and rows behind a connection.  One thread at a time."""
 
     _errors: type[Exception]
     """The driver's errors."""
     _losses: str
-    """The ways in which the server may have lost what it acknowledged."""
+    """The ways in which the store may have lost what it acknowledged."""
 
     def __init__(self, task: str, place: str) -> None:
         self._task = task
@@ -51,8 +52,7 @@ class ServerStore(ABC, Generic[C]):
         self._run, self._incarnation, self._acknowledged = run, incarnation, 0
         try:
             with self._asking() as connection:
-                account = self._claimed(connection)
-            self._account, self._acknowledged = account, account.next
+                account = self._account = self._claimed(connection)
             return account.store_state()
         except BaseException:
             self.close()
@@ -67,8 +67,7 @@ class ServerStore(ABC, Generic[C]):
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`."""
         invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        lines = bundle.rows.count(b"\n")
-        invariant(lines == bundle.count, "one line per row", task=self._task, first=bundle.first, lines=lines)
+        self._check_rows(bundle)
         with self._asking(bundle) as connection:
             account = self._current(connection)
             before, marks = (account.next, account.last), len(account.marks)
@@ -77,7 +76,7 @@ class ServerStore(ABC, Generic[C]):
                 self._check_owner(connection)
                 return
             parts = [*log_parts(fresh), *mark_parts(account, marks)]
-            self._changed(connection, account, self._advance(connection, account, before, parts, bundle))
+            self._changed(connection, self._advance(connection, account, before, parts, bundle))
 
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`."""
@@ -86,24 +85,34 @@ class ServerStore(ABC, Generic[C]):
         with self._asking() as connection:
             account = self._current(connection)
             if account.truncate(epoch):
-                self._changed(connection, account, self._forget(connection, account, epoch))
+                self._changed(connection, self._forget(connection, account, epoch))
             else:
                 self._check_owner(connection)
 
     def close(self) -> None:
-        """Close the connection; what was written stays, and what is still under way on it is unknown."""
+        """Close the store until it is opened again; what was written stays."""
+        self._drop()
+        self._run = ""
+
+    def _drop(self) -> None:
+        """Close the connection; what is still under way on it is unknown, so the account is read again."""
         connection, self._connection, self._account = self._connection, None, None
         if connection is not None:
             connection.close()
 
-    # -- what a server adds --------------------------------------------------------------------------------
+    def _check_rows(self, bundle: Bundle) -> None:
+        """Check that the rows of a bundle are lines, one each."""
+        lines = bundle.rows.count(b"\n")
+        invariant(lines == bundle.count, "one line per row", task=self._task, first=bundle.first, lines=lines)
+
+    # -- what a kind of store adds --------------------------------------------------------------------------------
 
     @abstractmethod
     def _connected(self, bundle: Bundle | None) -> AbstractContextManager[C]:
         """A connection for one call, a new one if need be; `bundle` is what the call writes."""
 
     @abstractmethod
-    def _translated(self, problem: Exception) -> CausalError:
+    def _translated(self, problem: Any) -> CausalError:
         """The error of ours for one of the driver's."""
 
     @abstractmethod
@@ -141,14 +150,16 @@ class ServerStore(ABC, Generic[C]):
             with self._connected(bundle) as connection:
                 yield connection
         except self._errors as problem:
-            self.close()
+            self._drop()
             raise self._translated(problem) from problem
         except CausalError:
             self._account = None
             raise
         except BaseException:
-            self.close()
+            self._drop()
             raise
+        if self._account is not None:  # not before: a transaction ends with the context of its connection
+            self._acknowledged = self._account.next
 
     def _current(self, connection: C) -> Account:
         """The account in memory, or read again after a failure; never one of a younger incarnation."""
@@ -172,10 +183,9 @@ class ServerStore(ABC, Generic[C]):
             "bring them back, or resume (--resume): they come again, perhaps in another order"
         )
 
-    def _changed(self, connection: C, account: Account, done: bool) -> None:
-        """Note that the account was stored, or raise what kept it from that."""
+    def _changed(self, connection: C, done: bool) -> None:
+        """Raise what kept the account from being stored, if it was not."""
         if done:
-            self._acknowledged = account.next
             return
         self._account = None
         self._current(connection)
@@ -191,8 +201,8 @@ class ServerStore(ABC, Generic[C]):
         return fenced(self._task, self._incarnation)
 
 
-class WithdrawingServerStore(ServerStore[C]):
-    """A store on a server whose rows are known by task and position, so that they can be taken back."""
+class WithdrawingAccountStore(AccountStore[C]):
+    """A store whose rows are known by task and position, so that they can be taken back."""
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
         """See `causal.ports.WithdrawingStore.withdraw`."""
@@ -201,7 +211,7 @@ class WithdrawingServerStore(ServerStore[C]):
             before = (account.next, account.last)
             account.withdraw(mark)
             parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
-            self._changed(connection, account, self._take_back(connection, account, before, parts))
+            self._changed(connection, self._take_back(connection, account, before, parts))
             return account.store_state()
 
     @abstractmethod

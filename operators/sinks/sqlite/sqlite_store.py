@@ -1,0 +1,241 @@
+"""The outside world of one sink task, in a SQLite file: see `sqlite_sink` for what it promises."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from causal.errors import CausalError, CorruptData, PipelineError, fenced
+from causal.ports import Bundle, StoreState, WithdrawPoint
+from causal.records.values import decode, encode
+from causal.storage.lock import absent, moved, outside
+from causal.storage.modes import mode_of_files, opened
+from operators.sinks.contract.account import LOG, Account, Part, mark_parts, take_part
+from operators.sinks.contract.account_store import Before, WithdrawingAccountStore
+from operators.sinks.sqlite.sqlite_errors import code_of, translated
+from operators.sinks.sqlite.sqlite_log import PAGES_MAX, LogCopier
+from operators.sinks.sqlite.sqlite_rows import insert, note_refused, refused_below
+from operators.sinks.sqlite.sqlite_tables import Target, check_is_newest, make_room, make_tables
+
+_SYNCHRONOUS = {"process": "NORMAL", "os": "FULL"}
+"""The setting of `synchronous`, by durability."""
+_MARK = "INSERT INTO causal_mark VALUES(?, ?, ?, ?, ?, ?, ?)"
+_MINE = "task = ? AND run = ? AND incarnation = ?"
+_ADVANCE = f"UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ? WHERE {_MINE} AND next = ? AND last = ?"
+
+
+class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
+    """The account and rows of one sink task.  One thread at a time."""
+
+    _errors = sqlite3.Error
+    _losses = "it was restored from a copy, or another program has written there"
+
+    def __init__(self, sink: Target, task: str) -> None:
+        super().__init__(task, str(sink.path))
+        self._sink = sink
+        self._file: os.stat_result | None = None
+        """The file that was opened; where another one lies at the path, nothing is written to either."""
+        self._expected = False
+        self._sequence = 0
+        self._copier = LogCopier(sink.path)
+
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        """See `causal.ports.SinkStore.open`; raises `PipelineError` also for a file that is not a store of ours."""
+        self._file = None
+        return super().open(task, run, incarnation)
+
+    def expect(self, counted: bool) -> None:
+        """See `causal.ports.LastingStore.expect`."""
+        self._expected = True
+
+    def _drop(self) -> None:
+        self._copier.close()
+        self._copier = LogCopier(self._sink.path)
+        super()._drop()
+
+    # -- the file ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _connected(self, bundle: Bundle | None) -> Iterator[sqlite3.Connection]:
+        """One write transaction, which an error inside rolls back."""
+        self._check_file()
+        if self._connection is None:
+            self._connection = self._connect()
+        db = self._connection
+        self._copier.before(db)
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        if bundle is not None:
+            self._copier.wrote(len(bundle.rows))
+
+    def _connect(self) -> sqlite3.Connection:
+        """A connection in WAL mode; several tasks may be changing a new file to it at the same time."""
+        deadline_s = time.monotonic() + self._sink.busy_ms / 1000
+        while True:
+            db = None
+            try:
+                if not self._expected:
+                    with outside(self._sink.path):  # its log and its index get the mode of the file
+                        os.close(opened(self._sink.path, os.O_RDWR, mode_of_files()))
+                where, wait_s = f"{self._sink.path.as_uri()}?mode=rw", self._sink.busy_ms / 1000
+                db = sqlite3.connect(where, wait_s, isolation_level=None, check_same_thread=False, uri=True)
+                mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                if mode != "wal":
+                    raise PipelineError(
+                        f"{self._sink.path}: this file system cannot hold a SQLite log; give another path"
+                    )
+                db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._sink.durability or 'process']}")
+                db.execute(f"PRAGMA wal_autocheckpoint = {PAGES_MAX}")
+                return db
+            except sqlite3.Error as problem:
+                if db is not None:
+                    db.close()
+                if code_of(problem) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                    raise translated(problem, self._sink.path) from problem
+                time.sleep(0.01)
+
+    def _check_file(self) -> None:
+        """Raise `Unavailable` where the file was replaced: SQLite would continue to write into a deleted one."""
+        try:
+            at = os.stat(self._sink.path)
+        except OSError:
+            at = None
+        if self._file is not None and (at is None or not os.path.samestat(at, self._file)):
+            raise moved(self._sink.path)
+        if self._expected and at is None:
+            raise absent(self._sink.path)
+
+    def _translated(self, problem: sqlite3.Error) -> CausalError:
+        return translated(problem, self._sink.path)
+
+    # -- the account ---------------------------------------------------------------------------------------
+
+    def _check_rows(self, bundle: Bundle) -> None:
+        if self._sink.keeps_rows:
+            super()._check_rows(bundle)
+
+    def _claimed(self, db: sqlite3.Connection) -> Account:
+        task, run, incarnation = self._task, self._run, self._incarnation
+        make_tables(db, self._sink)
+        make_room(db, self._sink, run)
+        account = self._loaded(db)
+        if account is None:
+            account = Account(task, run, incarnation)
+            fresh = (task, run, incarnation, bytes(8), b"")
+            db.execute("INSERT INTO causal_task VALUES(?, ?, ?, 0, ?, ?, 0, 0)", fresh)
+        elif account.incarnation > incarnation:
+            raise fenced(task, incarnation)
+        account.incarnation = incarnation
+        db.execute("UPDATE causal_task SET incarnation = ? WHERE task = ?", (incarnation, task))
+        self._file = os.stat(self._sink.path)
+        return account
+
+    def _owner(self, db: sqlite3.Connection) -> tuple[str, int] | None:
+        owner: tuple[str, int] | None
+        owner = db.execute("SELECT run, incarnation FROM causal_task WHERE task = ?", (self._task,)).fetchone()
+        return owner
+
+    def _check_newest(self, db: sqlite3.Connection) -> None:
+        check_is_newest(db, self._sink, self._run)
+
+    def _advance(
+        self, db: sqlite3.Connection, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle
+    ) -> bool:
+        if not self._moved(db, account, before):
+            return False
+        if self._sink.keeps_rows and bundle.count:
+            insert(db, self._sink.path, self._task, bundle)
+        elif bundle.refused:
+            note_refused(db, self._task, bundle)
+        if account.epochs.get(bundle.epoch) == bundle.first:
+            begins = (self._task, bundle.epoch, bundle.first)
+            db.execute("INSERT OR IGNORE INTO causal_epoch VALUES(?, ?, ?)", begins)
+        self._store(db, parts)
+        return True
+
+    def _forget(self, db: sqlite3.Connection, account: Account, epoch: int) -> bool:
+        key = (self._task, self._run, self._incarnation)
+        if db.execute(f"UPDATE causal_task SET kept_from = ? WHERE {_MINE}", (epoch, *key)).rowcount != 1:
+            return False
+        db.execute("DELETE FROM causal_log WHERE task = ? AND epoch < ?", (self._task, epoch))
+        db.execute("DELETE FROM causal_epoch WHERE task = ? AND epoch < ?", (self._task, epoch))
+        db.execute("DELETE FROM causal_mark WHERE task = ?", (self._task,))
+        self._store(db, mark_parts(account, 0))
+        return True
+
+    def _take_back(self, db: sqlite3.Connection, account: Account, before: Before, parts: Sequence[Part]) -> bool:
+        if not self._moved(db, account, before):
+            return False
+        db.execute("INSERT OR REPLACE INTO causal_withdrawn VALUES(?, ?)", (self._task, account.withdrawn))
+        for table in ("output", "causal_refused") if self._sink.keeps_rows else ("causal_refused",):
+            db.execute(f"DELETE FROM {table} WHERE task = ? AND position >= ?", (self._task, account.next))
+        for table in ("causal_log", "causal_epoch", "causal_mark"):
+            db.execute(f"DELETE FROM {table} WHERE task = ?", (self._task,))
+        epochs = [(self._task, epoch, first) for epoch, first in account.epochs.items()]
+        db.executemany("INSERT INTO causal_epoch VALUES(?, ?, ?)", epochs)
+        self._store(db, parts)
+        return True
+
+    def _moved(self, db: sqlite3.Connection, account: Account, before: Before) -> bool:
+        """Give the stored account the position of this one; false where it is not at `before`, or another's."""
+        fresh = (account.next, account.digest.to_bytes(8, "big"), account.last, account.ended)
+        return db.execute(_ADVANCE, (*fresh, self._task, self._run, self._incarnation, *before)).rowcount == 1
+
+    def _store(self, db: sqlite3.Connection, parts: Sequence[Part]) -> None:
+        """Insert one row per part: appending never touches what is stored already."""
+        for kind, epoch, body in parts:
+            if kind == LOG:
+                db.execute("INSERT INTO causal_log VALUES(?, ?, ?, ?)", (self._task, epoch, self._sequence, body))
+            else:
+                next_, digest, rollback, depends, _ = decode(body)
+                at = (next_, digest.to_bytes(8, "big"), epoch, rollback, encode(depends))
+                db.execute(_MARK, (self._task, self._sequence, *at))
+            self._sequence += 1
+
+    def _loaded(self, db: sqlite3.Connection) -> Account | None:
+        row = db.execute(
+            "SELECT run, incarnation, next, digest, last, kept_from, ended FROM causal_task WHERE task = ?",
+            (self._task,),
+        ).fetchone()
+        if row is None:
+            return None
+        run, incarnation, next_, digest, last, kept_from, ended = row
+        account = Account(
+            self._task, run, incarnation, next_, int.from_bytes(digest, "big"), last, kept_from, bool(ended)
+        )
+        withdrawn = db.execute("SELECT rows FROM causal_withdrawn WHERE task = ?", (self._task,)).fetchone()
+        account.withdrawn = withdrawn[0] if withdrawn is not None else 0
+        account.refused = refused_below(db, self._task, next_)
+        account.epochs.update(db.execute("SELECT epoch, first FROM causal_epoch WHERE task = ?", (self._task,)))
+        self._sequence = 0
+        try:
+            for epoch, sequence, deltas in db.execute(
+                "SELECT epoch, sequence, deltas FROM causal_log WHERE task = ? ORDER BY epoch, sequence", (self._task,)
+            ):
+                self._sequence = max(self._sequence, sequence + 1)
+                take_part(account, LOG, epoch, deltas)
+            self._load_marks(db, account)
+        except (CausalError, TypeError, ValueError) as problem:
+            where = "tables causal_log and causal_mark"
+            raise CorruptData(f"{self._sink.path}: {where} of task {self._task}: {problem}") from None
+        return account
+
+    def _load_marks(self, db: sqlite3.Connection, account: Account) -> None:
+        for sequence, next_, digest, epoch, rollback, depends in db.execute(
+            "SELECT sequence, next, digest, epoch, rollback, depends FROM causal_mark WHERE task = ? ORDER BY sequence",
+            (self._task,),
+        ):
+            self._sequence = max(self._sequence, sequence + 1)
+            extents = tuple((owner, at, extent) for owner, at, extent in decode(depends))
+            account.marks.append(WithdrawPoint(next_, int.from_bytes(digest, "big"), epoch, rollback, extents))
+            account.mark_bytes.append(0)
+            account.mark_refused.append(refused_below(db, self._task, next_) if account.refused else 0)

@@ -1,0 +1,102 @@
+"""The tables of a SQLite file that sinks write, and which run they belong to.
+
+    output(task, position, record)   what users read
+    causal_task                      one row per sink task: run, incarnation, next position, digest
+    causal_log                       determinants of epochs that no complete checkpoint covers yet
+    causal_epoch                     where in `output` each of these epochs begins
+    causal_mark                      below full sharing depth: where rows can be taken back to, and what they depend on
+    causal_refused                   rows that are not in `output` because the file refuses them: position and reason
+
+`output` is ordered by its primary key instead of a rowid: a bundle of 1,000 short rows takes 0.5 ms, a sixth less
+than with a separate index; without any index nothing would refuse a doubled position.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Protocol
+
+from causal.errors import PipelineError
+from operators.sinks.contract.account import check_newest, foreign_rows
+
+_VERSION = 4
+"""The version of the tables; a file of a later one is refused, of an earlier one gets what it lacks."""
+_OUTPUT = """CREATE TABLE IF NOT EXISTS output(
+    task TEXT NOT NULL, position INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY(task, position)) WITHOUT ROWID"""
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS causal_task(
+        task TEXT PRIMARY KEY, run TEXT NOT NULL, incarnation INTEGER NOT NULL, next INTEGER NOT NULL,
+        digest BLOB NOT NULL, last BLOB NOT NULL, kept_from INTEGER NOT NULL, ended INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS causal_log(
+        task TEXT NOT NULL, epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, deltas BLOB NOT NULL,
+        PRIMARY KEY(task, epoch, sequence)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS causal_epoch(
+        task TEXT NOT NULL, epoch INTEGER NOT NULL, first INTEGER NOT NULL, PRIMARY KEY(task, epoch)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS causal_mark(
+        task TEXT NOT NULL, sequence INTEGER NOT NULL, next INTEGER NOT NULL, digest BLOB NOT NULL,
+        epoch INTEGER NOT NULL, rollback INTEGER NOT NULL, depends BLOB NOT NULL,
+        PRIMARY KEY(task, sequence)) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS causal_withdrawn(task TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE IF NOT EXISTS causal_refused(
+        task TEXT NOT NULL, position INTEGER NOT NULL, reason TEXT NOT NULL,
+        PRIMARY KEY(task, position)) WITHOUT ROWID""",
+)
+_OURS = ("output", "causal_task", "causal_log", "causal_epoch", "causal_mark", "causal_withdrawn", "causal_refused")
+
+
+class Target(Protocol):
+    """The file and options of a sink.
+
+    Attributes:
+        keeps_rows: whether there is a table `output`, or only the account.
+    """
+
+    path: Path
+    existing: str | None
+    durability: str | None
+    busy_ms: int
+    keeps_rows: bool
+
+
+def make_tables(db: sqlite3.Connection, target: Target) -> None:
+    """Make the tables, or refuse a file of another program."""
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    if version > _VERSION and "causal_task" in there:
+        raise PipelineError(f"{target.path} was written by a later version of this package; give another path")
+    if "causal_task" in there:
+        if target.keeps_rows != ("output" in there):
+            raise PipelineError(f"{target.path} was written by another kind of sink; give another path")
+        if version < _VERSION:
+            for statement in _SCHEMA:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {_VERSION}")
+        return
+    if there.intersection((*_OURS, "tally")):
+        raise PipelineError(f"{target.path} has a table output that no sink made; give another path")
+    for statement in _SCHEMA:
+        db.execute(statement)
+    if target.keeps_rows:
+        db.execute(_OUTPUT)
+    else:
+        db.execute("CREATE VIEW tally AS SELECT task, next AS rows, ended FROM causal_task")
+    db.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def make_room(db: sqlite3.Connection, target: Target, run: str) -> None:
+    """Make the file that of the newest run; rows of an earlier one are refused, or removed with "replace"."""
+    check_is_newest(db, target, run)
+    rows = db.execute("SELECT total(next) FROM causal_task WHERE run != ?", (run,)).fetchone()[0]
+    if rows and target.existing == "refuse":
+        raise foreign_rows(target.path, type(target).__name__)
+    foreign = "(SELECT task FROM causal_task WHERE run != ?)"
+    for table in _OURS if target.keeps_rows else _OURS[1:]:
+        if table != "causal_task":
+            db.execute(f"DELETE FROM {table} WHERE task IN {foreign}", (run,))
+    db.execute("DELETE FROM causal_task WHERE run != ?", (run,))
+
+
+def check_is_newest(db: sqlite3.Connection, target: Target, run: str) -> None:
+    """Raise `Superseded` where a newer run has opened the file."""
+    check_newest(target.path, run, db.execute("SELECT max(run) FROM causal_task").fetchone()[0])
