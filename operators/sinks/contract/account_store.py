@@ -67,7 +67,6 @@ class AccountStore(ABC, Generic[C]):
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`."""
         invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        self._check_rows(bundle)
         with self._asking(bundle) as connection:
             account = self._current(connection)
             before, marks = (account.next, account.last), len(account.marks)
@@ -99,11 +98,6 @@ class AccountStore(ABC, Generic[C]):
         connection, self._connection, self._account = self._connection, None, None
         if connection is not None:
             connection.close()
-
-    def _check_rows(self, bundle: Bundle) -> None:
-        """Check that the rows of a bundle are lines, one each."""
-        lines = bundle.rows.count(b"\n")
-        invariant(lines == bundle.count, "one line per row", task=self._task, first=bundle.first, lines=lines)
 
     # -- what a kind of store adds --------------------------------------------------------------------------------
 
@@ -217,3 +211,9 @@ class WithdrawingAccountStore(AccountStore[C]):
     @abstractmethod
     def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:
         """Delete the rows from `account.next` on and store the account, with these parts only; false as `_advance`."""
+
+
+def check_lines(bundle: Bundle, task: str) -> None:
+    """Check that the rows of a bundle are lines, one each, before a server counts them."""
+    lines = bundle.rows.count(b"\n")
+    invariant(lines == bundle.count, "one line per row", task=task, first=bundle.first, lines=lines)

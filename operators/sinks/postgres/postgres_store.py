@@ -14,7 +14,7 @@ from causal.errors import CausalError, CorruptData, fenced
 from causal.ports import Bundle
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account, Part, check_newest, foreign_rows, mark_parts, take_part
-from operators.sinks.contract.account_store import AccountStore, Before, WithdrawingAccountStore
+from operators.sinks.contract.account_store import AccountStore, Before, WithdrawingAccountStore, check_lines
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated
 from operators.sinks.postgres.postgres_refused import refused_rows
@@ -143,6 +143,7 @@ class PostgresStore(AccountStore[BoundedConnection]):
     def _advance(
         self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle
     ) -> bool:
+        check_lines(bundle, self._task)
         parameters = _account_columns(account, self._key, *before)
         if bundle.count:
             parameters |= _row_columns(bundle)

@@ -24,7 +24,7 @@ from operators.sinks.contract.account import (
     mark_parts,
     take_part,
 )
-from operators.sinks.contract.account_store import Before, WithdrawingAccountStore
+from operators.sinks.contract.account_store import Before, WithdrawingAccountStore, check_lines
 from operators.sinks.redis import redis_scripts
 from operators.sinks.redis.redis_errors import translated
 
@@ -151,6 +151,7 @@ class RedisStore(WithdrawingAccountStore[redis.Redis]):
     def _advance(
         self, client: redis.Redis, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle
     ) -> bool:
+        check_lines(bundle, self._task)
         refused = msgpack.packb([list(row) for row in bundle.refused], use_bin_type=False)
         rest = (bundle.rows, refused, self._target.rows_max)
         return self._change(client, redis_scripts.WRITE, account, before, parts, *rest)

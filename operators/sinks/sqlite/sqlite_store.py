@@ -119,10 +119,6 @@ class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
 
     # -- the account ---------------------------------------------------------------------------------------
 
-    def _check_rows(self, bundle: Bundle) -> None:
-        if self._sink.keeps_rows:
-            super()._check_rows(bundle)
-
     def _claimed(self, db: sqlite3.Connection) -> Account:
         task, run, incarnation = self._task, self._run, self._incarnation
         make_tables(db, self._sink)
