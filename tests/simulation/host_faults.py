@@ -174,21 +174,34 @@ def _flap(world: Simulation, fault: Fault) -> None:
 # -- what users and intruders do ---------------------------------------------------------------------
 
 
-def _ask(world: Simulation, machine: Machine, draining: bool) -> None:
-    """Asks the supervisor, later if there is none."""
+def _ask(world: Simulation, machine: Machine, draining: bool, then: Callable[[], None]) -> None:
+    """Asks the supervisor, later if there is none, and continues."""
     supervisor = world.supervisor
     if supervisor is None or not supervisor.living:
         if world.ended is None:
-            world.clock.after(50 * MS, lambda: _ask(world, machine, draining))
+            world.clock.after(50 * MS, lambda: _ask(world, machine, draining, then))
         return
     supervisor.asked("drain", {"host": machine.name, "draining": draining})
+    then()
 
 
 def _drain(world: Simulation, fault: Fault) -> None:
-    """A host is to be emptied, and may have processes again some time later."""
+    """A host is to be emptied, and may have processes again some time after that was asked."""
     machine = world.machine_of(fault)
-    _ask(world, machine, True)
-    world.clock.after(2 * STRETCH * fault.extent * MS, lambda: _ask(world, machine, False))
+    span_ns = 2 * STRETCH * fault.extent * MS
+    _ask(world, machine, True, lambda: world.clock.after(span_ns, lambda: _keep(world, machine)))
+
+
+def _keep(world: Simulation, machine: Machine) -> None:
+    """Asks that a host has processes again, until it is decided: a leader may be deposed before it has written that."""
+
+    def look() -> None:
+        drains = [r["draining"] for r in world.decisions if r["kind"] == "host_draining" and r["host"] == machine.name]
+        if drains and drains[-1]:
+            _keep(world, machine)
+
+    if world.ended is None:
+        _ask(world, machine, False, lambda: world.clock.after(SECOND, look))
 
 
 def _revoke(world: Simulation, fault: Fault) -> None:
