@@ -5,8 +5,9 @@ The far end is not a process: there is no session, no link and no credit.  Its e
 
 from __future__ import annotations
 
+from typing import Any
+
 from causal.channels.queue import InputQueue
-from causal.events import SourceRead
 from causal.records.batch import LISTED, Chunk, end
 
 
@@ -18,13 +19,13 @@ class Partition(InputQueue):
         self.reading = False
         """A read is outstanding."""
 
-    def answered(self, event: SourceRead) -> None:
-        """Queue what the reader has returned."""
+    def answered(self, first: int, records: list[Any], origin_ns: int, ended: bool) -> None:
+        """Queue what the reader has returned: records from position `first` onwards."""
         self.reading = False
         chunks = []
-        if event.records:
-            chunks.append(Chunk(LISTED, len(event.records), event.records, event.origin_ns))
-        if event.ended:
+        if records:
+            chunks.append(Chunk(LISTED, len(records), records, origin_ns))
+        if ended:
             chunks.append(end())
             self.read_out = True
-        self.accept_chunks(event.first, chunks)
+        self.accept_chunks(first, chunks)

@@ -411,7 +411,7 @@ class TaskProtocol:
         return self._pump(now_ns)
 
     def _source_read(self, event: SourceRead, now_ns: int) -> list[Effect]:
-        self._partitions[event.channel].answered(event)
+        self._partitions[event.channel].answered(event.first, event.records, event.origin_ns, event.ended)
         return []
 
     # -- the outside -----------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any, Protocol
 
 from causal.effects import WriteSnapshot
-from causal.events import ResponseReceived, SnapshotWritten
+from causal.events import Event, ResponseReceived, SnapshotWritten
 from causal.ports import Chain, Output, Request, Services, SnapshotJob
 from causal.records import batch
 from causal.records.batch import Chunk
@@ -16,10 +17,8 @@ from operators.kinds.process.outside_calls import askers_of
 from operators.source import Read
 from operators.testing import cluster
 from operators.testing.cluster import Segments
-from operators.testing.stable_files import StableEffect
-
-if TYPE_CHECKING:
-    from operators.testing.world import World
+from operators.testing.inputs import Partition
+from operators.testing.stable_files import StableEffect, StableFiles
 
 _OF_RECORDS = (batch.RECORDS, batch.LISTED)
 
@@ -62,10 +61,31 @@ class Process(cluster.Process):
     looked_ns: int = -1
 
 
+class Surroundings(Protocol):
+    """The part of a world that disks, readers and calls of a process use.
+
+    Attributes:
+        partitions: by channel.
+        snapshots: (task, epoch) → parts, digest, and the records received by then.
+        later: the steps that are possible from now on.
+    """
+
+    chance: Random
+    now_ns: int
+    partitions: dict[int, Partition]
+    snapshots: dict[tuple[int, int], tuple[Sequence[bytes], str, int]]
+    stable: StableFiles
+    later: list[Callable[[], None]]
+
+    def feed(self, process: Process, event: Event) -> None:
+        """Have a process take an event."""
+        ...
+
+
 class MemoryDisk(Segments):
     """The disk of one task; each answer is one of the steps that are possible from then on."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: Surroundings, process: Process) -> None:
         super().__init__(lambda event: world.later.append(lambda: world.feed(process, event)))
         self._world = world
         self._process = process
@@ -88,7 +108,7 @@ class MemoryDisk(Segments):
 class MemoryReader:
     """A reader of a partition: how much of what is there a read returns is chance."""
 
-    def __init__(self, world: World, channel: int) -> None:
+    def __init__(self, world: Surroundings, channel: int) -> None:
         self._world = world
         self._partition = world.partitions[channel]
 
@@ -112,7 +132,7 @@ class MemoryReader:
 class CalledAtOnce:
     """Calls functions at once; responses come in any order, and there are no time-outs, which are of real time."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: Surroundings, process: Process) -> None:
         self._world = world
         self._process = process
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Outbox
-from standby.supervision.hosts import Hosts, HostState
+from standby.supervision.hosts import HostEntry, Hosts, HostState
 from standby.supervision.placement import Placement
 from standby.supervision.recoveries import Timeline
 
@@ -71,7 +71,14 @@ class Draining:
             return False
         return not standby.purpose or not self._coordinator.complete or standby.followed == self._coordinator.complete
 
-    def left(self, host: str) -> list[str]:
-        """The tasks that are still on a host."""
-        holders = ((entry.name, self._assignments.holder(entry)) for entry in self._assignments.tasks.values())
-        return [name for name, slot in holders if slot is not None and slot.host == host]
+
+def drain(host: HostEntry, draining: bool, outbox: Outbox) -> None:
+    """Have a host emptied, or let it have processes again."""
+    if draining != (host.state is HostState.DRAINING):
+        outbox.decide("host_draining", host=host.name, draining=draining)
+
+
+def left_on(host: str, assignments: Assignments) -> list[str]:
+    """The tasks that are still on a host."""
+    holders = ((entry.name, assignments.holder(entry)) for entry in assignments.tasks.values())
+    return [name for name, slot in holders if slot is not None and slot.host == host]

@@ -6,47 +6,56 @@ answer is forwarded: the supervisor stores nothing, and a client that gets no an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from causal import commands
 from standby.supervision import events, orders, savepoints
 from standby.supervision.assignments import WorkerEntry, WorkerState
+from standby.supervision.draining import drain, left_on
 from standby.supervision.effects import Answer, Note, Outbox, SendHost
-
-if TYPE_CHECKING:
-    from standby.supervision.supervision import Supervision
-
+from standby.supervision.job_state import JobState
 
 ADMINS = "admin"
 """The beginning of every client's identity."""
 
 
-def answer(supervision: Supervision, event: events.Admin | events.Replied, outbox: Outbox) -> None:
-    """Carries out a request, answers one that is refused with one line, and forwards the answer of a task."""
+def answer(
+    job: JobState,
+    event: events.Admin | events.Replied,
+    view: Callable[[], dict[str, Any]],
+    kill: Callable[[WorkerEntry], None],
+    outbox: Outbox,
+) -> None:
+    """Carries out a request, answers one that is refused with one line, and forwards the answer of a task.
+
+    Args:
+        view: draws the job.
+        kill: has a process killed.
+    """
     if isinstance(event, events.Replied):
-        _forward(supervision, event, outbox)
+        _forward(job, event, outbox)
         return
     reply: dict[str, Any] | None
     if event.verb == "status":
-        reply = {"ok": True, "view": supervision.view()}
+        reply = {"ok": True, "view": view()}
     elif event.verb == "kill":
-        reply = _kill(supervision, event.arguments, outbox)
+        reply = _kill(job, event.arguments, kill, outbox)
     elif event.verb == "drain":
-        reply = _drain(supervision, event.arguments)
+        reply = _drain(job, event.arguments, outbox)
     elif event.verb == "inspect":
-        reply = _inspect(supervision, event, outbox)
+        reply = _inspect(job, event, outbox)
     else:
-        reply = savepoints.asked(supervision, event, outbox) or _refused(
+        reply = savepoints.asked(job, event, outbox) or _refused(
             f"there is no request {event.verb!r}; known are status, kill, drain, savepoint and inspect"
         )
     if reply is not None:
         outbox.add(Answer(event.sender, {"kind": "answer", **reply}))
 
 
-def _forward(supervision: Supervision, event: events.Replied, outbox: Outbox) -> None:
+def _forward(job: JobState, event: events.Replied, outbox: Outbox) -> None:
     """Forwards a task's answer if its receiver is a client and its sender is the task that it names."""
-    slot = supervision.assignments.slots.get(event.slot)
+    slot = job.assignments.slots.get(event.slot)
     if slot is not None and event.to.startswith(ADMINS) and event.facts.get("task") == slot.task:
         outbox.add(Answer(event.to, {"kind": "answer", "ok": "error" not in event.facts, **event.facts}))
 
@@ -55,43 +64,45 @@ def _refused(error: str) -> dict[str, Any]:
     return {"ok": False, "error": error}
 
 
-def _serving(supervision: Supervision, task: object) -> WorkerEntry | str:
+def _serving(job: JobState, task: object) -> WorkerEntry | str:
     """The process of that task, or the reason for which there is none."""
-    entry = supervision.assignments.tasks.get(str(task))
+    entry = job.assignments.tasks.get(str(task))
     if entry is None:
-        return f"there is no task {task}; tasks are {', '.join(supervision.assignments.tasks)}"
-    slot = supervision.assignments.holder(entry)
-    if slot is None or slot.state is WorkerState.LEAVING or supervision.ended is not None:
+        return f"there is no task {task}; tasks are {', '.join(job.assignments.tasks)}"
+    slot = job.assignments.holder(entry)
+    if slot is None or slot.state is WorkerState.LEAVING or job.ended is not None:
         return f"{entry.name} has no process at the moment"
     return slot
 
 
-def _waiting(supervision: Supervision, name: object) -> WorkerEntry | str:
+def _waiting(job: JobState, name: object) -> WorkerEntry | str:
     """The standby of that name, or the reason for which there is none."""
-    slot = supervision.assignments.slots.get(str(name))
-    if slot is None or slot.state is not WorkerState.IDLE or supervision.ended is not None:
+    slot = job.assignments.slots.get(str(name))
+    if slot is None or slot.state is not WorkerState.IDLE or job.ended is not None:
         return f"{name} is no standby at the moment"
     return slot
 
 
-def _kill(supervision: Supervision, arguments: Mapping[str, Any], outbox: Outbox) -> dict[str, Any]:
+def _kill(
+    job: JobState, arguments: Mapping[str, Any], kill: Callable[[WorkerEntry], None], outbox: Outbox
+) -> dict[str, Any]:
     """Kills the process of a task, a standby, or the agent of a host."""
     if "agent" in arguments:
-        return _kill_agent(supervision, str(arguments["agent"]), outbox)
+        return _kill_agent(job, str(arguments["agent"]), outbox)
     if "standby" in arguments:
-        slot = _waiting(supervision, arguments["standby"])
+        slot = _waiting(job, arguments["standby"])
     else:
-        slot = _serving(supervision, arguments.get("task"))
+        slot = _serving(job, arguments.get("task"))
     if isinstance(slot, str):
         return _refused(slot)
-    supervision.inject(slot)
+    kill(slot)
     return {"ok": True, "task": slot.task, "slot": slot.name, "pid": slot.pid}
 
 
-def _kill_agent(supervision: Supervision, name: str, outbox: Outbox) -> dict[str, Any]:
+def _kill_agent(job: JobState, name: str, outbox: Outbox) -> dict[str, Any]:
     """Orders the agent of a host to die; what it was to do is repeated by the beats of the next one."""
-    host = supervision.hosts.get(name)
-    if host is None or not host.name or supervision.ended is not None:
+    host = job.hosts.get(name)
+    if host is None or not host.name or job.ended is not None:
         return _refused(f"the job has no host {name} at the moment")
     if not host.living:
         return _refused(f"{name} is lost: its agent is not part of the job")
@@ -104,20 +115,20 @@ def _kill_agent(supervision: Supervision, name: str, outbox: Outbox) -> dict[str
     return {"ok": True, "host": name}
 
 
-def _drain(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _drain(job: JobState, arguments: Mapping[str, Any], outbox: Outbox) -> dict[str, Any]:
     """Has a host emptied, or keeps it after all; the answer says which tasks are still on it."""
-    host = supervision.hosts.get(str(arguments.get("host")))
+    host = job.hosts.get(str(arguments.get("host")))
     if host is None or not host.name:
-        names = ", ".join(each.name for each in supervision.hosts if each.name) or "none: the job is on one machine"
+        names = ", ".join(each.name for each in job.hosts if each.name) or "none: the job is on one machine"
         return _refused(f"there is no host {arguments.get('host')}; hosts are {names}")
     if not host.living:
         return _refused(f"{host.name} is lost; nothing of the job is there")
-    supervision.drain(host, arguments.get("draining") is not False)
-    return {"ok": True, "host": host.name, "state": host.state.value, "tasks": supervision.draining.left(host.name)}
+    drain(host, arguments.get("draining") is not False, outbox)
+    return {"ok": True, "host": host.name, "state": host.state.value, "tasks": left_on(host.name, job.assignments)}
 
 
-def _inspect(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
-    slot = _serving(supervision, event.arguments.get("task"))
+def _inspect(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
+    slot = _serving(job, event.arguments.get("task"))
     if isinstance(slot, str):
         return _refused(slot)
     if slot.state is not WorkerState.SERVING:

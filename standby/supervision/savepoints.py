@@ -6,28 +6,26 @@ A final one is journaled before it is sent to any source, so it is carried out w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from causal.commands import Files
 from standby.exit_status import STOPPED
 from standby.supervision import events
 from standby.supervision.checkpoints import Coordinator, as_files
 from standby.supervision.effects import Outbox, Record
+from standby.supervision.job_state import JobState
 from standby.supervision.staging import Staging
 
-if TYPE_CHECKING:
-    from standby.supervision.supervision import Supervision
 
-
-def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
+def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
     """Begins a savepoint and returns an answer with its epoch; None for another request."""
     if event.verb != "savepoint":
         return None
-    if supervision.stopping is not None or all(s.finished for s in supervision.assignments.tasks.values() if s.sink):
+    if job.stopping is not None or all(s.finished for s in job.assignments.tasks.values() if s.sink):
         return {"ok": False, "error": "the job is ending already"}
-    if not supervision.coordinator.enabled:
+    if not job.coordinator.enabled:
         return {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}
-    return {"ok": True, "epoch": supervision.coordinator.want(bool(event.arguments.get("final")), outbox)}
+    return {"ok": True, "epoch": job.coordinator.want(bool(event.arguments.get("final")), outbox)}
 
 
 def reached(coordinator: Coordinator, staging: Staging) -> tuple[int, str] | None:

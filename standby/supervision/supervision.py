@@ -18,26 +18,20 @@ from causal.task.activity import Activity
 from causal.topology import Topology
 from standby.blueprint import Blueprint
 from standby.supervision import events, orders, savepoints, slow_events
-from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
-from standby.supervision.checkpoints import Coordinator
+from standby.supervision.assignments import TaskEntry, WorkerEntry, WorkerState
 from standby.supervision.companions import Companions
 from standby.supervision.detector import Detector
 from standby.supervision.dirty_workers import DirtyWorkers
-from standby.supervision.draining import Draining
+from standby.supervision.draining import Draining, drain
 from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record, SendHost
 from standby.supervision.failures import End, Failures
-from standby.supervision.hosts import CLUSTER_NS, EXPECT_NS, HostEntry, HostLosses, Hosts, HostState
-from standby.supervision.injection import Injection
-from standby.supervision.inquiries import Inquiries
+from standby.supervision.hosts import HostEntry, HostState
+from standby.supervision.job_state import JobState
 from standby.supervision.placement import Placement
-from standby.supervision.preview import SharingNow
 from standby.supervision.reconciler import Reconciler
-from standby.supervision.recoveries import Timeline
 from standby.supervision.replay_bound import ReplayBound
-from standby.supervision.replay_checks import FINISHED, Checks
+from standby.supervision.replay_checks import FINISHED
 from standby.supervision.requests import answer
-from standby.supervision.staging import Staging
-from standby.supervision.task_counters import TaskCounters
 from standby.supervision.view import view
 
 ALIVE_NS = 1_000_000_000
@@ -76,31 +70,21 @@ class Supervision:
     def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
         self._config = config
         self._mark = blueprint.mark(config)
-        self.assignments = Assignments(blueprint.topology)
-        self.timeline = Timeline()
-        self.figures = TaskCounters()
-        interval_ns, enabled = int(config.checkpoint_interval_s * 1e9), config.guarantee != "none"
-        self.checks = Checks(self.assignments, config.verify_replay)
-        self.coordinator = Coordinator(self.assignments, interval_ns, enabled, self.checks.lacking)
-        self.injection = Injection(blueprint.kills)
-        together = config.guarantee in ("at-least-once", "epoch")
-        self.staging = Staging(self.assignments, self.coordinator, config.guarantee == "epoch")
+        self.job = job = JobState(config, blueprint)
+        self.assignments, self.coordinator, self.checks = job.assignments, job.coordinator, job.checks
+        self.timeline, self.figures, self.inquiries = job.timeline, job.figures, job.inquiries
+        self.hosts, self.staging, self.injection = job.hosts, job.staging, job.injection
         self._replays = ReplayBound(config.replay_target_ms)
-        self.inquiries = Inquiries(self.assignments, self.coordinator, blueprint.topology)
         shared = (self.assignments, self.coordinator, self.timeline, self.inquiries)
-        expect_ns = CLUSTER_NS if config.on else EXPECT_NS
-        timeout_ns, beat_ns = config.host_timeout_ms * 1_000_000, config.heartbeat_ms * 1_000_000
-        self.hosts = Hosts(bool(config.listen), timeout_ns, config.hosts_expected, expect_ns, beat_ns)
-        self.losses = HostLosses()
+        together = config.guarantee in ("at-least-once", "epoch")
         self._placement = Placement(self.hosts, self.assignments, blueprint.constraints)
-        self.sharing = SharingNow(blueprint.topology, config)
         pool = None if config.own_standbys else int(config.standbys)
         hot = hot_tasks(config, blueprint.topology)
         self._reconciler = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)
         self._failures = Failures(
             self.assignments, self.figures, self.injection, self.hosts, self._reconciler, config.crash_loop_max
         )
-        self.draining = Draining(
+        self._draining = Draining(
             self.hosts, self.assignments, self._placement, self.coordinator, self.timeline, self._reconciler.kill
         )
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
@@ -111,12 +95,6 @@ class Supervision:
         self._alive_ns = 0
         self._dirty = DirtyWorkers(self.assignments)
         self._stop_by_ns: int | None = None
-        self.stopping: tuple[int, str] | None = None
-        self.lasting = False
-        """Whether the job ends with an error that a new start without a change would meet again."""
-        """(status, reason) once the end is decided."""
-        self.ended: tuple[int, str] | None = None
-        """(status, reason) once the job is over."""
 
     def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
         """Take one step.
@@ -129,9 +107,9 @@ class Supervision:
         invariant(self._restored_ns or isinstance(event, events.Restored), "a supervisor's life begins with Restored")
         self._now_ns = now_ns
         self._detector.observe(now_ns)
-        if self.ended is None or isinstance(event, events.Admin):
+        if self.job.ended is None or isinstance(event, events.Admin):
             self._handlers[type(event)](self, event)
-        if self.ended is None:
+        if self.job.ended is None:
             self._settle()
         return self._outbox.take()
 
@@ -152,26 +130,7 @@ class Supervision:
 
     def _apply(self, record: Record) -> None:
         """Applies one decision: the only way in which decisions change anything."""
-        if record["kind"] == "resumed":
-            self.figures.apply(record)
-        self.assignments.apply(record)
-        self.coordinator.apply(record)
-        self.inquiries.apply(record)
-        self.timeline.apply(record)
-        if record["kind"] != "resumed":
-            self.figures.apply(record)
-        self.injection.apply(record)
-        self.hosts.apply(record)
-        self.losses.apply(record)
-        self.checks.apply(record)
-        if record["kind"] == "stopping":
-            self.stopping = (record["status"], record["reason"])
-            self.lasting = record.get("lasting", False)
-        elif record["kind"] == "ended":
-            self.stopping = self.ended = (record["status"], record["reason"])
-        elif record["kind"] == "resumed":
-            self.stopping = self.ended = None
-            self.lasting = False
+        self.job.apply(record)
         self._dirty.apply(record)
 
     # Handlers of events.
@@ -185,8 +144,8 @@ class Supervision:
         self.hosts.restored(self._now_ns)
         if event.manifest is not None:
             self.coordinator.adopt(*event.manifest, self._outbox)
-        if self.ended is not None:
-            self._outbox.add(EndJob(*self.ended))
+        if self.job.ended is not None:
+            self._outbox.add(EndJob(*self.job.ended))
 
     def _beat(self, event: events.Beat) -> None:
         slot = self.assignments.slots.get(event.slot)
@@ -202,12 +161,12 @@ class Supervision:
         self._doing(slot, event.doing)
         slot.reported_state, slot.epoch = event.state, event.epoch
         slot.followed, slot.committed = event.followed, event.committed
-        if self.stopping is not None:
-            self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
+        if self.job.stopping is not None:
+            self._outbox.send(slot.name, commands.Stop(self.job.stopping == FINISHED))
         if not slot.purpose or event.followed is not None or event.task is not None:
             self._reconciler.ready(slot)
         problem = self.checks.record_beat(slot, event.checked, self._outbox)
-        if problem and self.stopping is None:
+        if problem and self.job.stopping is None:
             self._stop(1, problem)
         if event.task is not None:
             self._beat_with_task(slot, event, first)
@@ -316,7 +275,7 @@ class Supervision:
         end = savepoints.reached(self.coordinator, self.staging)
         if end is None and all(entry.finished for entry in self.assignments.tasks.values() if entry.sink):
             end = self.checks.finished(self._now_ns)
-        if end is not None and self.stopping is None:
+        if end is not None and self.job.stopping is None:
             self._stop(*end)
 
     def _snapshot(self, event: events.Snapshot) -> None:
@@ -332,7 +291,7 @@ class Supervision:
 
     def _failed(self, event: events.Failed) -> None:
         slot = self.assignments.slots.get(event.slot)
-        if slot is None or slot.state is WorkerState.LEAVING or self.stopping is not None:
+        if slot is None or slot.state is WorkerState.LEAVING or self.job.stopping is not None:
             return
         if event.task is None:
             wanted = any(slot.purpose in ("", entry.name) for entry in self.assignments.waiting())
@@ -354,7 +313,7 @@ class Supervision:
     def _exited(self, event: events.Exited) -> None:
         if event.slot in self._companions:
             failure = self._companions.failure(event)
-            if failure is not None and self.stopping is None:
+            if failure is not None and self.job.stopping is None:
                 self._stop(1, failure)
             return
         slot = self._of_host(event.slot, event.host)
@@ -362,7 +321,7 @@ class Supervision:
             self._gone(slot, event.killed_ns, event.status, event.last_line)
 
     def _gone(self, slot: WorkerEntry, killed_ns: int | None, status: int | None = None, last_line: str = "") -> None:
-        stopping = self.stopping is not None
+        stopping = self.job.stopping is not None
         entry = self.assignments.entry_of(slot)
         end = End(killed_ns, None if slot.complaint else status, slot.complaint or last_line)
         reason = self._failures.gone(slot, end, stopping, self._now_ns, self._outbox)
@@ -379,7 +338,7 @@ class Supervision:
         self.hosts.heard(host.name, self._now_ns)
         host.beaten, host.clock_error_ns = True, event.clock_error_ns
         if event.leaving and host.state is HostState.JOINED:
-            self.drain(host)
+            drain(host, True, self._outbox)
         self._hear(host, event.clock_ns)
         for name in event.dead:
             slot = self._of_host(name, event.host)
@@ -402,7 +361,7 @@ class Supervision:
             if self._of_host(name, event.host) is None and name not in self._companions:
                 self._outbox.add(KillProcess(name, event.host))
         self._companions.record_beat(event.host, {**event.slots, **event.dead})
-        if self.stopping is None and self._companions.lacking and self.hosts.all_beaten:
+        if self.job.stopping is None and self._companions.lacking and self.hosts.all_beaten:
             self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
 
     def _hear(self, host: HostEntry, clock_ns: int | None) -> None:
@@ -461,7 +420,7 @@ class Supervision:
 
     def _unknown_to_agent(self, slot: WorkerEntry) -> None:
         """Orders the start of a journaled process that neither the agent nor a beat reports, or gives it up."""
-        if slot.state is WorkerState.STARTING and self.stopping is None:
+        if slot.state is WorkerState.STARTING and self.job.stopping is None:
             self._reconciler.ask_again(slot, self._now_ns, self._outbox)
         elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
             self._gone(slot, None)
@@ -476,16 +435,10 @@ class Supervision:
         self._dirty.all()
 
     def _admin(self, event: events.Admin | events.Replied) -> None:
-        answer(self, event, self._outbox)
+        answer(self.job, event, self.view, self._kill_on_request, self._outbox)
         self._dirty.all()
 
-    def drain(self, host: HostEntry, draining: bool = True) -> None:
-        """Has a host emptied, or lets it have processes again."""
-        if draining != (host.state is HostState.DRAINING):
-            self._outbox.decide("host_draining", host=host.name, draining=draining)
-
-    def inject(self, slot: WorkerEntry) -> None:
-        """Kills a process on the request of a user."""
+    def _kill_on_request(self, slot: WorkerEntry) -> None:
         self._reconciler.kill(slot, "on request", self._now_ns, self._outbox)
 
     def _tick(self, event: events.Tick) -> None:
@@ -501,7 +454,7 @@ class Supervision:
                     self._outbox.send(slot.name, commands.Alive())
         if self.checks.enabled or self.coordinator.final:
             self._stop_if_finished()
-        if self.stopping is not None:
+        if self.job.stopping is not None:
             self._settle_stop()
             return
         self._detector.excuse(self.hosts.hearing_since_ns(self._now_ns))
@@ -517,11 +470,11 @@ class Supervision:
             holder = self.assignments.holder(self.assignments.tasks[task])
             if holder is not None and holder.seen_ns and holder.state is not WorkerState.LEAVING:
                 self._outbox.decide("injected", index=index)
-                self.inject(holder)
+                self._kill_on_request(holder)
         if self._dirty.due(self._now_ns):
             self.inquiries.settle(self._now_ns, self._outbox, self._dirty.slots())
             self._reconciler.settle(self._now_ns, self._outbox, self._dirty)
-            self.draining.settle(self._now_ns, self._outbox)
+            self._draining.settle(self._now_ns, self._outbox)
             hurries = self.staging.hurries() or self._replays.due(self.coordinator.complete)
             self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, hurries)
             self._dirty.clear()  # the decisions of these three have been acted on
@@ -532,14 +485,14 @@ class Supervision:
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.assignments.slots.values():
             if slot.seen_ns:
-                self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
+                self._outbox.send(slot.name, commands.Stop(self.job.stopping == FINISHED))
 
     def _settle_stop(self) -> None:
         """Ends the job when every task's process has reported its last figures and ended, or its time is over."""
         if self._stop_by_ns is None:  # decided by the supervisor before this one
             self._stop_by_ns = self._now_ns + STOP_NS_MAX
-        if self.stopping is not None and (self.assignments.deserted or self._now_ns >= self._stop_by_ns):
-            status, reason = self.stopping
+        if self.job.stopping is not None and (self.assignments.deserted or self._now_ns >= self._stop_by_ns):
+            status, reason = self.job.stopping
             self._outbox.decide("ended", status=status, reason=reason)
             self._outbox.add(EndJob(status, reason))
 
@@ -552,7 +505,7 @@ class Supervision:
 
     def view(self) -> dict[str, Any]:
         """The view that `status.json`, `causal status`, the metrics page and the report show."""
-        return view(self, self._config, self._now_ns, self._detector.listening_since_ns)
+        return view(self.job, self._now_ns, self._detector.listening_since_ns)
 
     _handlers: dict[type, Callable[[Supervision, Any], None]] = {
         events.Restored: _restored,

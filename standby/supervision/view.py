@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from causal.config import JobConfig
 from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
 from standby.supervision.hosts import HostEntry, HostLoss
-
-if TYPE_CHECKING:
-    from standby.supervision.supervision import Supervision
+from standby.supervision.job_state import JobState
 
 DURATIONS_SHOWN = 100
 AWAITED_SHOWN = 8
@@ -17,10 +14,11 @@ LOADING = "loading"
 """The state that a process reports while it loads its task's state."""
 
 
-def view(supervision: Supervision, config: JobConfig, now_ns: int, listening_since_ns: int) -> dict[str, Any]:
+def view(job: JobState, now_ns: int, listening_since_ns: int) -> dict[str, Any]:
     """Everything that a user or a report wants to know, JSON-ready."""
-    assignments, coordinator, figures = supervision.assignments, supervision.coordinator, supervision.figures
-    ended = supervision.ended
+    config = job.config
+    assignments, coordinator, figures = job.assignments, job.coordinator, job.figures
+    ended = job.ended
     standbys: dict[str, list[str]] = {}
     for slot in assignments.slots.values():
         if slot.state is WorkerState.IDLE:
@@ -28,14 +26,14 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int, listening_sin
     return {
         "job": config.name,
         "run": config.run,
-        "state": job_state(supervision),
+        "state": job_state(job),
         "at_ns": now_ns,
         "guarantee": config.guarantee,
         "sharing_depth": config.sharing_depth,
-        "sharing_now": supervision.sharing.shown({entry.name: entry.host for entry in assignments.tasks.values()}),
+        "sharing_now": job.sharing.shown({entry.name: entry.host for entry in assignments.tasks.values()}),
         "standbys": config.standbys,
         "verify_replay": config.verify_replay,
-        "tasks": [_task(supervision, entry, standbys.get(entry.name, [])) for entry in assignments.tasks.values()],
+        "tasks": [_task(job, entry, standbys.get(entry.name, [])) for entry in assignments.tasks.values()],
         "processes": [
             {
                 "slot": slot.name,
@@ -49,9 +47,9 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int, listening_sin
             }
             for slot in assignments.slots.values()
         ],
-        "agent_silent_s": supervision.hosts.silent_s(now_ns, listening_since_ns),
-        "hosts": [_host(supervision, host, now_ns) for host in supervision.hosts if host.name],
-        "host_losses": [_host_loss(supervision, loss) for loss in supervision.losses.losses],
+        "agent_silent_s": job.hosts.silent_s(now_ns, listening_since_ns),
+        "hosts": [_host(job, host, now_ns) for host in job.hosts if host.name],
+        "host_losses": [_host_loss(job, loss) for loss in job.losses.losses],
         "without_process": list(assignments.unmanned()),
         "without_standby": list(assignments.starved) if config.own_standbys else [],
         "checkpoint": {
@@ -64,23 +62,23 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int, listening_sin
             "since_ns": coordinator.began_ns,
             "waits_for": coordinator.awaited[:AWAITED_SHOWN],
         },
-        "recoveries": supervision.timeline.shown(),
-        "recovery_totals": supervision.timeline.totals.shown(),
-        "kills_left": supervision.injection.left(),
-        "inquiry": supervision.inquiries.shown(),
+        "recoveries": job.timeline.shown(),
+        "recovery_totals": job.timeline.totals.shown(),
+        "kills_left": job.injection.left(),
+        "inquiry": job.inquiries.shown(),
         "first_record_ns": figures.first_record_ns,
         "life": {
             "first_record_ns": figures.life_first_record_ns,
             "before": {name: figures.before(name) for name in ("records_in", "records_out")},
         },
         "last_output_ns": figures.last_output_ns,
-        "ended": None if ended is None else {"status": ended[0], "reason": ended[1], "lasting": supervision.lasting},
+        "ended": None if ended is None else {"status": ended[0], "reason": ended[1], "lasting": job.lasting},
     }
 
 
-def _host(supervision: Supervision, host: HostEntry, now_ns: int) -> dict[str, Any]:
+def _host(job: JobState, host: HostEntry, now_ns: int) -> dict[str, Any]:
     """A host as `causal hosts` shows it."""
-    slots = [slot for slot in supervision.assignments.slots.values() if slot.host == host.name]
+    slots = [slot for slot in job.assignments.slots.values() if slot.host == host.name]
     return {
         "host": host.name,
         "state": host.state.value,
@@ -94,14 +92,14 @@ def _host(supervision: Supervision, host: HostEntry, now_ns: int) -> dict[str, A
         "last_heard_ms": round((now_ns - host.seen_ns) / 1e6, 1) if host.seen_ns else None,
         "version": host.version or None,
         "breakable": host.breakable,
-        "losses": supervision.losses.numbers.get(host.name, 0),
+        "losses": job.losses.numbers.get(host.name, 0),
         "clock_error_ms": None if host.clock_error_ns is None else round(host.clock_error_ns / 1e6, 3),
     }
 
 
-def _host_loss(supervision: Supervision, loss: HostLoss) -> dict[str, Any]:
+def _host_loss(job: JobState, loss: HostLoss) -> dict[str, Any]:
     """The loss of a host: when it was noticed, and when the last of its tasks was live again elsewhere."""
-    recoveries = [supervision.timeline.of(task, incarnation) for task, incarnation in loss.tasks.items()]
+    recoveries = [job.timeline.of(task, incarnation) for task, incarnation in loss.tasks.items()]
     live = [recovery.live_ns if recovery is not None else None for recovery in recoveries]
     recovered_ns = max((at for at in live if at is not None), default=loss.detected_ns)
     return {
@@ -113,28 +111,28 @@ def _host_loss(supervision: Supervision, loss: HostLoss) -> dict[str, Any]:
     }
 
 
-def job_state(supervision: Supervision) -> str:
+def job_state(job: JobState) -> str:
     """The state of the whole job, in one word."""
-    entries = supervision.assignments.tasks.values()
-    if supervision.ended is not None:
+    entries = job.assignments.tasks.values()
+    if job.ended is not None:
         return "ended"
-    if supervision.stopping is not None:
+    if job.stopping is not None:
         return "stopping"
-    if not supervision.assignments.up:
+    if not job.assignments.up:
         return "starting"
-    return "running" if all(_at_work(supervision, entry) for entry in entries) else "recovering"
+    return "running" if all(_at_work(job, entry) for entry in entries) else "recovering"
 
 
-def _at_work(supervision: Supervision, entry: TaskEntry) -> bool:
+def _at_work(job: JobState, entry: TaskEntry) -> bool:
     """Whether a process has confirmed that it is the task, and has the task's state."""
-    holder = supervision.assignments.holder(entry)
+    holder = job.assignments.holder(entry)
     return entry.state is TaskState.SERVED and holder is not None and holder.reported_state != LOADING
 
 
-def _task(supervision: Supervision, entry: TaskEntry, standbys: list[str]) -> dict[str, Any]:
-    assignments = supervision.assignments
+def _task(job: JobState, entry: TaskEntry, standbys: list[str]) -> dict[str, Any]:
+    assignments = job.assignments
     holder = assignments.holder(entry)
-    figures = supervision.figures.of(entry.name)
+    figures = job.figures.of(entry.name)
     return {
         "task": entry.name,
         "kind": "source" if entry.source else "sink" if entry.sink else "operator",
@@ -156,7 +154,7 @@ def _task(supervision: Supervision, entry: TaskEntry, standbys: list[str]) -> di
         "uploading": _since(holder.uploading if holder else None),
         "doing": _doing(holder),
         "hot_keys": [list(each) for each in holder.hot_keys] if holder else [],
-        "checked_epochs": supervision.checks.epochs(entry.name),
+        "checked_epochs": job.checks.epochs(entry.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }
 

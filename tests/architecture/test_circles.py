@@ -8,15 +8,12 @@ from tests.architecture.circles import circles
 from tests.architecture.source import modules
 
 KNOWN = {
-    "causal": [{"channels", "events"}],
     "operators.builder": [{"pipeline", "streams"}],
     "operators.builder.streams": [
         set(
             "calling folding joining per_record stream stream_base table tables timing user_operators windowing".split()
         )
     ],
-    "operators.testing": [{"process", "world"}],
-    "standby.supervision": [{"requests", "savepoints", "supervision", "view"}],
 }
 """The circles that are left.  Each goes through an import under `TYPE_CHECKING`; entries are removed, never added."""
 

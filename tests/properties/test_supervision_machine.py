@@ -66,7 +66,7 @@ def remembered(supervision: Supervision) -> dict[str, Any]:
         ],
         "recoveries": (supervision.timeline.shown(), supervision.timeline.totals.shown()),
         "first record": (supervision.figures.first_record_ns, supervision.figures.life_first_record_ns),
-        "end": (supervision.stopping, supervision.ended),
+        "end": (supervision.job.stopping, supervision.job.ended),
     }
 
 

@@ -114,7 +114,7 @@ class HostChecks:
     def supervised(self, event: events.Event, effects: Sequence[fx.Effect]) -> None:
         """The supervisor that leads has handled an event; what it has decided is not journaled yet."""
         leader = self._world.supervisor
-        over = leader is not None and leader.supervision.ended is not None  # it gives no answer
+        over = leader is not None and leader.supervision.job.ended is not None  # it gives no answer
         if isinstance(event, events.AgentBeat) and self._world.several and not over:
             fenced = any(isinstance(e, fx.SendHost) and e.message["kind"] == "fenced" for e in effects)
             if not fenced and self._living.get(event.host) != event.incarnation:

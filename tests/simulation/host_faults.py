@@ -84,7 +84,7 @@ def _watch_silence(world: Simulation, machine: Machine) -> None:
 
     def noticed() -> None:
         same = supervisor is not None and supervisor.living and world.supervisor is supervisor
-        if supervisor is None or not same or supervisor.slept or supervisor.supervision.stopping is not None:
+        if supervisor is None or not same or supervisor.slept or supervisor.supervision.job.stopping is not None:
             return  # it only waits while it stops
         if machine.lives == life and not machine.up and world.ended is None:
             now_ns = supervisor.supervision._now_ns

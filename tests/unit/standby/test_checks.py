@@ -31,7 +31,7 @@ def finish(scene: Scene) -> None:
 
 
 def stopped(scene: Scene) -> tuple[int, str] | None:
-    return scene.supervision.stopping
+    return scene.supervision.job.stopping
 
 
 def test_the_end_waits_until_every_task_was_performed_again() -> None:

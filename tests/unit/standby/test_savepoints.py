@@ -29,7 +29,7 @@ def test_the_job_ends_when_the_final_checkpoint_is_complete() -> None:
     heard = complete(scene, 1)
     assert {message["epoch"] for _, message in sent(heard, "completed")} == {1}
     assert {slot for slot, _ in sent(heard, "stop")} == set(scene.living)
-    assert scene.supervision.stopping == (0, "stopped at savepoint 1")
+    assert scene.supervision.job.stopping == (0, "stopped at savepoint 1")
 
 
 def test_one_that_is_not_final_goes_on() -> None:
@@ -64,7 +64,7 @@ def test_one_that_dies_between_the_manifest_and_the_journal_does_too() -> None:
     ask(scene)
     files = {task: ((f"checkpoints/{task}/e1-i1.snap", 10, "00"),) for task in TASKS}
     scene.restart((1, files))
-    assert scene.supervision.stopping == (0, "stopped at savepoint 1")
+    assert scene.supervision.job.stopping == (0, "stopped at savepoint 1")
 
 
 def test_a_source_that_dies_under_way_is_told_that_it_is_the_last() -> None:
@@ -91,7 +91,7 @@ def test_a_job_that_was_resumed_does_not_end_again() -> None:
     complete(scene, 1)
     scene.journal.append({"kind": "resumed", "at_ns": scene.now})
     scene.restart()
-    assert scene.supervision.stopping is None and scene.supervision.coordinator.final == 0
+    assert scene.supervision.job.stopping is None and scene.supervision.coordinator.final == 0
 
 
 def test_what_cannot_be_saved_is_refused() -> None:

@@ -42,7 +42,7 @@ def test_a_sink_whose_last_rows_are_staged_has_the_next_checkpoint_begin() -> No
     assert sent(says(scene, "staged", 0), "checkpoint") == [
         (scene.slot_of("read/0"), {"kind": "checkpoint", "epoch": 1})
     ]
-    assert scene.supervision.stopping is None
+    assert scene.supervision.job.stopping is None
     complete(scene, 1)
     assert not sent(says(scene, "staged", 0), "checkpoint"), "it has not acted on the complete one yet"
     assert sent(says(scene, "staged", 1), "checkpoint"), "that one did not cover it: its barrier came before the end"
@@ -78,7 +78,7 @@ def test_a_stop_waits_until_what_the_savepoint_covers_is_visible() -> None:
     assert not sent(says(scene, "running", 0), "stop")
     assert not sent(scene.idle(2000), "checkpoint"), "behind the final one there is none"
     assert sent(says(scene, "running", 1), "stop")
-    assert scene.supervision.stopping == (0, "stopped at savepoint 1")
+    assert scene.supervision.job.stopping == (0, "stopped at savepoint 1")
 
 
 def test_a_sink_that_dies_before_it_has_shown_them_is_waited_for() -> None:
@@ -92,4 +92,4 @@ def test_a_sink_that_dies_before_it_has_shown_them_is_waited_for() -> None:
     assert not sent(scene.beats(6), "stop")
     assert not sent(scene.idle(1000), "checkpoint")
     assert sent(says(scene, "running", 1), "stop")
-    assert scene.supervision.stopping == (0, "stopped at savepoint 1")
+    assert scene.supervision.job.stopping == (0, "stopped at savepoint 1")

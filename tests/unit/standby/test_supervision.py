@@ -318,7 +318,7 @@ def test_two_complete_checkpoints_and_kills_on_request_do_not_count_as_a_crash_l
         scene.step(events.Admin("admin-1", "kill", {"task": "count/0"}))
         scene.die(scene.slot_of("count/0"), killed_ns=scene.now)
         scene.beats(3)
-    assert scene.supervision.ended is None
+    assert scene.supervision.job.ended is None
 
 
 def test_a_worker_that_cannot_even_start_ends_the_job() -> None:
@@ -355,7 +355,7 @@ def test_a_failure_told_by_a_process_that_has_been_replaced_is_ignored() -> None
 def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_its_last() -> None:
     scene = running()
     scene.finish("read/0")
-    assert scene.supervision.stopping is None
+    assert scene.supervision.job.stopping is None
     heard = scene.finish("out/0")
     assert len(sent(heard, "stop")) == 6 and not of(heard, fx.EndJob)
     assert all(message["finished"] for _, message in sent(heard, "stop")), "no task goes back any more: stores may know"
@@ -470,7 +470,7 @@ class TestRestart:
         """Found by the simulator (seed 22966): the supervisor died with the stop on its way."""
         scene = running()
         scene.finish("out/0", counters={"records_out": 7}, last_output_ns=5)
-        assert scene.supervision.stopping == (0, "")
+        assert scene.supervision.job.stopping == (0, "")
         scene.restart()
         view = scene.supervision.view()
         assert view["tasks"][-1]["figures"]["records_out"] == 7 and view["last_output_ns"] == 5
