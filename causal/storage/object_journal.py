@@ -21,14 +21,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import uuid4
 
 from causal.errors import CausalError, CorruptData, Fenced, RowRefused, Unavailable, fenced, invariant
 from causal.records.values import decode, encode
 from causal.storage.file_journal import JOURNAL_BYTES_MAX
 from causal.storage.framing import bodies, framed
-from causal.storage.shared import Missing
+from causal.storage.objects import Missing, Objects
 
 RECORDS_MAX = 256
 """A journal with more records behind its state is rewritten: each is one request for a process that opens it."""
@@ -40,22 +39,6 @@ _KINDS = (_STATE, _RECORD, _SEAL, _VOID)
 _NAME = re.compile(r"(\d{8})/(\d{12})")
 Place = tuple[int, int]
 """A generation and a number in it."""
-
-
-class Objects(Protocol):
-    """The part of a shared store that a journal needs; see `causal.storage.shared.Depot`."""
-
-    url: str
-
-    def create(self, name: str, data: bytes) -> bool: ...
-
-    def read(self, name: str) -> bytes: ...
-
-    def read_all(self, names: list[str]) -> list[bytes]: ...
-
-    def names(self, folder: str) -> list[str]: ...
-
-    def remove(self, names: list[str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

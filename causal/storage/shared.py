@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.storage.objects import Missing
 
 OBJECT_BYTES_MAX = 64 << 30
 """The largest object that is created or read; its size is known before memory is taken for it."""
@@ -34,10 +35,6 @@ READERS = 8
 Result = TypeVar("Result")
 
 _log = logging.getLogger("causal.depot")
-
-
-class Missing(CorruptData):
-    """An object that does not exist."""
 
 
 class Depot:

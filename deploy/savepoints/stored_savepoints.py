@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from causal.errors import PipelineError, Unavailable
 from causal.storage.files import make_directory
-from causal.storage.shared import Depot, Missing
+from causal.storage.objects import Missing
+from causal.storage.shared import Depot
 from deploy.savepoints.savepoint_store import FILE
 from standby.storage.manifests import DIRECTORY, newest_manifest
 

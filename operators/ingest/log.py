@@ -26,11 +26,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Protocol
 
 from causal.errors import CorruptData, DeterminantsLost, Fenced, PipelineError, Unavailable
 from causal.process.clock import monotonic_ns, of_host, of_job
-from causal.storage.shared import Missing
+from causal.storage.objects import Missing, Objects
 from operators.ingest.contract import (
     FORMAT,
     RESTORE,
@@ -53,20 +52,6 @@ _NUMBER = re.compile(r"(\d{10})")
 _SEGMENT = re.compile(r"\d{10}-\d{5}-")
 _MARK = re.compile(r"(\d{5})-(\d{10})-(\d{10})")
 _BACKLOG = re.compile(r"(\d{10})-([01])")
-
-
-class Objects(Protocol):
-    """The part of a shared store that a log needs; see `causal.storage.shared.Depot`."""
-
-    url: str
-
-    def create(self, name: str, data: bytes) -> bool: ...
-
-    def read(self, name: str) -> bytes: ...
-
-    def sizes(self, folder: str) -> dict[str, int]: ...
-
-    def remove(self, names: list[str]) -> None: ...
 
 
 class StoredLog:

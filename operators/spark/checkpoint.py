@@ -21,9 +21,9 @@ from uuid import uuid4
 import msgpack
 
 from causal.errors import CorruptData, PipelineError
+from causal.storage.objects import Objects
 from causal.storage.shared import Depot
 from operators.ingest.contract import RESTORE, batch_of, digest_of, seal, unseal
-from operators.ingest.log import Objects
 from operators.ingest.place import IngestPlace
 
 CHAIN_MAX = 50

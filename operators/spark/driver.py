@@ -27,7 +27,7 @@ from causal.network.host_file import HostFile
 from causal.process import processlog
 from causal.process.forks import lock
 from causal.storage.modes import PRIVATE
-from causal.storage.shared import Missing
+from causal.storage.objects import Missing
 from operators.builder.loading import MODULE as PIPELINE_MODULE
 from operators.builder.loading import load_of_job
 from operators.ingest.contract import IngestLog

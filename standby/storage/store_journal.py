@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from causal.errors import CausalError, Unavailable, invariant
-from causal.storage.shared import Depot, Missing
+from causal.storage.objects import Missing
+from causal.storage.shared import Depot
 from standby.leadership.campaign import Pause
 from standby.leadership.candidacy import BEAT_NS
 from standby.leadership.ledger import Ledger

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from causal.errors import CausalError, CorruptData, Unavailable
 from causal.records.values import decode, encode
-from causal.storage.shared import RETRY_S_MAX, RETRY_S_MIN, Depot, Missing
+from causal.storage.objects import Missing
+from causal.storage.shared import RETRY_S_MAX, RETRY_S_MIN, Depot
 from standby.storage import manifests
 from standby.supervision.effects import RemoveFiles
 from tests.simulation.clockwork import MS, SECOND, Clockwork

@@ -28,8 +28,8 @@ from causal.errors import CausalError, CorruptData, invariant
 from causal.ports import Bundle, SinkStore
 from causal.records.values import decode, encode
 from causal.storage.framing import bodies, framed
-from causal.storage.object_journal import ObjectJournal, Objects
-from causal.storage.shared import Missing
+from causal.storage.object_journal import ObjectJournal
+from causal.storage.objects import Missing, Objects
 from operators.sinks.contract.staging import COMMIT_BYTES, StagedRows
 
 DIRECTORY = "staged"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from causal.errors import CorruptData
-from causal.storage.shared import Depot, Missing
+from causal.storage.objects import Missing
+from causal.storage.shared import Depot
 from operators.sinks.objects.object_place import SCHEMAS
 
 
