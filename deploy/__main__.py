@@ -12,6 +12,6 @@ if not sys.flags.safe_path:
     else:
         sys.path.append(here)
 
-from deploy.command import main
+from deploy.entry import main
 
 sys.exit(main())

@@ -52,7 +52,7 @@ from deploy.savepoints.upgrading import (
     to_roll_back,
 )
 from deploy.spark import options
-from deploy.streams import settle
+from deploy.standard_streams import settle
 from operators.builder.advice import advice
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline

@@ -15,7 +15,7 @@ from typing import Any
 from causal.errors import CausalError, PipelineError
 from causal.storage.modes import private
 from deploy.printable import one_line
-from deploy.streams import settle
+from deploy.standard_streams import settle
 
 DONE, FAILED, WRONG = 0, 1, 2
 

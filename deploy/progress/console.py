@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from causal.storage.files import replace_text
 from causal.storage.punch_hole import free
-from deploy.streams import settle
+from deploy.standard_streams import settle
 from operators.sinks.delivery.console import CONSOLE
 
 LOOK_S = 0.1

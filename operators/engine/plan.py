@@ -18,8 +18,6 @@ from operators.builder.pipeline import Pipeline
 from operators.engine.chain import FusedChain
 from operators.engine.checked import checked
 from operators.engine.fusion import Group, fuse
-from operators.engine.requests import DIRECTORY as REQUESTED
-from operators.engine.requests import RequestStore, SharedRequestStore
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
 from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers, places
@@ -30,6 +28,8 @@ from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.files.staged import DIRECTORY as STAGED
 from operators.sinks.files.staged import StagedStore
+from operators.sinks.journaled.request_store import DIRECTORY as REQUESTED
+from operators.sinks.journaled.request_store import RequestStore, SharedRequestStore
 from operators.sinks.objects.refused_objects import RefusedObjects
 from operators.sinks.objects.staged_objects import SharedStagedStore
 from operators.source import Companion, PartitionReader, SourceContext

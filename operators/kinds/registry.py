@@ -10,13 +10,13 @@ from operators.kinds.ordering.speculative import SpeculativeStage, check_specula
 from operators.kinds.process import broadcast
 from operators.kinds.process.accumulating import CountStage, ReduceStage
 from operators.kinds.process.outside_calls import AskStage
+from operators.kinds.process.process_stage import ProcessStage
 from operators.kinds.tables import table_kinds
 from operators.kinds.windows import window_kinds
 from operators.source import Source
 from operators.stage import state_binding
 from operators.stage.disk_state import disk_of
 from operators.stage.kind import Kind
-from operators.stage.processing import ProcessStage
 from operators.stage.scope import Scope
 from operators.stage.stages import FilterStage, FlatMapStage, MapStage, Stage
 from operators.stage.unreadable import ReadingStage

@@ -87,8 +87,8 @@ from operators.runtime.task_disk import TaskDisk
 from operators.runtime.termination import Termination
 from operators.runtime.uncaught import reported
 from operators.runtime.undeclared import Witness, explained
+from operators.runtime.work_progress import LONG_NS, Progress, Work, timed_out
 from operators.stage.disk_state import located
-from operators.stage.progress import LONG_NS, Progress, Work, timed_out
 from operators.tracebacks import user_traceback
 
 WATCHED_MAX = 500

@@ -22,6 +22,7 @@ PURE = (
     "standby.supervision",
     "operators.graph",
     "operators.builder.drawing",
+    "operators.builder.layers",
     "operators.engine.chain",
     "operators.engine.chain_state",
     "operators.engine.fusion",

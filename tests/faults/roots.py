@@ -344,7 +344,7 @@ def main() -> int:
     arguments = _serve(control)
     if arguments is None:
         return 0
-    from deploy import command
+    from deploy import entry as command
 
     sys.argv[:] = [command.__file__, *arguments]
     sys.orig_argv[:] = [sys.executable, "-P", "-m", "deploy", *arguments]

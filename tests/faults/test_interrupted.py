@@ -31,7 +31,7 @@ MOMENTS = [(stage, how) for stage in ("loading", "sockets", "supervised", "runni
 EACH_ONCE = [("loading", "twice"), ("sockets", "once"), ("supervised", "terminated"), ("running", "twice")]
 STARTED = """
 import sys
-from deploy.command import main
+from deploy.entry import main
 
 class Announcing:
     def find_spec(self, name, path=None, target=None):

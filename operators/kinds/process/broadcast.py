@@ -19,6 +19,7 @@ from causal.records.values import NotCarried, encode
 from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import time_of_side
 from operators.kinds.joins.waiting import WaitingStage
+from operators.kinds.process.process_stage import ProcessStage
 from operators.records.keys import canonical_key, ordered
 from operators.records.ownership import SCALARS, copy_containers
 from operators.records.storable import stored
@@ -27,7 +28,6 @@ from operators.stage.context import Context
 from operators.stage.failures import NO_KEY, Remedied, shown
 from operators.stage.kind import Kind
 from operators.stage.operator import Operator
-from operators.stage.processing import ProcessStage
 from operators.stage.scope import Scope
 from operators.stage.stages import Due
 from operators.stage.watermark_merge import END_NS

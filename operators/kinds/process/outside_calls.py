@@ -3,7 +3,7 @@
 A request is state from the arrival of its record on, a response is a logged event: a replay uses the logged responses
 and sends no requests, and a request without a response when the replay ends is sent (again), with the same idempotency
 key.  The key identifies the request by its number in the order of the task, which no two requests share; a request is
-sent only once the determinants of that order are stored (`operators.engine.requests`).
+sent only once the determinants of that order are stored (`operators.sinks.journaled.request_store`).
 """
 
 from __future__ import annotations

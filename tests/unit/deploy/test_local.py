@@ -45,7 +45,7 @@ def test_the_command_loads_nothing_of_the_product_before_it_handles_signals() ->
     """A signal that comes while modules are imported is a traceback without a handler."""
     program = """
 import signal, sys
-from deploy import command
+from deploy import entry as command
 def first(number, handler):
     packages = ("causal", "deploy", "operators", "standby")
     print(*sorted(name for name in sys.modules if name.partition(".")[0] in packages))
@@ -55,7 +55,7 @@ command.main()
 """
     home = Path(__file__).resolve().parents[3]
     process = subprocess.run([sys.executable, "-c", program], cwd=home, capture_output=True, text=True, check=True)
-    assert process.stdout == "deploy deploy.command\n"
+    assert process.stdout == "deploy deploy.entry\n"
 
 
 @pytest.mark.parametrize("thread", ["main", "another"])

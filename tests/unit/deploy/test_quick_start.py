@@ -26,7 +26,7 @@ LISTED = """
 import atexit, sys
 atexit.register(lambda: print("modules", *sys.modules))
 sys.argv = ["causal", *{argv}]
-from deploy.command import main
+from deploy.entry import main
 sys.exit(main())
 """
 
@@ -44,7 +44,7 @@ def imported(*argv: str) -> set[str]:
 )
 def test_a_command_that_only_looks_imports_little(argv: list[str], most: int) -> None:
     names = imported(*argv)
-    assert "deploy.command" in names
+    assert "deploy.entry" in names
     assert sorted(HEAVY & names) == []
     assert len(names) <= most
 

@@ -13,7 +13,8 @@ import pytest
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from deploy import command, looking
+from deploy import entry as command
+from deploy import looking
 from deploy.cli import main, parser
 from deploy.jobs.lookup import chosen_job
 from deploy.monitoring.querying import _without_job

@@ -13,10 +13,10 @@ import pytest
 from causal.process.clock import monotonic_ns
 from causal.task.activity import Activity, sentence
 from operators import Operator, Pipeline
+from operators.runtime import work_progress as progress
+from operators.runtime.work_progress import Progress, Work, timed_out
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
-from operators.stage import progress
-from operators.stage.progress import Progress, Work, timed_out
 from operators.testing import run
 
 

@@ -9,7 +9,7 @@ import pytest
 from causal.errors import CorruptData, Fenced
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, WithdrawingStore
-from operators.engine.requests import RequestStore
+from operators.sinks.journaled.request_store import RequestStore
 
 
 def store(directory: Path, task: str = "rate/0") -> RequestStore:

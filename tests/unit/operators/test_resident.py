@@ -23,8 +23,8 @@ from operators.runtime.image import Image
 from operators.runtime.membership import Begin, Load
 from operators.runtime.resident import Resident
 from operators.runtime.task_disk import TaskDisk
+from operators.runtime.work_progress import Progress, Work
 from operators.runtime.worker import Worker
-from operators.stage.progress import Progress, Work
 from tests.unit.operators.scene import config
 from tests.unit.operators.test_image import open_stores, planned, stored, task_of
 

@@ -21,8 +21,8 @@ from operators.runtime.backlog import Backlog
 from operators.runtime.image import Image
 from operators.runtime.membership import Act, Begin, End, Feed, Load, SendReport, Start
 from operators.runtime.resident import Resident
+from operators.runtime.work_progress import Progress, Work
 from operators.runtime.worker import Worker
-from operators.stage.progress import Progress, Work
 
 STEPS_PER_PART = 10
 

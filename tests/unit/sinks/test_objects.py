@@ -19,7 +19,6 @@ import pytest
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Superseded, Unavailable
 from causal.ports import SinkStore, StoreState
 from causal.storage.object_journal import JournalObjects
-from operators.engine.requests import SharedRequestStore
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import (
     Subject,
@@ -34,6 +33,7 @@ from operators.sinks.conformance.subject import expect_agreement, fill
 from operators.sinks.contract.sink import Sink
 from operators.sinks.files.jsonlines import publish as publish_lines
 from operators.sinks.journaled.ledger import Ledger
+from operators.sinks.journaled.request_store import SharedRequestStore
 from operators.sinks.objects import object_place
 from operators.sinks.objects.object_place import kind_of, known_runs, rows_in, stem_of
 from operators.sinks.objects.object_reading import ObjectLinesOutput
@@ -122,7 +122,7 @@ class Place:
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     here = Place()
     monkeypatch.setattr(object_place, "connected", here.connected)
-    monkeypatch.setattr("operators.engine.requests.Depot", lambda url, place, proof: here.client)
+    monkeypatch.setattr("operators.sinks.journaled.request_store.Depot", lambda url, place, proof: here.client)
     return here
 
 

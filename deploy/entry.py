@@ -34,7 +34,7 @@ def main(room: bool = False) -> int:
     for number in SIGNALS:
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &
             signal.signal(number, _end)
-    from deploy.streams import prepare, show  # a signal may come from here on
+    from deploy.standard_streams import prepare, show  # a signal may come from here on
     from standby.host.room import make_room
 
     prepare()
