@@ -32,7 +32,7 @@ Files = Annotated[tuple[tuple[SnapshotPath, Natural, str], ...], Meta(max_length
 
 
 class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
-    """A command; `message` is what is sent.
+    """A command; `message` returns it as it is sent.
 
     Attributes:
         users: names of the fields that hold a value of the user's, which is sent as it is.

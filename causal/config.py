@@ -174,8 +174,8 @@ class JobConfig:
     inflight_memory_bytes_max: int = 64 << 20
     """The in-flight elements in memory, per task; beyond it they go to disk."""
     inflight_disk_bytes_max: int = 8 << 30
-    """All in-flight elements, per task, in memory and on disk; at half of it a checkpoint begins at once, and sources
-    wait until it is complete."""
+    """All in-flight elements, per task, in memory and on disk; at half of it a checkpoint begins immediately, and
+    sources wait until it is complete."""
     log_bytes_max: int = 256 << 20
     """The determinants that one task holds in memory, its own and those of others; half of it has the same effect."""
     staged_bytes_max: int = 8 << 30

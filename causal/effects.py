@@ -139,7 +139,7 @@ class BeginStable:
 
 @dataclass(slots=True)
 class AppendStable:
-    """Write these bytes of the own log behind what is written; answered by `StableWritten` or `StableFailed`."""
+    """Write these bytes of the own log after those that are written; answered by `StableWritten` or `StableFailed`."""
 
     logs: list[LogDelta]
 

@@ -15,7 +15,7 @@ class CausalError(Exception):
 
 
 class InvariantViolation(CausalError):
-    """A bug of the runtime: the process stops at once rather than continue with a broken promise."""
+    """A bug of the runtime: the process stops immediately rather than continue with a broken promise."""
 
 
 class PeerViolation(CausalError):

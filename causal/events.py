@@ -49,7 +49,7 @@ class PeerDown:
 
 @dataclass(slots=True)
 class HotStandbyUp:
-    """The task has a hot standby, to which a new connection has been dialled: the task echoes what it takes."""
+    """The task has a hot standby, to which a new connection has been dialled: the task echoes its events."""
 
 
 @dataclass(slots=True)

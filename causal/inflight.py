@@ -122,7 +122,7 @@ class InflightLog:
         return self._drop(keep)
 
     def drop_before(self, place: int) -> None:
-        """Forgets entries before `place` at once: for guarantees that replay nothing."""
+        """Forgets entries before `place` immediately: for guarantees that replay nothing."""
         self._drop(place - self._dropped)
 
     def _drop(self, count: int) -> set[int]:

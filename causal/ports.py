@@ -216,7 +216,7 @@ class Bundle:
     """The rows and determinants that a sink writes in one atomic step (D8)."""
 
     first: int
-    """The position of the first row; rows are numbered from 0 without gaps, for ever."""
+    """The position of the first row; rows are numbered from 0 without gaps, forever."""
     count: int
     rows: bytes
     """The bodies of the ROWS chunks, concatenated."""
@@ -273,7 +273,7 @@ class SinkStore(Protocol):
     """The store of one sink task."""
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """Fences every lower incarnation and returns what is held, in one step: no zombie can write in between.
+        """Fences every lower incarnation and returns the store's state, in one step: no zombie can write in between.
 
         Args:
             run: the identity of the job's run; a store that holds rows of another run raises PipelineError.
@@ -282,7 +282,7 @@ class SinkStore(Protocol):
             Fenced: a higher incarnation has opened it.
             Unavailable: it cannot be reached or written.
             PipelineError: a person must change something first, e.g. a permission.
-            CorruptData: what is stored does not match its digest.
+            CorruptData: the stored rows do not match their digest.
         """
         ...
 
@@ -300,7 +300,7 @@ class SinkStore(Protocol):
     def write(self, bundle: Bundle) -> None:
         """Writes rows (but the refused), position, digest and determinants, and checks the incarnation, atomically.
 
-        The rows are visible at once.  Writing the last bundle again does nothing: its acknowledgement was lost.
+        The rows are visible immediately.  Writing the last bundle again does nothing: its acknowledgement was lost.
 
         Raises:
             Fenced: a higher incarnation has opened it; nothing was written.
@@ -367,7 +367,7 @@ class StagingStore(SinkStore, Protocol):
         ...
 
     def discard(self, epoch: int) -> StoreState:
-        """Forgets what is staged of epochs from `epoch` on, and returns what is held."""
+        """Forgets the staged rows of epochs from `epoch` on, and returns the state without them."""
         ...
 
 

@@ -358,7 +358,7 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
         print(f"causal: warning: {line}", file=sys.stderr)
     for name in planned.without_withdrawal(job):
         print(
-            f"causal: sink {name!r} cannot take rows back, so more failures at once than --sharing-depth "
+            f"causal: sink {name!r} cannot take rows back, so more failures at the same time than --sharing-depth "
             f"{config.sharing_depth} covers end the job; with --sharing-depth full none do",
             file=sys.stderr,
         )

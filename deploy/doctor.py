@@ -49,7 +49,7 @@ SOCKET_PATH_MAX = 100
 """The longest path of a socket: the kernel allows 108 bytes."""
 
 Line = tuple[str, str, str]
-"""(OK, NOTE or WRONG; what was looked at; what is there, and what to do)."""
+"""(OK, NOTE or WRONG; subject; finding, and what to do)."""
 
 
 def add_parser(commands: Any) -> None:

@@ -13,7 +13,7 @@ NAMES = ("status", "logs", "ui", "top")
 
 
 def add_parsers(commands: Any) -> None:
-    """Adds the commands to those of `causal`; each imports what it needs when it runs."""
+    """Adds the commands to those of `causal`; each imports its modules when it runs."""
     showing = commands.add_parser("status", help="show a job")
     add_job(showing)
     showing.add_argument("--json", action="store_true", help="as JSON")

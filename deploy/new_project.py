@@ -62,7 +62,7 @@ README = """# NAME
     causal run pipeline.py --config settings.toml --kill spent/0@0      # the same, while a task dies
     causal plan pipeline.py                                  # which operators form which tasks
     pip install pytest && python -m pytest                   # the test, with a crash at every record
-    causal doctor                                            # whether this machine has what is needed
+    causal doctor                                            # whether this machine is fit
 
 `pipeline.py` is the pipeline, `orders/` its input, `settings.toml` settings of the job. The state of a run is in
 `.causal/`; `causal run pipeline.py --resume` continues one that was interrupted.

@@ -1,6 +1,6 @@
 """The standard streams of the `causal` command: no command ends because they are closed or cannot be written.
 
-What is written on standard error while that is impossible is dropped.  A command whose result is its standard output
+Text for a standard error that cannot be written is dropped.  A command whose result is its standard output
 fails with it; `causal run` does not.
 """
 
@@ -36,7 +36,7 @@ def prepare() -> None:
 
 
 def settle(stream: IO[Any]) -> None:
-    """Writes what is left, or has it lead nowhere if that fails: at its end the interpreter tries again."""
+    """Writes the buffered rest, or discards it if that fails: at its end the interpreter tries again."""
     try:
         stream.flush()
     except OSError:

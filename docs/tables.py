@@ -408,7 +408,7 @@ def stores() -> str:
 
 
 def survived() -> str:
-    """The failures that each sink survives beside the death of a task."""
+    """The failures that each sink survives in addition to the death of a task."""
     return _of_sinks(("Server", "kill -9 of the server"), ("Power", "loss of power"), ("Limits", "limits"))
 
 
@@ -435,7 +435,7 @@ def upgrades() -> str:
         operator, option = name.rstrip(")").split("(")
         owner, _, method = operator.rpartition(".")
         row = rows.setdefault(f"`{_CALLED.get(owner, '.' if owner else '')}{method}`", {})
-        note = notes.get(name, "while what is kept needs it" if effect == "depends" else "")
+        note = notes.get(name, "while kept state needs it" if effect == "depends" else "")
         row.setdefault("refused" if effect == "depends" else effect, []).append(
             f"`{option}`" + (f" ({note})" if note else "")
         )
@@ -476,7 +476,7 @@ def rooms() -> str:
     ]
     docstrings = [(path.parent, ast.get_docstring(ast.parse(path.read_text()))) for path in packages]
     rows = [[f"`{room.relative_to(ROOT)}/`", _line(docstring)] for room, docstring in docstrings]
-    return grid(["room", "what is there"], rows)
+    return grid(["room", "contents"], rows)
 
 
 def assigners() -> str:

@@ -1,7 +1,7 @@
 """Reads the output of a running job with Spark: the largest value of each key so far, and every row once.
 
     causal run examples/fraud_chain.py --set out=/tmp/fraud.db &
-    python -m examples.read_back /tmp/fraud.db --key card --value n                # what is there now
+    python -m examples.read_back /tmp/fraud.db --key card --value n                # the rows so far
     python -m examples.read_back /tmp/fraud.db --key card --value n --follow /tmp/checkpoint
 
 With `--follow` the rows are read as a stream, whose Spark checkpoint has the position: it can be ended in any way and

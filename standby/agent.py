@@ -2,8 +2,8 @@
 
 `python -m standby.agent JOB_DIRECTORY`.  Beside `causal run` it serves the supervisor of the same machine; beside
 `causal agent` it joins a supervisor elsewhere, as one of several hosts (design 0024).  It starts only what the job's
-own description names: no order holds a command line.  It notices an exit through the process's pidfd, at once, and the
-death of a worker with much memory to free even earlier, through its lifeline.  It may be killed at any
+own description names: no order holds a command line.  It notices an exit immediately, through the process's pidfd, and
+the death of a worker with much memory to free even earlier, through its lifeline.  It may be killed at any
 moment: its processes live on, and the next agent adopts them.  It signals no process that it has not
 proved to be its own by start time or by the marks in its environment.
 """
@@ -123,7 +123,7 @@ class Agent:
         self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
         self._look_due = 0.0
         self._rest_s = max(self._beat_s, min(self._look_s, BEAT_MS_MAX / 1000))
-        """The interval of beats on one machine while its processes stay the same; a death is reported at once."""
+        """The interval of beats on one machine while its processes stay the same; a death is reported immediately."""
         self._last_processes: dict[str, dict[str, Any]] = {}
         self._computing = Computing()
         self._lock = _locked(job)
@@ -185,7 +185,7 @@ class Agent:
         while not self._stopping:
             beat_due = self._turn(beat_due)
             with suppress(BlockingIOError):
-                wake.recv(64)  # or the wait of each turn would end at once, from the first signal on
+                wake.recv(64)  # or the wait of each turn would end immediately, from the first signal on
         self._end_all()
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class Agent:
     def _on_terminate(self, number: int, frame: object) -> None:
         """Ends the agent; that of one of several hosts once its tasks have moved, or when it is asked again.
 
-        Without its `causal agent` it ends at once: the host counts as lost since that has ended.
+        Without its `causal agent` it ends immediately: the host counts as lost since that has ended.
         """
         orphaned = os.getppid() != self._parent
         if self._host is None or self._leaving is not None or not self._welcomed or orphaned:
@@ -212,7 +212,7 @@ class Agent:
             self._stopping, self._status = True, 128 + signal.SIGTERM
 
     def _turn(self, beat_due: float) -> float:
-        """One round: wait, exits first, then orders, then what is due.  Returns when the next beat is due.
+        """One round: wait, exits first, then orders, then due work.  Returns when the next beat is due.
 
         At most one ordered process is started: a start takes a while, and deaths and kills must not wait for many.
         """
@@ -372,7 +372,7 @@ class Agent:
                 save_incarnation(self._job, self._host.session, incarnation)
             _log.info("joined as incarnation %d", incarnation)
         self._welcomed, self._heard_s = True, time.monotonic()
-        self._host_beat_due = self._sign_due = 0.0  # the supervisor and `causal probe` learn of it at once
+        self._host_beat_due = self._sign_due = 0.0  # the supervisor and `causal probe` learn of it immediately
         self._beat()
 
     def _kill_all(self) -> None:
@@ -382,7 +382,7 @@ class Agent:
         for child in self._children.living.values():
             self._children.kill(child)
         self._await_ends(KILL_S)
-        left = sum(kill_marked(self._job, KILL_S, only=slot) for slot in slots)  # what they have started themselves
+        left = sum(kill_marked(self._job, KILL_S, only=slot) for slot in slots)  # their own children
         if left:
             _log.error("%d processes of an older incarnation could not be killed", left)
 

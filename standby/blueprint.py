@@ -21,7 +21,7 @@ FILE = "topology.json"
 
 @dataclass(frozen=True, slots=True)
 class CompanionCall:
-    """The command that starts a process that a source needs beside the dataflow."""
+    """The command that starts a process that a source needs next to the dataflow."""
 
     name: str
     argv: tuple[str, ...]
@@ -46,7 +46,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """The graph of the job and what runs beside it."""
+    """The graph of the job and the processes that run next to it."""
 
     topology: Topology
     companions: tuple[CompanionCall, ...] = ()

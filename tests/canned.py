@@ -8,7 +8,7 @@ import threading
 
 
 class Canned:
-    """A server that gives these answers, byte by byte as they are, one per connection, the last for ever."""
+    """A server that gives these answers, byte by byte as they are, one per connection, the last forever."""
 
     def __init__(self, *answers: bytes) -> None:
         self.requests: list[bytes] = []

@@ -32,14 +32,18 @@ README_ROWS: Mapping[str, str] = {
 """The goals whose figures are in the README, and what they are called where the rows before them are absent."""
 
 GUARANTEES: Mapping[str, Sequence[str]] = {
-    "causal": ("exactly once, also of what is nondeterministic", "its standby replays, the others continue", "at once"),
+    "causal": (
+        "exactly once, also of what is nondeterministic",
+        "its standby replays, the others continue",
+        "immediately",
+    ),
     "epoch": ("exactly once", "every task goes back to the last checkpoint", "with the checkpoint"),
     "at-least-once": (
         "every record; rows since the last checkpoint come again, perhaps others",
         "every task goes back to the last checkpoint",
-        "at once",
+        "immediately",
     ),
-    "none": ("nothing", "the task continues with empty state, the others continue", "at once"),
+    "none": ("nothing", "the task continues with empty state, the others continue", "immediately"),
 }
 """Guarantee → its promise, what one death does, and when a row is visible."""
 

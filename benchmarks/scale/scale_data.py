@@ -175,7 +175,7 @@ class DataPlane(Cluster[Process]):
         raise RunFailed(f"{len(self.topology.tasks)} tasks have not ended after {ROUNDS_MAX} rounds")
 
     def _turns(self, process: Process) -> None:
-        """Runs like the loop of a worker: until there is nothing to do, but not for ever."""
+        """Runs like the loop of a worker: until there is nothing to do, but not forever."""
         for _ in range(TURNS_MAX):
             self.feed(process, Turn())
             if process.protocol.idle:

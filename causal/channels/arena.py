@@ -1,4 +1,4 @@
-"""Memory regions for what is kept from checkpoint to checkpoint, apart from what each batch allocates and frees.
+"""Memory regions for values that live from checkpoint to checkpoint, apart from those of each batch.
 
 Frames that stay where they were allocated lie among the lists and numbers of the batches, which then spread over
 memory that no cache holds: a job of five tasks in a row took 5 % more CPU for it (docs/performance.md).  A region is

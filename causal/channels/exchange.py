@@ -1,4 +1,4 @@
-"""The conversation of a task with its neighbours: looks a frame up, hands it to its end, and sends what is due.
+"""The conversation of a task with its neighbours: looks a frame up, hands it to its end, and sends due frames.
 
 One handshake serves the first connection, a cut network and a promoted standby (D5).  `causal.channels.frames` says
 which frame is legal when, `causal.channels.states` what follows.  A frame that is dropped is counted, reported once
@@ -256,7 +256,7 @@ class Exchange:
     def _answer(self, receiver: Receiver, hello: wire.Hello) -> list[Effect]:
         if self.adapting:
             # Nothing lines up with an earlier incarnation: a new receiver begins where the sender can, an old
-            # one resumes with a new sender behind what it has.
+            # one resumes with a new sender after its last element.
             if receiver.fresh:
                 receiver.restart(hello.low, hello.low_digest)
             elif hello.collect:

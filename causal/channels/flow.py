@@ -1,7 +1,7 @@
 """Flow control of both ends: what a sender has outstanding, and how much of it a receiver allows.
 
 A sender may have `allowance_bytes` under way.  The receiver fits them to the pace at which it delivers, because a
-barrier waits behind what is under way, and credits what it has delivered.
+barrier waits behind the elements under way, and credits what it has delivered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ALLOWANCE_BYTES_MIN = 1 << 16
 ALLOWANCE_NS = 10_000_000
 """The time within which what is under way should be delivered."""
 CREDIT_WITHIN_NS = 200_000_000
-"""Little is credited after so long; much at once."""
+"""Little is credited after so long; much immediately."""
 SHARE_AT_ONCE = 8
 """A share of the allowance of one in so many is much."""
 _MEASURED_NS = 50_000_000
@@ -92,7 +92,7 @@ class Allowance:
         """Bytes that were delivered from there to the last CREDIT."""
 
     def credit(self, now_ns: int) -> bool:
-        """Whether CREDIT is due: at once when much was delivered, a little later when little."""
+        """Whether CREDIT is due: immediately when much was delivered, a little later when little."""
         uncredited_bytes = self.uncredited_bytes
         if not uncredited_bytes:
             return False
@@ -108,7 +108,7 @@ class Allowance:
     def grant(self, now_ns: int) -> bool:
         """Whether CREDIT for all that can be allowed is due: a replay waits for more than is here.
 
-        The log has an event with more elements than have arrived; what was delivered at once may come at once.
+        The log has an event with more elements than have arrived; what was delivered together may come together.
         Live, the allowance had grown until that much was here; a sender to a successor begins with the least.  It is
         said again while the replay waits: the frame may be lost, and the sender be replaced.
         """

@@ -68,7 +68,7 @@ class InputQueue:
         self._queue.extend(chunks)
         self.next += sum(chunk.count for chunk in chunks)
 
-    # -- what is there -------------------------------------------------------------------------------------
+    # -- elements in the queue -----------------------------------------------------------------------------
 
     @property
     def queued(self) -> int:

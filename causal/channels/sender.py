@@ -29,7 +29,7 @@ FRAMES_MAX = 1 << 31
 """Frames of a session, whose numbers have 32 bits: behind so many the next session begins."""
 CONTRADICTIONS_MAX = 5
 CONTRADICTED_NS_MAX = 10_000_000_000
-"""Asking again is in vain after so many answers in a row, over so long, that contradict what is held: a frame that was
+"""Asking again is in vain after so many answers in a row, over so long, that contradict the logs here: a frame that was
 lost, or a neighbour that has not heard yet of a rollback, is made up for sooner."""
 
 _GREETING, _OPEN = SenderState.GREETING, SenderState.OPEN
@@ -78,7 +78,7 @@ class Sender(OutputQueue):
         self._logs_ahead: dict[tuple[int, int, int], LogDelta] = {}
         """Bytes of logs that travelled ahead of a WELCOME of this incarnation."""
         self._contradictions = (0, 0)
-        """The number of answers in a row that contradicted what is held, and the time of the first."""
+        """The number of answers in a row that contradicted the logs here, and the time of the first."""
         self.sent_bytes = 0
         self.sent_frames = 0
         self.delta_bytes = 0
@@ -171,7 +171,7 @@ class Sender(OutputQueue):
         return list(staged.values())
 
     def contradicted(self, now_ns: int) -> bool:
-        """Count an answer whose logs contradict what is held; returns whether to give up."""
+        """Count an answer whose logs contradict those here; returns whether to give up."""
         count, since_ns = self._contradictions
         if not count:
             since_ns = now_ns

@@ -127,10 +127,10 @@ class SinkChannel:
         return sum(mark.epoch < self.covered for mark in state.marks) > 1
 
     def open(self, state: StoreState, aligned: bool) -> None:
-        """The store says what it has.
+        """The store reports its position and logs.
 
         Args:
-            aligned: false for guarantees without determinants: resume behind what is there.
+            aligned: false for guarantees without determinants: resume after the store's last row.
         """
         self.opened = True
         self.withdrawn = state.withdrawn

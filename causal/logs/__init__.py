@@ -1,1 +1,1 @@
-"""Determinant logs: what is kept of which task, the deltas that share it, what a rollback loses."""
+"""Determinant logs: their bytes per task, the deltas that share them, and the bytes that a rollback loses."""

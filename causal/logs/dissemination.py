@@ -260,7 +260,7 @@ class Holdings:
         """Returns the bytes held of the logs of these tasks, for a task that collects.
 
         Args:
-            depends: the dependencies sent beside them; where they matter, no bytes go beyond them (see `_depended`).
+            depends: the dependencies sent with them; where they matter, no bytes go beyond them (see `_depended`).
         """
         vector = vector_of(depends)
         deltas: list[LogDelta] = []
@@ -305,7 +305,7 @@ class Holdings:
         self._depends_version += 1
 
     def forget_beyond(self, depends: Iterable[Extent]) -> None:
-        """Forgets what is held of others' logs beyond `depends`: it came with elements that were given back."""
+        """Forgets the bytes of others' logs beyond `depends`: it came with elements that were given back."""
         vector = vector_of(depends)
         for task, log in self.logs.items():
             if task != self.task:

@@ -2,7 +2,7 @@
 
 Merging is "take the longer prefix": idempotent, and free of order.  A gap is a protocol violation,
 an overlap must be byte-equal.  One class serves the owner, who appends, and the holders, who merge.
-Where an owner writes its log to stable storage, holders forget what is there: bytes begin behind it (0012).
+Where an owner writes its log to stable storage, holders forget the stable bytes: theirs begin after them (0012).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DeterminantLog:
             reach: the extent that other deltas lead to, which are merged before.
 
         Raises:
-            PeerViolation: it begins beyond what is held, or contradicts it.
+            PeerViolation: it begins beyond the bytes held, or contradicts them.
         """
         if delta.epoch < self.first_epoch:
             return 0
@@ -95,7 +95,7 @@ class DeterminantLog:
         """Appends the unseen suffix of `delta`; returns how many bytes were new.
 
         Raises:
-            PeerViolation: it begins beyond what is held, or contradicts it.  Nothing was appended.
+            PeerViolation: it begins beyond the bytes held, or contradicts them.  Nothing was appended.
         """
         content = self._epochs.get(delta.epoch)
         if content is not None and delta.bytes and delta.offset == len(content) and not self._begins:  # nearly always
@@ -162,14 +162,14 @@ class DeterminantLog:
         """Fills in what the owner has read from stable storage: bytes that holders have forgotten, and up to `extent`.
 
         Raises:
-            PeerViolation: it contradicts what is held.
+            PeerViolation: it contradicts the bytes held.
         """
         content, begin = self._epochs.get(epoch, bytearray()), self._begins.pop(epoch, 0)
         known = begin + len(content)
         if content and begin < len(prefix) and prefix[begin:known] != content[: len(prefix) - begin]:
             raise PeerViolation(f"log of task {self.task}, epoch {epoch}: what is stable contradicts what others hold")
         whole = bytearray(prefix[:begin])
-        if len(whole) == begin:  # otherwise there is a gap before what is held: it is lost
+        if len(whole) == begin:  # otherwise there is a gap before the bytes held: it is lost
             whole += content
             whole += prefix[known:extent]
         self._epochs[epoch] = whole

@@ -178,7 +178,7 @@ def load_key(path: Path) -> KeyPair:
 
 
 def save_key(folder: Path, key: KeyPair) -> Path:
-    """Writes a new key file, which only its user can read, and adds its public half to the roster beside it.
+    """Writes a new key file, which only its user can read, and adds its public half to the roster next to it.
 
     Returns: the key file.
 

@@ -77,7 +77,7 @@ def of_host(job_ns: int) -> int:
 
 
 def take_offset(directory: Path) -> None:
-    """Takes the offset that the agent has measured: the first one at once, later ones so slowly that no time repeats.
+    """Takes the offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
 
     Two clocks drift apart by seconds in a day, so a process takes it again and again.
     """

@@ -73,7 +73,7 @@ def let_children_end() -> None:
 
 
 def _hold_signals() -> None:
-    """Has signals wait until the child has its handlers: some programs terminate it at once."""
+    """Has signals wait until the child has its handlers: some programs terminate it immediately."""
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
 
 

@@ -52,7 +52,7 @@ class ProcessLog:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()  # another thread of the parent may hold the old one for ever
+        self._lock = threading.Lock()  # another thread of the parent may hold the old one forever
 
     def write(self, source: str, text: str) -> None:
         """Writes each line of `text`."""
@@ -139,7 +139,7 @@ def _parts(line: str) -> list[str]:
 
 
 class _Printed(io.TextIOBase):
-    """`sys.stdout` and `sys.stderr` of the process: what is written becomes lines of its log."""
+    """`sys.stdout` and `sys.stderr` of the process: text written there becomes lines of its log."""
 
     def __init__(self, log: ProcessLog, source: str, descriptor: int) -> None:
         self._log = log

@@ -38,7 +38,7 @@ class Pulse:
         endpoint: the endpoint of the supervisor.
         every_ns: the time between two looks.
         look: called on this thread; returns the message that is due now, or None.  After a message of kind "failed"
-            the process ends at once, with status 1: the loop's thread cannot be stopped in any other way.
+            the process ends immediately, with status 1: the loop's thread cannot be stopped in any other way.
     """
 
     def __init__(

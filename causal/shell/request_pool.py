@@ -50,7 +50,7 @@ class _Attempt:
     request: Request
     tries: int
     due_ns: int = 0
-    """The time at which it may start, or, once started, at which it is out of time; 0 for at once, or never."""
+    """The time at which it may start, or, once started, at which it is out of time; 0 for immediately, or never."""
     began_ns: int = 0
 
 

@@ -110,7 +110,7 @@ class FileJournal:
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is anything in it beside its first record."""
+        """Whether there is anything in it after its first record."""
         return self._bytes > self._bytes_new
 
     def is_due(self, spare: int = 0) -> bool:

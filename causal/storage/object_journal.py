@@ -307,7 +307,7 @@ class ObjectJournal:
         self._next, self._state_at, self._bytes, self._bytes_new = 1, 0, len(body), len(body)
 
     def void(self) -> None:
-        """Make what is there not count any more, and fence the process that writes it."""
+        """Void the existing records, and fence the process that writes them."""
         while self.is_there:
             if self.seize():
                 self._begin(_VOID, b"")

@@ -88,14 +88,14 @@ class StableStorage(Protocol):
         """Removes what was written of earlier epochs."""
 
     def close(self) -> None:
-        """Releases what it has open."""
+        """Closes its open files."""
 
 
 class StableLogs:
     """The files of one incarnation of one task; used by one thread.
 
     Args:
-        sync: whether what is written survives a loss of power.
+        sync: whether written bytes survive a loss of power.
     """
 
     def __init__(self, job_directory: Path, task: str, incarnation: int, sync: bool) -> None:

@@ -3,7 +3,7 @@
     determinants/<task>/i<incarnation>/<place>          records of `causal.storage.stable`, each behind 8 bytes of epoch
 
 The first object, at place 0, has everything that the incarnation had collected; from then on older ones are ignored.
-Each later one has what was written at once.  Objects are created and never changed; one is removed when a checkpoint
+Each later one has what was written together.  Objects are created and never changed; one is removed when a checkpoint
 covers all that it has, but for the first, which stays as the mark.
 """
 

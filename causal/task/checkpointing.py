@@ -1,7 +1,7 @@
 """Aligned barriers and the snapshot behind them: one checkpoint of one task at a time.
 
 A barrier that was delivered blocks its channel until it has been delivered on all; then the state is
-frozen, and encoded little by little while the task continues.  What is written is what changed since the
+frozen, and encoded little by little while the task continues.  A file holds what changed since the
 last snapshot, unless the files to restore from have grown to twice the state.
 """
 
@@ -32,7 +32,7 @@ FULL_FROM_BYTES = 1 << 20
 LINKED_FROM_BYTES = 16 << 20
 """The bytes of files from which a complete snapshot also holds what has changed: a standby has no need of the rest."""
 LINKED_MAX_BYTES = 32 << 20
-"""The bytes of the last file above which it does not: what has changed is encoded at once, so the task would pause."""
+"""The bytes of the last file above which it does not: what has changed is encoded in one step, and the task waits."""
 
 
 def files_max(base_bytes: int) -> int:

@@ -60,8 +60,8 @@ class DeterminantCursor:
 
         Args:
             choice: whether another event could have come here (a timer, an answer, an idle input).  Then a log that
-                ended before this event would let a replay choose differently, so the run is logged at once; otherwise
-                it is logged before the next entry, and a replay performs as much as its inputs deliver.
+                ended before this event would let a replay choose differently, so the run is logged immediately;
+                otherwise it is logged before the next entry, and a replay performs as much as its inputs deliver.
         """
         if self.run_left:
             self.run_left -= 1

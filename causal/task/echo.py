@@ -1,4 +1,4 @@
-"""The echo of a task: what it takes, forwarded to its hot standby in the order in which it took it (D18, 0026).
+"""The echo of a task: each event that it takes, forwarded to its hot standby in the same order (D18, 0026).
 
 An echo never delays its task.  A standby that lags too far, or that has lost a frame, costs the echo: it is given up,
 and after a wait another one begins, from which the standby can resume at a later checkpoint.  The states are those of
@@ -95,7 +95,7 @@ class Echo:
         self.state = transition(ECHO, self.state, step, channel=self._channel)
 
     def begin(self) -> None:
-        """Begins at once: another standby is there, and a connection to it."""
+        """Begins immediately: another standby is there, and a connection to it."""
         self._step(EchoStep.ANNOUNCED)
         self._again_ns = AGAIN_NS_MIN
         self._open()

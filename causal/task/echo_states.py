@@ -77,7 +77,7 @@ SHADOW: Mapping[ShadowState, Mapping[ShadowStep, ShadowState]] = {
         ShadowStep.LOST: ShadowState.LOST,
     },
     ShadowState.PERFORMING: {
-        ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,  # what it has performed may be other than what its task performs now
+        ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,  # its events may differ from those that its task performs now
         ShadowStep.BEGUN: ShadowState.BUFFERING,
         ShadowStep.LOST: ShadowState.LOST,
     },

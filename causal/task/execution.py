@@ -160,9 +160,9 @@ class Execution:
 
     @property
     def may_continue(self) -> bool:
-        """Whether another event may be performed at once; false only if none can before something arrives or is due.
+        """Whether another event may be performed now; false only if none can before something arrives or is due.
 
-        So a task whose queues are empty becomes idle without a failed attempt, and a sink writes what it has.
+        So a task whose queues are empty becomes idle without a failed attempt, and a sink writes its rows.
         """
         if self._recovery.state is not State.RUNNING or self._by_content is not None or self._answers:
             return True
@@ -189,14 +189,14 @@ class Execution:
                 raise ReplayDivergence(
                     self.name, f"its log has more behind barrier {schedule.epoch + 1}, the replay has not"
                 )
-            # An ordered task's log does not say how far it had come, but the receivers know what they have of it.
+            # An ordered task's log does not say how far it had come, but the receivers know their positions.
             if self._by_content is not None and any(output.expecting for output in self._outputs):
                 return self._perform_ruled(self._by_content, effects)
             self._go_live(effects, now_ns)
         return self._perform_live(effects)
 
     def rehearse_next(self, effects: list[Effect]) -> bool:
-        """Performs one event as the log says; false if it has no other, or what it takes has not arrived.
+        """Performs one event as the log says; false if it has no other, or its input has not arrived.
 
         Raises:
             ReplayDivergence, OperatorFailed: as `perform_next`.

@@ -2,10 +2,10 @@
 
 A batch costs each task of the pipeline the same, of one element or of hundreds.  So a partition that gives a few
 elements at a time, more often than `FEW_PER_S`, is asked again only at the next multiple of `latency_target_ms`.  One
-that gives as many as it is asked for, or seldom anything, is asked at once.
+that gives as many as it is asked for, or seldom anything, is asked immediately.
 
 Multiples of the monotonic clock, which the tasks of a host share: what its sources give arrives within the millisecond
-in which they wake, so the tasks behind them often take all of it at once.
+in which they wake, so the tasks behind them often take all of it together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Gathering:
     """The pace of the small batches of one partition.
 
     Args:
-        wait_ns: they begin at its multiples, once there are many; 0: at once.
+        wait_ns: they begin at its multiples, once there are many; 0: immediately.
     """
 
     def __init__(self, wait_ns: int) -> None:

@@ -1,7 +1,7 @@
 """The bounds on what a task keeps until the next checkpoint: in-flight entries, determinants, staged rows.
 
 Only a complete checkpoint shortens any of them, so a task that has reached half of a bound requests one.  The
-supervisor begins it at once and has the sources hold back records until it is complete (design page 0021).
+supervisor begins it immediately and has the sources hold back records until it is complete (design page 0021).
 """
 
 from __future__ import annotations

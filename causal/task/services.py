@@ -1,7 +1,7 @@
 """The causal services: each answered by the log in a replay, by the environment otherwise.
 
 An answer is recorded before the operator sees it.  Whether an event is a replay is answered by the event (D22), not by
-what is left of the log.  Implements `causal.ports.Services`.
+the rest of the log.  Implements `causal.ports.Services`.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class TaskProtocol:
         """Takes what the task has taken.
 
         Raises:
-            PeerViolation: it does not follow on what is here.
+            PeerViolation: it does not follow the events performed here.
         """
         self.holdings.merge(event.logs)
         self.holdings.depend(event.depends)

@@ -204,7 +204,7 @@ class JobDirectory:
 
     def _check_journal(self) -> None:
         """Compares the journal with the other files, because SQLite reads an empty file as a new database and ignores a
-        damaged log beside it.
+        damaged log next to it.
         """
         records = journaled(self.path)
         decided = max((record["epoch"] for record in records if record["kind"] == "checkpoint"), default=0)
@@ -323,7 +323,7 @@ class JobDirectory:
         close_lock(self._lock)
 
     def end_leftovers(self) -> None:
-        """Ends what is left of a job whose `causal run` was killed."""
+        """Ends the remaining processes of a job whose `causal run` was killed."""
         # This process has the lock, so the `causal run` of those has ended, and its agent and supervisor are ending.
         for name in (SUPERVISOR_LOCK, AGENT_LOCK):
             self._await_release(name)

@@ -67,7 +67,7 @@ def add_parser(commands: Any) -> None:
         metavar="tcp://ADDRESS:PORT",
         help="where the supervisor listens; repeatable for its successors, those that hosts.toml does not name",
     )
-    joining.add_argument("--key", metavar="NAME.key", help="this host's key; hosts.toml is beside it")
+    joining.add_argument("--key", metavar="NAME.key", help="this host's key; hosts.toml is in the same directory")
     joining.add_argument("--name", help="without a key, on loopback only: the host's name; default: this machine's")
     joining.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/hosts/<name>")
     joining.add_argument("--address", help="the address at which other hosts reach this one; default: as routed")
@@ -242,7 +242,7 @@ def last_error(path: Path) -> str:
 def fetch_code(path: Path, config: JobConfig) -> Archive | None:
     """Brings the archive of the job's code here, from the shared store, and returns it; None for a job without code.
 
-    What is here already is kept, unless it is damaged.
+    Files that are here already are kept, unless damaged.
 
     Raises:
         PipelineError: the store does not have it, or it is damaged there.

@@ -325,7 +325,7 @@ class LocalDeployment:
                 return
             now = time.monotonic()
             server.deaths = [at for at in server.deaths if now - at < DEATHS_WITHIN_S] + [now]
-            # The first restart is at once; repeated deaths delay it, so that the cause can pass.
+            # The first restart comes immediately; repeated deaths delay it, so that the cause can pass.
             server.due = now + 0.05 * (len(server.deaths) - 1)
             # A server that retries for seconds before it gives up, for example on a full disk, does not die often.
             fruitless = len(server.deaths) > 1 and now - self._news_s > DEATHS_WITHIN_S

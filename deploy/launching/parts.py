@@ -1,7 +1,7 @@
 """The parts of a job's directory while the job runs: those without which nothing would recover are looked for.
 
 The archive of the code and the directory of the logs are made again, and the job continues.  Without one of the others
-a failure could not be recovered from, or another `causal run` could begin beside this one, so the job ends.
+a failure could not be recovered from, or another `causal run` could begin during this one, so the job ends.
 """
 
 from __future__ import annotations

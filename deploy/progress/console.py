@@ -45,7 +45,7 @@ class Console:
         self._thread.start()
 
     def close(self) -> None:
-        """Shows what is left and ends the thread."""
+        """Shows the remaining rows and ends the thread."""
         self._ended.set()
         self._thread.join()
 

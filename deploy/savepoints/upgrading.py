@@ -1,7 +1,7 @@
 """Begins a job with a savepoint: as another version of itself, as the version before, or as a new job.
 
 This is done offline: first snapshots of its tasks, a manifest and a journal that begins with them.  They are prepared
-beside the old ones and put in their place at once, so an interrupted change has happened or has not.  Of a job of
+next to the old ones and put in their place in one step, so an interrupted change has happened or has not.  Of a job of
 several hosts the snapshots are in the shared store by then, and the change has happened once the supervisor has begun
 its term with that journal; before, the store has the old version, and the next resume takes that.  Until its first
 checkpoint is complete an upgrade can be rolled back: each store has a mark where the new version began to write.

@@ -1,7 +1,7 @@
 """The agents in Spark's executors: when each is submitted, again after which wait, and when its executor is left.
 
 Each agent is a Spark job of one task (design 0024).  Spark finds the executor; how often is decided here and never by
-Spark: a task that ends is submitted again after a wait that doubles, for ever while another agent works, and not any
+Spark: a task that ends is submitted again after a wait that doubles, forever while another agent works, and not any
 more once every agent has failed for a reason that another attempt would meet again.
 """
 
@@ -92,7 +92,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Replace the key of an agent, so that what is left of its last attempt cannot come back in its place."""
+    """Replace the key of an agent, so that processes of its last attempt cannot come back in its place."""
 
     agent: str
 

@@ -301,7 +301,7 @@ class Driver:
 
     @property
     def _scala(self) -> Any:
-        """Spark's own context: what it knows of executors has no name in Python."""
+        """Spark's own context: its knowledge of executors has no name in Python."""
         return self._context._jsc.sc()
 
 

@@ -1,7 +1,7 @@
 """Reads the directory of a job for the dashboard: never writes, reads bounded amounts, and reads again what changed.
 
 Whatever is damaged or of another version becomes one line on the page; the job is never affected.  Modules that are
-seldom needed are imported where they are used: the page is to be there at once.
+seldom needed are imported where they are used: the page is to be there immediately.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STATE_S = 30.0
 TURN_S = 10.0
 """The time for which such a question waits for the one before."""
 SETTLED_S = 1.0
-"""The age of a kill from which the view shows what it has done."""
+"""The age of a kill from which the view shows its effect."""
 CODE_LOOK_S = 5.0
 """The time between two looks at the files of the code, and before the first."""
 
@@ -153,7 +153,7 @@ class ObservedJob:
             return {}
         return {} if manifest is None else {t: sum(size for _, size, _ in files) for t, files in manifest[1].items()}
 
-    # What is read only when it is asked for.
+    # Data that is read only on request.
 
     def log(self, label: str) -> list[str]:
         """The last lines of a task, or of `supervisor` or `agent`, or with an empty label of all."""

@@ -63,7 +63,7 @@ class OutputCheck:
             return said(self._remembered, self._checked)
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        """The process that reads the rows, which loads what it needs while nothing is asked yet."""
+        """The process that reads the rows, which loads its modules before the first request."""
         if self._child is None or self._child.poll() is not None:
             self._end()
             self._child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Counts clicks per minute: at once, corrected by what comes late, and nothing is dropped unseen."""
+"""Counts clicks per minute: immediately, corrected by what comes late, and nothing is dropped unseen."""
 
 from operators import Count, Pipeline, Tumbling
 from operators.sinks import SqliteSink

@@ -1,4 +1,4 @@
-"""A job in the executors of a Spark cluster, with one more host beside its supervisor for what must not move."""
+"""A job in the executors of a Spark cluster, with one more host next to its supervisor for tasks that must not move."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class ClusterJob:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Ends both commands and what is left of them."""
+        """Ends both commands and their remaining processes."""
         for process in reversed(self._processes):
             if process.poll() is None:
                 process.terminate()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 SUBNET = "10.77.0"
 CLOCK_STEP_S = 100_000
-"""The monotonic clocks of two hosts differ by at least this: a comparison of them is seen at once."""
+"""The monotonic clocks of two hosts differ by at least this: a comparison of them is seen immediately."""
 _serials = itertools.count()  # the names of two networks of one process differ
 
 

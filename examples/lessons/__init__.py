@@ -3,5 +3,5 @@
     python -m examples.lessons                    all of them, about a minute
     python -m examples.lessons a_task_dies        one
 
-Each prints what it does, what it expects and what it has counted, and ends with status 0 only if the promise was kept.
+Each prints its steps, what it expects and the counts, and ends with status 0 only if the promise was kept.
 """

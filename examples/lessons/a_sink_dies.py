@@ -1,4 +1,4 @@
-"""A sink is killed while a reader looks on: rows are visible at once, and what was seen stays."""
+"""A sink is killed while a reader looks on: rows are visible immediately, and what was seen stays."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 No second performance gives the same receipts, so a row that was lost, doubled or changed breaks the chain of its shop.
 
-The last quarter of the sales waits for the file `evening` beside this one, so that a lesson decides when the job ends.
+The last quarter of the sales waits for the file `evening` next to it, so that a lesson decides when the job ends.
 
 Settings:
     count: sales; rate: of them per second.

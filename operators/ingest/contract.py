@@ -180,7 +180,7 @@ class IngestLog(ReadableLog, Protocol):
         ...
 
     def check_token(self, token: int) -> None:
-        """Raise `Fenced` unless `token` is the youngest; only a hint, as another may follow at once."""
+        """Raise `Fenced` unless `token` is the youngest; only a hint, as another may follow immediately."""
         ...
 
     def check_query(self, query: str) -> None:

@@ -27,7 +27,7 @@ CLOSE_WITHIN_S = 5.0
 
 
 class ReadAhead:
-    """A log as `IngestReader` takes it, whose methods return at once what the thread has read.
+    """A log as `IngestReader` takes it, whose methods return immediately what the thread has read.
 
     Args:
         connect: returns the log; called on the thread, once.

@@ -1,4 +1,4 @@
-"""Canonical keys and key groups, which are the same in every process for ever.
+"""Canonical keys and key groups, which are the same in every process forever.
 
 Keys that are equal as dict keys (1, 1.0, True, Decimal(1)) are one key: they have one group, and one spelling, which
 follows from the value alone.  Different keys may share a group: that affects balance, never correctness.

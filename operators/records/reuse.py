@@ -51,7 +51,7 @@ class Reuse:
                 copies[id(container)] = (container, container.copy())
 
     def check(self, records: Sequence[Any], operator: str) -> None:
-        """Refuse a batch in which a record is one of before, filled again.
+        """Refuse a batch in which a record is an earlier one, filled again.
 
         Costs a copy of one record per batch, and a look at the last ones.  One that is given again as it was is no
         mistake.

@@ -2,7 +2,7 @@
 
 What a task performs on stays for as long as the process runs it, so the collector leaves it alone (`gc.freeze`): going
 through gigabytes would stop the task.  What was frozen is never collected again, and chains and tasks are cycles, so a
-state that another one replaces would stay for ever.  So only this freezes, and it releases what it has frozen, with
+state that another one replaces would stay forever.  So only this freezes, and it releases what it has frozen, with
 the files of it, before the next state begins.
 """
 

@@ -1,4 +1,4 @@
-"""The signals of a worker: SIGTERM ends its loop at once, and SIGINT is for `causal run` alone."""
+"""The signals of a worker: SIGTERM ends its loop immediately, and SIGINT is for `causal run` alone."""
 
 from __future__ import annotations
 

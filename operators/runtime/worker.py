@@ -96,7 +96,7 @@ WATCHED_MAX = 500
 GC_THRESHOLD = 50_000
 LINGER_MS = 500
 LOOK_AT_BOUNDS_NS = 10_000_000
-"""The interval at which the loop checks whether a bound wants a checkpoint: a beat is sent at once then."""
+"""The interval at which the loop checks whether a bound wants a checkpoint: a beat is sent immediately then."""
 LOAD_STEP_NS = 20_000_000
 """The time that a state is loaded before the loop looks at what has arrived."""
 _log = logging.getLogger("causal.worker")
@@ -502,7 +502,7 @@ class Worker:
                 self.stopping = True
 
     def _look_at_bounds(self, now_ns: int) -> None:
-        """Beat at once when the task has come to want a checkpoint: until it begins, what is kept grows."""
+        """Beat immediately when the task has come to want a checkpoint: until it begins, what is kept grows."""
         self.bounds_look_due_ns = now_ns + LOOK_AT_BOUNDS_NS
         wanted_epoch = self.driver.task.retention.wanted_epoch if self.driver is not None else 0
         if wanted_epoch > self.wanted_epoch:

@@ -1,4 +1,4 @@
-"""Sinks, which write every row exactly once, visible at once.
+"""Sinks, which write every row exactly once, visible immediately.
 
 `ParquetSink` is imported only when it is named, so that nothing else needs pyarrow.
 """

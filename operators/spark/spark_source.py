@@ -38,7 +38,7 @@ class SparkSource(Source[dict[str, Any]]):
         output_mode: "append", as Spark has no other one here; a DataFrame that aggregates needs a watermark.
         master: where Spark runs its tasks; "local[n,f]" is on the driver's own machine, with n threads, and a task
             that has failed f times fails the query (which is then restarted).
-        batch_rows_max: rows that Spark hands over at once (one Arrow batch).  How much one micro-batch takes is an
+        batch_rows_max: rows that Spark hands over together (one Arrow batch).  How much one micro-batch takes is an
             option of the reader that `read` uses, `maxFilesPerTrigger` for files.
         memory: heap of the driver's JVM, as Java writes it ("1g").
         conf: further entries of Spark's configuration; they win over ours.

@@ -20,8 +20,8 @@ class Operator:
     before the exception stands either way: state that was changed, records that were yielded, timers that were set.
 
     An operator may also define `process_batch(records, keys, ctx)`, which is then called instead of
-    `process` with all records that arrived at once, and `ctx.states(keys)` gives their states.  It must
-    return one iterable of records.  How many records arrive at once varies between runs (never
+    `process` with all records that arrived together, and `ctx.states(keys)` gives their states.  It must
+    return one iterable of records.  How many records arrive together varies between runs (never
     between a run and its replay); an exception in it always stops the job, because no record can be blamed.
     """
 

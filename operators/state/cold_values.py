@@ -57,7 +57,7 @@ class Disk:
 class ColdValues(dict[Any, Any]):
     """A dict without an order.
 
-    `touch` loads many values at once; `shrink`, between events, keeps it small.
+    `touch` loads many values together; `shrink`, between events, keeps it small.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class State:
     """Base of all declared states.
 
     Attributes:
-        ttl_ns: time to live after the last write; 0 for ever.
+        ttl_ns: time to live after the last write; 0 forever.
         clock: the clock of the time to live.
         name: name of the attribute.
     """
@@ -74,7 +74,7 @@ class State:
 
     def __init__(self, kind: Any, ttl_s: float | None, clock: Clock) -> None:
         if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and 0 < ttl_s < 9e9):
-            raise ValueError(f"ttl_s is {ttl_s!r}; give seconds above 0, or None to keep state for ever")
+            raise ValueError(f"ttl_s is {ttl_s!r}; give seconds above 0, or None to keep state forever")
         if clock not in ("event", "processing"):
             raise ValueError(f"clock is {clock!r}; give 'event' or 'processing'")
         self.ttl_ns = 0 if ttl_s is None else max(1000, ns_of_seconds(ttl_s))

@@ -63,7 +63,7 @@ class DueIndex:
                 yield at_ns, bucket
 
     def pop_one(self) -> tuple[int, Pair] | None:
-        """Removes and returns one pair of the earliest time, with that time; it may be put back at once."""
+        """Removes and returns one pair of the earliest time, with that time; it may be put back immediately."""
         while (at_ns := self.next_ns()) is not None:
             bucket = self._buckets[at_ns]
             if bucket:

@@ -120,7 +120,7 @@ class Slots:
         return taken
 
     def _unlist(self, pairs: Iterable[Pair]) -> None:
-        """Remove slots from the lists by key, all of a key at once: mostly its oldest, and a hot key has many."""
+        """Remove slots from the lists by key, all of a key together: mostly its oldest, and a hot key has many."""
         gone: dict[Any, list[Any]] = {}
         for key, slot in pairs:
             gone.setdefault(key, []).append(slot)

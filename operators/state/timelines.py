@@ -1,7 +1,7 @@
 """Records by key in the order of event time, of which the oldest are dropped together when event time has passed them.
 
 A key has one list of entries, so a batch looks up each key once, and nothing is kept beside an entry to find out when
-it is over: an index has the keys of each *span* of time, and a span whose every entry is over is dropped at once.
+it is over: an index has the keys of each *span* of time, and a span whose every entry is over is dropped as a whole.
 Entries are never changed, only replaced: a snapshot needs the lists of the barrier and no copy before a change.
 """
 

@@ -130,7 +130,7 @@ class MemoryReader:
 
 
 class CalledAtOnce:
-    """Calls functions at once; responses come in any order, and there are no time-outs, which are of real time."""
+    """Calls functions immediately; responses come in any order, and there are no time-outs, which are of real time."""
 
     def __init__(self, world: Surroundings, process: Process) -> None:
         self._world = world

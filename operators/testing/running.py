@@ -152,7 +152,7 @@ def world_of(
             "name": pipeline.name,
             "pipeline": "trial",
             "batch_elements_max": batch,
-            "latency_target_ms": 0,  # sources give what a test has put there, at once
+            "latency_target_ms": 0,  # sources give what a test has put there, immediately
         },
         "run()",
     )

@@ -3,10 +3,10 @@
     python -m standby.host.forkserver DESCRIPTOR MODULE PADDING
 
 An order is one message on the socket of that descriptor: {"argv", "slot", "log"}; the answer is {"pid"} or {"error"}.
-The process of that pid is a child of the one that orders: it was forked by a process that ended at once, and who orders
-adopts orphans.  It has its own command line and marks from its first moment, its own session, its output in its log,
-and runs `MODULE.main()`.  It does not differ from a new interpreter: a server runs no thread, opens no context, uses no
-file of the user's, and ends with the process that it serves.
+The process of that pid is a child of the one that orders: it was forked by a process that ended immediately, and the
+one that orders adopts orphans.  It has its own command line and marks from its first moment, its own session, its
+output in its log, and runs `MODULE.main()`.  It does not differ from a new interpreter: a server runs no thread, opens
+no context, uses no file of the user's, and ends with the process that it serves.
 
 `causal run` forks such a server from itself (`standby.host.template`) for the supervisor and the agent, and an agent
 that comes from there has one for its workers from the first moment.  Their orders have an environment and a directory.
@@ -183,7 +183,7 @@ def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | Non
 
 
 def unbuffered() -> None:
-    """Has output of this process in its log at once, as PYTHONUNBUFFERED has it in a new interpreter."""
+    """Has output of this process in its log immediately, as PYTHONUNBUFFERED has it in a new interpreter."""
     for name in ("stdout", "stderr"):
         before = getattr(sys, name)
         before.flush()

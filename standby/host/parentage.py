@@ -34,7 +34,7 @@ def parent_ended(parent: int) -> bool:
     """Whether the process that was the parent of this one has ended, or is ending.
 
     The signal that `die_with_parent` asks for is sent when the thread ends that has started this process, so threads
-    beside it may live a moment longer: until then the parent keeps its pid, and is shown as a zombie.
+    in the same process may live a moment longer: until then the parent keeps its pid, and is shown as a zombie.
     """
     return os.getppid() != parent or start_time(parent) is None
 

@@ -49,7 +49,7 @@ class Template:
     def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> forks.Forked | None:
         """Returns a new process, a child of this one; None if an interpreter must be started instead."""
         if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
-            return None  # what it has not loaded it would load for this one process
+            return None  # a module that it has not loaded would serve this one process alone
         umask = os.umask(PRIVATE)
         os.umask(umask)
         order: dict[str, Any] = {"argv": argv, "slot": "", "log": str(log)}
@@ -76,7 +76,7 @@ class Template:
         return self._control.recv(ORDER_BYTES_MAX)
 
     def close(self) -> None:
-        """Ends the template; what it has forked keeps running."""
+        """Ends the template; forked processes keep running."""
         self._control.close()
         self._process.kill()
         self._process.wait()

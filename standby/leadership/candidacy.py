@@ -5,7 +5,7 @@ machine is read.  Only when it has stood still for `SILENCE_NS` of the candidate
 for the next term.  Time in which the candidate itself could not look hardly counts: the leader could not write either.
 A candidate that hears no host (`hearing`) waits twice as long: another one may hear some.
 A supervisor that was elected may take longer than that to read the journal before it leads: each one that another has
-prevented from it doubles the time, so that candidates of a slow store do not depose each other for ever.
+prevented from it doubles the time, so that candidates of a slow store do not depose each other forever.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Candidacy:
     """One supervisor.
 
     Args:
-        holder: its mark: it stands at once after a term that was its own, because its process of that time has ended;
-            not after one that it has left to another supervisor.
+        holder: its mark: it stands immediately after a term that was its own, because its process of that time has
+            ended; not after one that it has left to another supervisor.
         founds: whether it begins the job where there is no term yet.
         resumes: (term, place) where the journal of a job stood that it is to resume, which counts as silent.
     """

@@ -1,7 +1,7 @@
 """The journal of one term, as its leader writes it.  Pure.
 
 Every `WHOLE_EVERY` entries one of them holds all decisions that still matter, and those before it are removed: a
-successor reads that many entries at most.  The last entry of each earlier term stays for ever, because a leader that
+successor reads that many entries at most.  The last entry of each earlier term stays forever, because a leader that
 was suspended for long would otherwise find its next name free.
 """
 

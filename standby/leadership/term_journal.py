@@ -236,7 +236,7 @@ def read_back(term: int, last: int) -> Procedure[Inherited]:
 
 
 def decided() -> Procedure[Inherited]:
-    """Reads the decisions of the newest term that has any, and stops no leader: there may be more at once.
+    """Reads the decisions of the newest term that has any, and stops no leader: there may be more at the same time.
 
     Raises:
         Fenced: its leader has removed what was to be read.

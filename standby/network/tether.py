@@ -3,7 +3,7 @@
 It carries two lines: the supervisor's challenge, and the host's name and session with a proof.  The proof is made with
 a secret of that host, which it has got over the authenticated connection and which never crosses the tether: what a
 listener on the path has read is of no use for another connection.  The end of a tether reports the death of the host's
-root process at once, also by SIGKILL; a host that is cut off ends no tether, and is noticed by its silence.
+root process immediately, also by SIGKILL; a host that is cut off ends no tether, and is noticed by its silence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 LINE_BYTES_MAX = 200
 STRANGERS_MAX = 64
-"""Connections that have not said yet what they are; more are refused at once."""
+"""Connections that have not said yet what they are; more are refused immediately."""
 
 INTRODUCTION_S = 2.0
 """The time that a connection has to say what it is."""

@@ -1,1 +1,1 @@
-"""The places where a supervisor keeps what it has decided, the checkpoints that are complete, and logs of hosts."""
+"""The places where a supervisor keeps its decisions, the manifests of complete checkpoints, and logs of hosts."""

@@ -24,7 +24,7 @@ from standby.supervision.effects import Record
 
 FILE = "journal.sqlite"
 LOCK = "supervisor.lock"
-"""Beside the journal and not the journal itself, because SQLite has locks of its own on that file."""
+"""A file of its own and not the journal itself, because SQLite has locks of its own on that file."""
 
 FORMAT = 1
 """`user_version` of the file: a file of another format is not read."""

@@ -25,7 +25,7 @@ from standby.leadership.terms import ENDED
 from standby.supervision.effects import Record
 
 AGAIN_S = 0.2
-"""The pause after a failure: shorter than a candidate's patience, as a store may come back for all at once."""
+"""The pause after a failure: shorter than a candidate's patience, as a store may come back for all at the same time."""
 
 CLOSE_S = 0.8
 """The time that the last entry has to be written."""

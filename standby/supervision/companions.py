@@ -1,4 +1,4 @@
-"""Processes that a source needs beside the dataflow: ordered until the agent has them; a failure ends the job."""
+"""Processes that a source needs next to the dataflow: ordered until the agent has them; a failure ends the job."""
 
 from __future__ import annotations
 

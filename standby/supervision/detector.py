@@ -1,7 +1,7 @@
 """Detects processes that exist but are silent.
 
-The agent notices exits at once; this is only for processes that are stopped, or whose interpreter's lock is held by C
-code.  Such a process has a longer limit where the agent sees that it computes.  Long work is no suspicion, because a
+The agent notices exits immediately; this is only for processes that are stopped, or whose interpreter's lock is held by
+C code.  Such a process has a longer limit where the agent sees that it computes.  Long work is no suspicion, because a
 busy process sends pulses.  Silence counts only while the supervisor itself was listening: after the supervisor was
 stopped or starved, the silence of every process counts from then.
 """

@@ -1,7 +1,7 @@
 """Tracks the processes that an event may require the supervisor to act on, so that a step costs what it changes.
 
 Examining every process is always correct, and happens when time has passed.  Examining those whose own facts or
-neighbours have changed has the same result at once, without a cost for each unaffected task.
+neighbours have changed has the same result immediately, without a cost for each unaffected task.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ REQUESTED = "on request"
 class Draining:
     """Empties the hosts that are draining.
 
-    Standbys go first: they are started again elsewhere at once.  A task is killed when its own standby on another host
-    has loaded the latest checkpoint and no other task recovers, so that the gap in its output is one promotion's.
+    Standbys go first: they are started again elsewhere immediately.  A task is killed when its own standby on another
+    host has loaded the latest checkpoint and no other task recovers, so that the gap in its output is one promotion's.
 
     Args:
         kill: kills a process and journals why.

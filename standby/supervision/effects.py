@@ -111,7 +111,7 @@ def in_safe_order(effects: Iterable[Effect]) -> list[Effect]:
 
 
 class Outbox:
-    """Collects the effects of one step; a decision is applied to the supervisor's state at once."""
+    """Collects the effects of one step; a decision is applied to the supervisor's state immediately."""
 
     def __init__(self, apply: Callable[[Record], None]) -> None:
         self._apply = apply

@@ -1,6 +1,6 @@
 """The orders that the supervisor gives to the agent of a host, each a control message of one kind.
 
-An order names what the agent does with what it has: a slot, a role, a file.  None holds a command line, a path outside
+An order names a slot, a role or a file, and what to do with it.  None holds a command line, a path outside
 of the job's directory or code.  Each may come twice, or to an agent that has carried it out already.
 """
 
@@ -90,7 +90,7 @@ class Ended(Order, frozen=True, tag="ended"):
 class Crash(Order, frozen=True, tag="crash"):
     """The agent dies as by `kill -9`, because a user wants to see what follows; one that does not permit it lives on.
 
-    `causal agent` starts the next one at once, which adopts its processes.
+    `causal agent` starts the next one immediately, which adopts its processes.
     """
 
     incarnation: Natural

@@ -20,7 +20,7 @@ AGAIN_NS = 1_000_000_000
 """The time for a command to show in the beats before it is repeated."""
 
 FOLLOW_NS = 200_000_000
-"""The least time between two states that a standby loads: where checkpoints come faster it loads several at once."""
+"""The least time between two states that a standby loads: where checkpoints come faster it loads several together."""
 
 ECHO_NS = 200_000_000
 """The time for a task to show in its beats that it has heard of its hot standby."""

@@ -1,6 +1,6 @@
 """Follows staged rows: which epochs are visible, and whether the end of the job only waits for a checkpoint.
 
-Both follow from the beats alone (guarantee `epoch`), so a restarted supervisor knows them at once.
+Both follow from the beats alone (guarantee `epoch`), so a restarted supervisor knows them immediately.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Staging:
     enabled: bool
 
     def hurries(self) -> bool:
-        """Whether the next checkpoint should begin at once: all inputs have ended, and rows wait for it.
+        """Whether the next checkpoint should begin immediately: all inputs have ended, and rows wait for it.
 
         A sink that reports it before it has acted on the last complete checkpoint may be covered by that one.
         """

@@ -40,6 +40,16 @@ NO_WORDS = re.compile(
 )
 """Where a component reports, is fixed, resumes or is unavailable."""
 
+NOT_NATIVE = re.compile(
+    r"\b(at once|for ever|of before"
+    r"|what is (there|here|kept|held|due|stored|left|needed|sent|asked|wanted|written|read)"
+    r"|what (it|they|one) (gives?|has|have|takes?|says?|holds?|needs?|wants?|knows?)"
+    r"|beside (it|them|the|a|an|one|its|their|other|others|each|ours|this|that))\b",
+    re.IGNORECASE,
+)
+"""Phrases that are grammatical and that no native engineer writes: *immediately* or *at the same time*, *forever*,
+*earlier*; the noun instead of "what is there"; *next to*, or *in addition to*.  Where a count is not zero it falls."""
+
 STORED = {("snapshot_parts.py", "told")}
 """Keys of stored snapshots, by the file that names them: they cannot change."""
 
@@ -115,6 +125,13 @@ def prose(path: Path, tree: ast.Module) -> Iterator[Place]:
                 yield path, number, f"{match[0]}: {line.strip()[:80]}"
 
 
+def not_native(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Phrases that a native engineer would not write, in code and its texts."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for match in NOT_NATIVE.finditer(line):
+            yield path, number, f"{match[0]}: {line.strip()[:80]}"
+
+
 def wide(path: Path) -> Iterator[Place]:
     """Lines of Markdown over the limit that can be broken: tables, code and what a program writes cannot."""
     fenced = generated = False
@@ -141,8 +158,21 @@ OF_PYTHON: dict[str, Callable[[Path, ast.Module], Iterator[Place]]] = {
     "names": names,
     "fragments": fragments,
     "prose": prose,
+    "not native": not_native,
 }
-OF_MARKDOWN: dict[str, Callable[[Path], Iterator[Place]]] = {"wide": wide, "markdown": markdown_prose}
+
+
+def markdown_not_native(path: Path) -> Iterator[Place]:
+    """The same phrases in Markdown."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        yield from ((path, number, match[0]) for match in NOT_NATIVE.finditer(line))
+
+
+OF_MARKDOWN: dict[str, Callable[[Path], Iterator[Place]]] = {
+    "wide": wide,
+    "markdown": markdown_prose,
+    "markdown not native": markdown_not_native,
+}
 
 
 def places() -> Iterator[tuple[str, Place]]:

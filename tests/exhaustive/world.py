@@ -428,7 +428,7 @@ class World:
             draft.broken.append(f"{self.topology.tasks[life[0]].name} stops with {text}")
 
     def _forget_dead_letters(self, draft: Draft) -> None:
-        """Drops frames of a dead process that have come to mean nothing: the page says why that is for ever."""
+        """Drops frames of a dead process that have come to mean nothing: the page says why that is forever."""
         for end, frames in list(draft.links.items()):
             if end[:2] in draft.processes or end[2:] not in draft.processes:
                 continue

@@ -23,15 +23,14 @@ SAMPLE, MANY = 5, 50
 STATE_BYTES_MIN = 12 << 20
 
 
-def performs(job: Job) -> tuple[int, int]:
-    """The process of the hot standby of the task with the state, and the echoes that it has lost."""
+def performing(job: Job) -> int:
+    """The process of the hot standby of the task with the state, once one performs."""
     job.until("a hot standby performs", partial(shadow_of, task=FILLED))
     view = job.view()
     assert view is not None
     shadow = shadow_of(view, FILLED)
     slot = shadow["slot"] if shadow else ""
-    pids = [process["pid"] for process in view["processes"] if process["slot"] == slot]
-    return (pids[0] if pids else 0), lost_echoes(job)
+    return next((process["pid"] for process in view["processes"] if process["slot"] == slot), 0)
 
 
 def lost_echoes(job: Job) -> int:
@@ -40,9 +39,11 @@ def lost_echoes(job: Job) -> int:
 
 
 def lose_an_echo(job: Job) -> int:
-    pid, before = performs(job)
+    pid, before = performing(job), lost_echoes(job)
 
     def lost() -> bool:
+        nonlocal pid
+        pid = performing(job)  # a busy machine may have replaced it meanwhile
         try:
             for link in links(pid, job.runtime):
                 if not link.control:
@@ -52,8 +53,7 @@ def lose_an_echo(job: Job) -> int:
         return lost_echoes(job) > before
 
     wait_for("the echo is lost", lost)
-    performs(job)
-    return pid
+    return performing(job)
 
 
 def roll_back_in_place(job: Job) -> int:

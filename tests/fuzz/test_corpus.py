@@ -1,6 +1,6 @@
 """Everything the fuzzer begins with or has ever found: read, or refused in the decoder's own way, within its memory.
 
-An input that crashed a decoder once lies in corpus/<target>/ as `crash-…` and is replayed here for ever; nothing
+An input that crashed a decoder once lies in corpus/<target>/ as `crash-…` and is replayed here forever; nothing
 here needs the fuzzer.
 """
 
@@ -20,7 +20,7 @@ FILES = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_was_found_is_read_or_refused_within_its_memory(path: Path) -> None:
     decoder, data = DECODERS[path.parent.name], path.read_bytes()
-    refused(decoder, data)  # once before it is measured: what is made for ever is made now
+    refused(decoder, data)  # once before it is measured: what is made forever is made now
     assert memory_of(decoder, data) <= decoder.memory_max(len(data))
 
 

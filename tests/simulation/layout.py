@@ -35,7 +35,7 @@ LEADERS_LOST, LEADERS_LOST_SHARE = "leaders_lost", 0.2
 """All supervisors are lost, and the job is resumed; drawn apart from the others."""
 
 LEADER_DEAF, LEADER_DEAF_SHARE = "leader_deaf", 0.25
-"""The leader loses every host for ever, and reaches the store; drawn apart from the others."""
+"""The leader loses every host forever, and reaches the store; drawn apart from the others."""
 
 
 @dataclass(frozen=True, slots=True)

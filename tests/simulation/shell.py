@@ -122,7 +122,7 @@ class Links:
 
 
 class Calls:
-    """Calls of stores: one that fails is tried again in the next round, for ever."""
+    """Calls of stores: one that fails is tried again in the next round, forever."""
 
     def make(self, attempt: Callable[[], T]) -> T:
         return attempt()

@@ -116,7 +116,7 @@ class Fire:
     def _kill_several(self) -> None:
         tasks = sorted(self._tasks().items())
         if tasks:
-            self._kill("several tasks at once", *self.rng.sample(tasks, self.rng.randint(1, len(tasks))))
+            self._kill("several tasks at the same time", *self.rng.sample(tasks, self.rng.randint(1, len(tasks))))
 
     def _kill_with_standby(self) -> None:
         """A task and the standby that would take over: one of them a moment before the other, or after."""
@@ -150,7 +150,8 @@ class Fire:
         processes = sorted({**self.run.servers(), **self.run.workers()}.items())
         if processes:
             self._kill(
-                "any processes at once", *self.rng.sample(processes, self.rng.randint(1, min(5, len(processes))))
+                "any processes at the same time",
+                *self.rng.sample(processes, self.rng.randint(1, min(5, len(processes)))),
             )
 
     def _kill_root(self) -> None:

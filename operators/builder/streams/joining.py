@@ -123,7 +123,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         edges = self._sides(where, what, other)
         if within is None:
             raise PipelineError(
-                f"{where}: {what} needs within=(before_s, after_s): without it records would be kept for ever; "
+                f"{where}: {what} needs within=(before_s, after_s): without it records would be kept forever; "
                 "for a table use join_table"
             )
         within_ns = _within(where, what, within)

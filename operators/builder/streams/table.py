@@ -121,7 +121,7 @@ class Table(Generic[K, V]):
             until: "closed": sent when the window of the key is closed, so that it is final: the watermark that the
                 windowed table passes on, which is less its grace, has passed its end.
             after_s: instead: sent when event time has advanced by so much since the key was first held.
-            keys_max: with more keys than this, those that are due first are sent at once.
+            keys_max: with more keys than this, those that are due first are sent immediately.
         """
         where = graph.caller()
         what = f"suppress {name!r}"

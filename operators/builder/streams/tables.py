@@ -44,7 +44,7 @@ class Tables(StreamBase[T], Generic[K, T]):
 
         State: what is open.
 
-        Each record that changes a row causes a revision at once.  Watermarks are not needed, only a time.
+        Each record that changes a row causes a revision immediately.  Watermarks are not needed, only a time.
 
         Args:
             assigner: `Tumbling` or `Sliding` of event time.

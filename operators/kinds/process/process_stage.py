@@ -394,7 +394,7 @@ class ProcessStage(Stage):
             if timers.firing(due, END_NS if at_end else None) > _CHAIN_MAX:
                 raise OperatorFailed(
                     f"operator {self.name!r}{f', key {shown(key)}' if self._keyed else ''}: its event-time timers set "
-                    f"one another for ever: {_CHAIN_MAX} times {'after the end' if at_end else 'for one time'}; "
+                    f"one another forever: {_CHAIN_MAX} times {'after the end' if at_end else 'for one time'}; "
                     "set them later than ctx.event_time(), and not without end"
                 )
             self._timer_ns = at_ns

@@ -31,7 +31,7 @@ class SuppressStage(Stage):
         """A key is sent so long after the watermark at which it was first held, or after the first watermark if it was
         held before; None: when its window ends."""
         self._keys_max: int | None = node.options["keys_max"]
-        """The number of keys beyond which those that are due first are sent at once."""
+        """The number of keys beyond which those that are due first are sent immediately."""
         self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, int, by_key=True)
         self._mark_ns: int | None = None
         self._after_was_ns = self._after_ns

@@ -1,4 +1,4 @@
-"""Running totals within groups of a batch, computed for all rows at once, as if row by row."""
+"""Running totals within groups of a batch, computed for all rows together, as if row by row."""
 
 from __future__ import annotations
 

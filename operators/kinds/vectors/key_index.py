@@ -1,4 +1,4 @@
-"""`KeyIndex`: a slot 0, 1, 2 … for each key so far, looked up for a whole column at once.
+"""`KeyIndex`: a slot 0, 1, 2 … for each key so far, looked up for a whole column together.
 
 Integers are looked up in NumPy arrays, a batch at a time: directly where their range is dense, else by probing an
 open-addressing table.  Other keys use Arrow's `dictionary_encode` and a dict over the distinct values.

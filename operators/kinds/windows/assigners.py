@@ -130,7 +130,7 @@ class CountWindow:
 
 
 class Global:
-    """One window per key, for ever; it is emitted when its trigger fires, and at the end of the input."""
+    """One window per key, forever; it is emitted when its trigger fires, and at the end of the input."""
 
     clock: Clock = "event"
 

@@ -3,7 +3,7 @@
 Beside its content a window has `[unseen, wake, begun, seen, state]` until it is removed: whether records have arrived
 since it was emitted, when the trigger is to be called (ns), the number of the first record that it holds, how many
 have arrived, and the state of the trigger.  Each record is put and judged before the next, so batches do not matter;
-where no judgement can fire, all of a batch are put at once.
+where no judgement can fire, all of a batch are put together.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TriggeredStage(ServedStage, PaneStage):
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         asks = type(trigger).on_record is not Trigger.on_record
         self._one_by_one = asks or (self._contents.shares and not isinstance(self._assigner, (Tumbling, Global)))
-        """Whether each record is put before the next; otherwise a batch is put into its windows at once."""
+        """Whether each record is put before the next; otherwise a batch is put into its windows together."""
         self._by_clock = trigger.clock == "processing"
         self._trigger_was = described(trigger)
         """The trigger that the entries are of: until `changed`, that of the snapshot."""

@@ -23,7 +23,7 @@ from operators.sinks.conformance.subject import (
 
 
 def holds_what_was_written(subject: Subject) -> None:
-    """An empty store holds nothing; rows are visible at once; a new store gives everything back."""
+    """An empty store holds nothing; rows are visible immediately; a new store gives everything back."""
     store, state = subject.opened()
     expect(state == StoreState(0, 0, ()), "an empty store holds nothing", repr(state))
     for rows in (1, 5, EPOCH_ROWS, EPOCH_ROWS + 30):

@@ -1,7 +1,7 @@
 """Checks of several runs that use a store in turn: the newest owns it, and no older run comes back (D15).
 
 The text of a run's identity is higher than that of every run that was started before it.  An older run that comes back
-must be refused with an error that ends its job: after `Fenced` a successor would be promoted, and be refused, for ever.
+must be refused with an error that ends its job: after `Fenced` a successor would be promoted, and be refused, forever.
 """
 
 from __future__ import annotations

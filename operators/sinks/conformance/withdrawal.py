@@ -1,6 +1,7 @@
 """Checks of taking rows back, beside `operators.sinks.conformance`, for stores that have `withdraw`.
 
-Below full sharing depth more failures at once than it covers may lose determinants on which visible rows depend (D9).
+Below full sharing depth more failures at the same time than it covers may lose determinants on which visible rows
+depend (D9).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def marked_depends(epoch: int, rows: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def takes_rows_back(subject: Subject) -> None:
-    """Rows and determinants after a mark are gone at once and for good; others may take their place."""
+    """Rows and determinants after a mark are gone immediately and for good; others may take their place."""
     store, state = _opened(subject)
     fill_marked(subject, store, state, 30)
     store.close()

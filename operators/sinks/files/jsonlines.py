@@ -48,7 +48,7 @@ class JsonLinesSink(Sink):
     and its tasks may move between hosts.
 
     Needs: nothing; extra `hosts` for a URL.
-    Readers: one file of JSON lines per task; of a URL objects of rows, some seconds late, and at once by our readers.
+    Readers: one file of JSON lines per task; of a URL objects of rows, some seconds late; immediately by our readers.
     Step: one append to a journal; in a shared store the creation of one object.
     Fence: the journal is replaced under a lock; in a shared store the object that the owner would create next is
     created.

@@ -4,7 +4,7 @@ In the directory lie files of rows, `<task>-<first>-<next>.parquet`, which never
 `_causal/`, which readers of Parquet directories pass over: one manifest, which names the files that exist, and a
 journal for each task.  A bundle is first appended to the journal, rows, determinants, position, digest and all, with
 one write: that is the atomic step, and `read` and Spark's format
-"causal" see it at once.  From the journal rows move to a file when there are `file_bytes` of them or the oldest is
+"causal" see it immediately.  From the journal rows move to a file when there are `file_bytes` of them or the oldest is
 `publish_s` old, and when the store is closed.  A file grows under a hidden name and gets its own when it is complete.
 
 So any other program that reads the `*.parquet` files sees whole files, no row twice, and rows up to `publish_s`
@@ -65,7 +65,7 @@ class ParquetSink(Sink):
     one schema; a row that does not fit it is refused, and what becomes of it is the job's setting `on_error`.
 
     Needs: extra `arrow`; `hosts` for a URL.
-    Readers: Parquet files of a directory or URL, some seconds late; at once by our readers.
+    Readers: Parquet files of a directory or URL, some seconds late; immediately by our readers.
     Step: as `JsonLinesSink`.
     Fence: a claim is appended to the journal under a lock; in a shared store as `JsonLinesSink`.
     Server: as `JsonLinesSink`.

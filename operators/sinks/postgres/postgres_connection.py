@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL on which nothing waits for ever, set up so that an acknowledged commit is durable.
+"""A connection to PostgreSQL on which nothing waits forever, set up so that an acknowledged commit is durable.
 
 The server bounds each statement, lock and idle transaction; that does not help against a server that is stopped or a
 network that is cut, so each wait of the client ends at a deadline, too, and the connection with it.

@@ -48,7 +48,7 @@ def one_line(problem: BaseException) -> str:
 
 
 def blames_a_row(problem: psycopg.Error) -> bool:
-    """Whether some row of the statement is the reason, and would be for ever."""
+    """Whether some row of the statement is the reason, and would be forever."""
     state = problem.sqlstate
     if state is None:
         return isinstance(problem, psycopg.DataError)

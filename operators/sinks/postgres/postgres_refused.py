@@ -18,7 +18,7 @@ from operators.sinks.postgres.postgres_errors import blames_a_row, one_line
 from operators.sinks.postgres.postgres_sql import Statements
 
 ROWS_MAX = 8
-"""The most rows named at once; a bundle with more of them comes again without these."""
+"""The most rows named together; a bundle with more of them comes again without these."""
 
 
 def refused_rows(

@@ -46,7 +46,7 @@ class Target:
 
 
 def connected(target: Target) -> redis.Redis:
-    """A client on which no call waits for ever, and which retries nothing by itself."""
+    """A client on which no call waits forever, and which retries nothing by itself."""
     timeout_s = target.timeout_ms / 1000
     client = redis.Redis.from_url(
         target.url,

@@ -23,7 +23,7 @@ _INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(
 )
 _REFUSALS = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 REFUSED_NAMED_MAX = 1000
-"""The most refused rows of one bundle that are named at once."""
+"""The most refused rows of one bundle that are named together."""
 
 
 def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> None:

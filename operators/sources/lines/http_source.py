@@ -4,7 +4,7 @@ The listener answers 200 when the lines of a request are in the job's ingest log
 exactly once.  Requests that wait at the same moment share a batch.  A request is taken as a whole or not at all.
 
     200  the lines are the job's                      413  the body is too large
-    400  a line is no JSON, or too long; it says which  429  too many lines per second, or too many requests at once
+    400  a line is no JSON, or too long; it says which  429  too many lines per second, or too many requests together
     401  the token is missing or another              503  not written; send it again
     404  another path                                 411  the length of the body is not known
     415  the body is encoded (gzip, …)

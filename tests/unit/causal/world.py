@@ -44,7 +44,7 @@ SERVICES = ("clock", "random", "call", "timer", "ask")
 
 
 def hashing(topology: Topology, index: TaskIndex, rng: random.Random, traits: Collection[str] = ()) -> HashingChain:
-    """The chain of a task: any difference in what it receives shows for ever.
+    """The chain of a task: any difference in what it receives shows forever.
 
     Args:
         traits: `marks`: watermarks follow events; `idle`: some of them of idle channels; `plain`: it uses no service,

@@ -144,7 +144,7 @@ def test_what_is_damaged_is_never_overwritten_or_removed(tmp_path: Path, name: s
 
 
 def test_a_manifest_that_is_missing_between_others_is_told(tmp_path: Path) -> None:
-    """A reader does not wait for ever for it, and a driver does not remove its segments."""
+    """A reader does not wait forever for it, and a driver does not remove its segments."""
     publisher = written_log(tmp_path / "ingest", ended=False)
     (publisher.log.directory / "manifests" / "0000000001.json").unlink()
     reader = publisher.reader()

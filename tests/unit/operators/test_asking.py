@@ -204,7 +204,7 @@ def late(timeout_s: float) -> bytes:
 
 
 def drained(pool: RequestPool, count: int) -> list[tuple[int, bytes]]:
-    """Returns the next `count` answers; a test that waits here for ever is ended from outside."""
+    """Returns the next `count` answers; a test that waits here forever is ended from outside."""
     answers: list[tuple[int, bytes]] = []
     while len(answers) < count:
         next_ns = pool.next_ns()

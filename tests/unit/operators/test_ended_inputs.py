@@ -1,4 +1,4 @@
-"""An operator that is new at a savepoint knows which inputs had ended by then, and waits for no idle one for ever."""
+"""An operator that is new at a savepoint knows which inputs had ended by then, and waits for no idle one forever."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from operators import ListState, MapState, Operator, ReducingState, ValueState
 from tests.unit.operators.versions import Build, Version
 
 LIVES: dict[str, dict[str, Any]] = {
-    "for ever": {},
+    "forever": {},
     "short": {"ttl_s": 5.0},
     "long": {"ttl_s": 50.0},
     "by the clock": {"ttl_s": 50.0, "clock": "processing"},

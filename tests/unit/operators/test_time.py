@@ -178,7 +178,7 @@ class Alarm(Operator):
     def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
         if name.startswith("again"):
             ctx.set_timer(ctx.event_time() + 1, "once", clock="event")
-        if name == "for ever":
+        if name == "forever":
             ctx.set_timer(0, name, clock="event")
         yield (ctx.key, name, ctx.event_time(), ctx.watermark())
 
@@ -229,7 +229,7 @@ def test_at_the_end_all_event_timers_fire_and_know_of_no_watermark() -> None:
 
 def test_timers_that_set_one_another_for_ever_stop_the_job() -> None:
     chain = alarm(on_error="dead-letter")
-    give(chain, [("a", 0, "set", 5, "for ever")])
+    give(chain, [("a", 0, "set", 5, "forever")])
     with pytest.raises(OperatorFailed, match="operator 'alarm', key 'a': its event-time timers set one another for"):
         rung(chain, 5)
 

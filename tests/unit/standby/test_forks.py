@@ -171,7 +171,7 @@ def test_a_module_that_cannot_be_shared_is_refused(job: Path, module: str, said:
     server = ForkServer(job, module, environment(job, {}, ""))
     for _ in range(forks.LOST_MAX + 1):
         assert server.start(tuple(module_command(module)), "w1", job / "logs" / "w1.log", patient=True) is None
-    assert server.pid == 0, "and not tried for ever"
+    assert server.pid == 0, "and not tried forever"
     assert said in (job / "logs" / "forkserver.log").read_text()
     server.close()
 

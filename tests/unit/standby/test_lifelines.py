@@ -1,4 +1,4 @@
-"""A death is reported before the kernel has ended the process, a normal end is not, and nothing waits for ever.
+"""A death is reported before the kernel has ended the process, a normal end is not, and nothing waits forever.
 
 A main thread that ends while another thread lives on is a process that has died and that no pidfd reports: what
 a process is whose memory is being freed, for as long as a test likes.
