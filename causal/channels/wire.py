@@ -199,7 +199,7 @@ class Hello:
 
 @dataclass(slots=True)
 class Welcome:
-    """The receiver's half: its next position, the digest there, and the logs it holds.  `attempt` 0: unasked, after a gap.
+    """The receiver's half: its next position, the digest there, its logs.  `attempt` 0: unasked, after a gap.
 
     What lies between `delivered` and `next` waits at the receiver and still counts against the sender's credit.
     """

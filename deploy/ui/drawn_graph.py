@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from causal.ids import OUTSIDE
+from causal.layers import placed
 from causal.topology import Task, Topology
 from deploy.progress.report import LETTER_TASK
-from operators.builder.layers import placed
 
 LETTERS = LETTER_TASK.rpartition("/")[0]
 Edge = tuple[str, str]

@@ -22,7 +22,6 @@ PURE = (
     "standby.supervision",
     "operators.graph",
     "operators.builder.drawing",
-    "operators.builder.layers",
     "operators.engine.chain",
     "operators.engine.chain_state",
     "operators.engine.fusion",
