@@ -1,6 +1,6 @@
 """Places of operators in a drawing of the graph: layers by the longest way from a source: pure.
 
-An edge over several layers gets a place in each one between, so that it passes beside the boxes.  Inside a layer
+An edge over several layers gets a place in each one between, so that it passes between the boxes.  Inside a layer
 everything goes to the mean place of its neighbours (barycentre), which removes most crossings.
 """
 
