@@ -168,7 +168,8 @@ def test_a_standard_input_that_cannot_be_read_is_refused_before_the_job_starts(t
             os.close(descriptor)
             with pytest.raises(PipelineError, match=rf"test_lines\.py:\d+: StdinSource: the standard input {why}"):
                 StdinSource().check()
-    code = "from deploy import streams; streams.prepare(); from operators.sources import StdinSource as S; S().check()"
+    prepared = "from deploy import standard_streams as streams; streams.prepare()"
+    code = f"{prepared}; from operators.sources import StdinSource as S; S().check()"
     run = subprocess.run(["sh", "-c", f'exec "$0" -c "{code}" <&-', sys.executable], capture_output=True, text=True)
     assert "the standard input is closed" in run.stderr.splitlines()[-1]
 
