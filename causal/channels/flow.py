@@ -1,7 +1,7 @@
 """Flow control of both ends: what a sender has outstanding, and how much of it a receiver allows.
 
 A sender may have `allowance_bytes` under way.  The receiver fits them to the pace at which it delivers, because a
-barrier waits behind the elements under way, and credits the elements delivered.
+barrier waits after the elements under way, and credits the elements delivered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A task's determinants in the shared store, for its next incarnation on whichever host (designs 0012, 0024).
 
-    determinants/<task>/i<incarnation>/<place>          records of `causal.storage.stable`, each behind 8 bytes of epoch
+    determinants/<task>/i<incarnation>/<place>          records of `causal.storage.stable`, each after 8 bytes of epoch
 
 The first object, at place 0, has everything that the incarnation had collected; from then on older ones are ignored.
 Each later one has what was written together.  Objects are created and never changed; one is removed when a checkpoint

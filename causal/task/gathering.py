@@ -5,7 +5,7 @@ elements at a time, more often than `FEW_PER_S`, is asked again only at the next
 that gives as many as it is asked for, or seldom anything, is asked immediately.
 
 Multiples of the monotonic clock, which the tasks of a host share: what its sources give arrives within the millisecond
-in which they wake, so the tasks behind them often take all of it together.
+in which they wake, so the tasks downstream often take all of it together.
 """
 
 from __future__ import annotations

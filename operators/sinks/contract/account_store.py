@@ -1,4 +1,4 @@
-"""The store of one sink task behind a connection: an account and rows that change together, in one step.
+"""The store of one sink task over a connection: an account and rows that change together, in one step.
 
 A statement or script that was asked and not answered may still happen.  Each of them therefore names the account that
 it follows, so it happens once or not at all, and after any error the account is read again.  A kind of store adds its
@@ -29,7 +29,7 @@ Before = tuple[int, bytes]
 
 
 class AccountStore(ABC, Generic[C]):
-    """An account and rows behind a connection.  One thread at a time."""
+    """An account and rows over a connection.  One thread at a time."""
 
     _errors: type[Exception]
     """The driver's errors."""
