@@ -65,7 +65,7 @@ class Benchmark(Protocol):
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark that has this name on the command line: what its module declares, or the module."""
+    """Return the benchmark that has this name on the command line: what its module declares, or the module."""
     module = import_module(BENCHMARKS[name])
     return cast(Benchmark, getattr(module, "BENCHMARK", module))
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_file(words: Sequence[str]) -> list[str]:
-    """The arguments that shape the figures: where they are written does not."""
+    """Return the arguments that shape the figures: where they are written does not."""
     kept: list[str] = []
     remaining = iter(words)
     for argument in remaining:
@@ -116,7 +116,7 @@ def _without_file(words: Sequence[str]) -> list[str]:
 
 
 def _chart(options: argparse.Namespace) -> Path | None:
-    """Returns where the chart goes, if one is asked for: where it says, or beside the file of --json."""
+    """Return where the chart goes, if one is asked for: where it says, or beside the file of --json."""
     wanted: Path | None = getattr(options, "chart", None)
     if wanted != BESIDE:
         return wanted

@@ -34,7 +34,7 @@ Result = Mapping[str, Any]
 
 
 def marks(name: str) -> tuple[str, str]:
-    """The lines between which a table stands."""
+    """Return the lines between which a table stands."""
     return f"<!-- {name}: made by python -m benchmarks.page -->", f"<!-- end of {name} -->"
 
 
@@ -44,7 +44,7 @@ def contents(results: Mapping[str, Result]) -> list[tuple[Path, str, str]]:
 
 
 def filled(page: str, name: str, content: str) -> str:
-    """The page with that content between the marks of that name.
+    """Return the page with that content between the marks of that name.
 
     Raises:
         ValueError: the page lacks the marks.
@@ -58,7 +58,7 @@ def filled(page: str, name: str, content: str) -> str:
 
 
 def taken(everything: Result, earlier: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    """The results of `benchmarks all` by name; of peers, what is measured now and pairs of before that are not.
+    """Return the results of `benchmarks all` by name; of peers, what is measured now and pairs of before that are not.
 
     Raises:
         ValueError: it is no such file, a quick one, or the pairs of before were measured on another machine.
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def shown(name: str) -> str:
-    """Returns the raw table of a stored result.
+    """Return the raw table of a stored result.
 
     Raises:
         ValueError: nothing is stored under that name.

@@ -41,7 +41,7 @@ class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
     users: ClassVar[frozenset[str]] = frozenset()
 
     def message(self) -> dict[str, Any]:
-        """Returns the map that `read_command` reads; only in fields of `users` may it hold a tuple."""
+        """Return the map that `read_command` reads; only in fields of `users` may it hold a tuple."""
         facts = {"kind": self.__struct_config__.tag}
         for each in _fields(type(self)):
             value = getattr(self, each.name)
@@ -52,12 +52,12 @@ class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
 
 @cache
 def _fields(kind: type[Command]) -> tuple[structs.FieldInfo, ...]:
-    """Returns the fields of a kind of command; msgspec evaluates all annotations each time."""
+    """Return the fields of a kind of command; msgspec evaluates all annotations each time."""
     return structs.fields(kind)
 
 
 def _listed(value: Any) -> Any:
-    """Returns the value with lists for its tuples, which are longer as MessagePack."""
+    """Return the value with lists for its tuples, which are longer as MessagePack."""
     if isinstance(value, Mapping):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, (tuple, list)) else value
@@ -177,7 +177,7 @@ class HighestTerm:
         """The number of messages refused."""
 
     def admits(self, message: Any) -> bool:
-        """Notes the term of a message; returns whether it is to be obeyed.
+        """Record the term of a message; returns whether it is to be obeyed.
 
         Raises:
             PeerViolation: it is no message.
@@ -192,7 +192,7 @@ class HighestTerm:
         return True
 
     def read_command(self, message: Any) -> AnyCommand | None:
-        """Returns the command in a message; None where it is refused.
+        """Return the command in a message; None where it is refused.
 
         Raises:
             PeerViolation: it is no message, of an unknown kind, or not what that kind holds.
@@ -201,7 +201,7 @@ class HighestTerm:
 
 
 def read_command(message: Mapping[str, Any]) -> AnyCommand:
-    """Returns the command in a message.
+    """Return the command in a message.
 
     Raises:
         PeerViolation: it is of an unknown kind, or not what that kind holds.
@@ -211,7 +211,7 @@ def read_command(message: Mapping[str, Any]) -> AnyCommand:
 
 
 def read_kind(message: Mapping[str, Any], kinds: Any, what: str) -> Any:
-    """Returns a message as the one of these kinds that it names.
+    """Return a message as the one of these kinds that it names.
 
     Args:
         what: a message of these kinds is called so.

@@ -94,7 +94,7 @@ LIMITS = {
 
 
 def wanted(name: str) -> str:
-    """Returns what an error about this setting advises to give; "" where that depends on the value."""
+    """Return what an error about this setting advises to give; "" where that depends on the value."""
     return " or ".join(_CHOICES[name]) if name in _CHOICES else LIMITS[name].wanted if name in LIMITS else ""
 
 
@@ -263,19 +263,21 @@ class JobConfig:
         return tuple(self.standbys.partition(":")[2].split(",")) if ":" in self.standbys else ()
 
     def fingerprint(self, topology: object) -> int:
-        """Returns 64 bits that differ if run, graph or anything that shapes the bytes on the wire differs."""
+        """Return 64 bits that differ if run, graph or anything that shapes the bytes on the wire differs."""
         flushing = self.determinant_flush != "off"
         content = repr((self.run, self.guarantee, self.sharing_depth, self.key_groups, flushing, topology))
         return int.from_bytes(blake2b(content.encode(), digest_size=8).digest(), "big")
 
     def save(self, directory: Path) -> None:
-        """Replaces the file atomically: a job without its settings could not be resumed."""
+        """Replace the file atomically: a job without its settings could not be resumed."""
         fresh = directory / "job.json.new"
         fresh.write_text(seal(asdict(self)))
         fresh.replace(directory / "job.json")
 
     def for_hosts(self) -> str:
-        """The settings that are not at their defaults, sealed: an agent of the version before knows no newer ones."""
+        """Return the settings that are not at their defaults, sealed: an agent of the version before knows no newer
+        ones.
+        """
         return seal({name: value for name, value in asdict(self).items() if value != _DEFAULTS.get(name)})
 
     @classmethod

@@ -33,7 +33,7 @@ class Cut:
 
     @classmethod
     def unpack(cls, part: bytes) -> Cut:
-        """Returns the cut that `pack` encoded.
+        """Return the cut that `pack` encoded.
 
         Raises:
             CorruptData: the part is not a cut.

@@ -160,7 +160,7 @@ _user_names: dict[int, str] = {}
 
 
 def register_kind(name: str, tag: int) -> None:
-    """Registers a kind of the user's own; to be called when the pipeline file is loaded, alike in every process.
+    """Register a kind of the user's own; to be called when the pipeline file is loaded, alike in every process.
 
     Args:
         tag: 64 to 127, never reused for another kind as long as a log with it may exist.
@@ -177,12 +177,12 @@ def register_kind(name: str, tag: int) -> None:
 
 
 def registered(name: str) -> bool:
-    """Returns whether `register_kind` was called for this kind."""
+    """Return whether `register_kind` was called for this kind."""
     return name in _user_tags
 
 
 def encode_order(input: int, count: int) -> bytes:
-    """Encodes an `Order` without an object: this is the hot path."""
+    """Encode an `Order` without an object: this is the hot path."""
     if count == 1 and input <= ORDER_ONE_LAST - ORDER_ONE_FIRST:
         return bytes((ORDER_ONE_FIRST + input,))
     if input < 127:
@@ -202,13 +202,13 @@ class DeterminantCodec:
         self.last_ns = 0
 
     def encode(self, determinant: Determinant) -> bytes:
-        """Returns the entry of `determinant`; moves `last_ns` for a Clock or Timer."""
+        """Return the entry of `determinant`; moves `last_ns` for a Clock or Timer."""
         if type(determinant) is Order:
             return encode_order(determinant.input, determinant.count)
         return _ENCODERS[type(determinant)](self, determinant)
 
     def decode(self, log: bytes | bytearray, place: int) -> tuple[Determinant, int]:
-        """Returns the entry at `place` and the place behind it; moves `last_ns` for a Clock or Timer.
+        """Return the entry at `place` and the place behind it; moves `last_ns` for a Clock or Timer.
 
         Raises:
             PeerViolation: the tag is unknown, the entry is invalid, or the log ends inside it.
@@ -267,7 +267,7 @@ def _encode_random(codec: DeterminantCodec, random: Random) -> bytes:
 
 
 def _squeezed(value: bytes) -> bytes | None:
-    """Returns the length and LZ4 block of an answer, if compression makes it shorter."""
+    """Return the length and LZ4 block of an answer, if compression makes it shorter."""
     if len(value) < _COMPRESS_FROM_BYTES:
         return None
     packed = varint(len(value)) + lz4.block.compress(value, store_size=False)

@@ -39,7 +39,7 @@ class ReplayDivergence(CausalError):
         super().__init__(self.because(cause))
 
     def because(self, cause: str) -> str:
-        """Returns the line with another cause, in place of the general advice."""
+        """Return the line with another cause, in place of the general advice."""
         return f"{self.where} {cause} (ReplayDivergence: {self.difference})"
 
 
@@ -124,14 +124,14 @@ PASSING = (RetriesExhausted,)
 
 
 def invariant(condition: object, message: str, **facts: object) -> None:
-    """Raises `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""
+    """Raise `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""
     if not condition:
         values = ", ".join(f"{name}={value!r}" for name, value in facts.items())
         raise InvariantViolation(f"{message} ({values})" if values else message)
 
 
 def fenced(task: str, incarnation: int) -> Fenced:
-    """Returns the error of a sink's zombie that wants to write."""
+    """Return the error of a sink's zombie that wants to write."""
     return Fenced(
         f"sink task {task}: a younger process than incarnation {incarnation} writes its store; this one must exit"
     )

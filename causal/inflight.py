@@ -77,7 +77,7 @@ class InflightLog:
         return self._entries[place - self._dropped]
 
     def place_of(self, position: int) -> int | None:
-        """Returns the place of the entry that holds `position`, the end place if it is behind all, None if gone."""
+        """Return the place of the entry that holds `position`, the end place if it is behind all, None if gone."""
         if position < self.start or position > self.end:
             return None
         if position == self.end:
@@ -85,7 +85,7 @@ class InflightLog:
         return self._dropped + bisect_right(self._firsts, position) - 1
 
     def frame_at(self, place: int, bytes_max: int) -> Entry:
-        """Returns the entry at `place`, joined with those behind it that may leave in the same frame.
+        """Return the entry at `place`, joined with those behind it that may leave in the same frame.
 
         Chunks do not depend on how they were framed, and the digest behind the last of them is the digest of all, so
         they may be framed differently; an epoch ends a frame, and so does what is on disk.
@@ -115,14 +115,14 @@ class InflightLog:
         return Entry(head.first, count, head.epoch, payload, len(payload), head.digest_before, last.digest, oldest_ns)
 
     def truncate(self, epoch: int) -> set[int]:
-        """Forgets entries of epochs below `epoch`; returns the segments on disk that are not needed any more."""
+        """Forget entries of epochs below `epoch`; returns the segments on disk that are not needed any more."""
         keep = 0
         while keep < len(self._entries) and self._entries[keep].epoch < epoch:
             keep += 1
         return self._drop(keep)
 
     def drop_before(self, place: int) -> None:
-        """Forgets entries before `place` immediately: for guarantees that replay nothing."""
+        """Forget entries before `place` immediately: for guarantees that replay nothing."""
         self._drop(place - self._dropped)
 
     def _drop(self, count: int) -> set[int]:
@@ -143,7 +143,7 @@ class InflightLog:
     # -- disk ------------------------------------------------------------------------------------
 
     def spillable(self, before_place: int) -> list[Entry]:
-        """Returns the oldest run of entries in memory only that lies before `before_place`, up to one segment."""
+        """Return the oldest run of entries in memory only that lies before `before_place`, up to one segment."""
         run: list[Entry] = []
         size = 0
         for entry in self._entries[: max(0, before_place - self._dropped)]:
@@ -158,7 +158,7 @@ class InflightLog:
         return run
 
     def spilled(self, segment: int, first: int, count: int) -> None:
-        """Drops the payloads of `count` entries from position `first`, which are on disk."""
+        """Drop the payloads of `count` entries from position `first`, which are on disk."""
         for entry in self._entries:
             if first <= entry.first < first + count and entry.payload is not None:
                 entry.segment = segment
@@ -166,13 +166,13 @@ class InflightLog:
                 self.release(entry)
 
     def release(self, entry: Entry) -> None:
-        """Drops the payload of an entry that is on disk."""
+        """Drop the payload of an entry that is on disk."""
         if entry.segment and entry.payload is not None:
             entry.payload = None
             self.memory_bytes -= entry.size
 
     def release_sent(self, place: int, position: int) -> int:
-        """Drops the payloads from `place` to `position` that are on disk; returns the place behind them."""
+        """Drop the payloads from `place` to `position` that are on disk; returns the place behind them."""
         place -= self._dropped
         while place < len(self._entries) and self._firsts[place] < position:
             self.release(self._entries[place])
@@ -180,12 +180,12 @@ class InflightLog:
         return self._dropped + place
 
     def release_all(self) -> None:
-        """Drops every payload that is also on disk: what was loaded is not what will be sent next."""
+        """Drop every payload that is also on disk: what was loaded is not what will be sent next."""
         for entry in self._entries:
             self.release(entry)
 
     def loaded(self, segment: int, payloads: dict[int, bytes], from_place: int) -> None:
-        """Takes payloads from disk, by first position; those before `from_place` are not needed."""
+        """Take payloads from disk, by first position; those before `from_place` are not needed."""
         for entry in self._entries[max(0, from_place - self._dropped) :]:
             if entry.segment == segment and entry.payload is None and entry.first in payloads:
                 entry.payload = payloads[entry.first]

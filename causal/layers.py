@@ -30,7 +30,7 @@ class Layers(NamedTuple):
 
 
 def placed(names: Sequence[str], edges: Sequence[Edge]) -> Layers:
-    """The layout of a graph.
+    """Return the layout of a graph.
 
     Args:
         names: in topological order.
@@ -62,7 +62,7 @@ def placed(names: Sequence[str], edges: Sequence[Edge]) -> Layers:
 
 
 def _settle(row: list[_Node], rows: Sequence[Sequence[_Node]], neighbours: Mapping[_Node, Sequence[_Node]]) -> None:
-    """Sorts a layer by the mean place of each one's neighbours; what has none stays where it is."""
+    """Sort a layer by the mean place of each one's neighbours; what has none stays where it is."""
     place = {node: (at + 0.5) / len(other) for other in rows for at, node in enumerate(other)}
     middles = {}
     for node in row:

@@ -22,7 +22,7 @@ class Environment(Protocol):
     def wall_ns(self) -> int: ...
 
     def entropy(self) -> bytes:
-        """Returns 16 fresh random bytes."""
+        """Return 16 fresh random bytes."""
         ...
 
 
@@ -32,7 +32,7 @@ class Services(Protocol):
     def now_ns(self) -> int: ...
 
     def seed(self) -> bytes:
-        """Returns 16 bytes, the same for the whole epoch."""
+        """Return 16 bytes, the same for the whole epoch."""
         ...
 
     def epoch(self) -> int: ...
@@ -40,15 +40,15 @@ class Services(Protocol):
     def replaying(self) -> bool: ...
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
-        """Returns the bytes that `ask` returned when it ran live; it does not run again in a replay."""
+        """Return the bytes that `ask` returned when it ran live; it does not run again in a replay."""
         ...
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """Does the same as `call` for a kind registered by a user."""
+        """Do the same as `call` for a kind registered by a user."""
         ...
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
-        """Records, or checks against the record, which elements (start, length) a window holds as it fires."""
+        """Record, or check against the record, which elements (start, length) a window holds as it fires."""
         ...
 
 
@@ -56,11 +56,11 @@ class SnapshotJob(Protocol):
     """The state at a barrier, encoded little by little while the task continues (copy on write)."""
 
     def step(self, keys_max: int) -> bool:
-        """Encodes up to `keys_max` more keys; true when all are encoded."""
+        """Encode up to `keys_max` more keys; true when all are encoded."""
         ...
 
     def parts(self, *before: bytes) -> Sequence[bytes]:
-        """Returns, after `step` returned true, `before` and opaque parts for `Chain.restore`, stored in this order.
+        """Return, after `step` returned true, `before` and opaque parts for `Chain.restore`, stored in this order.
 
         Another thread may read them, and a part may be put together when it is read.
         """
@@ -97,7 +97,7 @@ class Chain(Protocol):
     def commutes(self) -> bool: ...
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        """Runs all records of the chunks (RECORDS, LISTED or WATERMARK) through the chain as one batch.
+        """Run all records of the chunks (RECORDS, LISTED or WATERMARK) through the chain as one batch.
 
         Args:
             input: the ordinal of the channel in `Topology.inputs(task)`.
@@ -106,51 +106,51 @@ class Chain(Protocol):
         ...
 
     def next_timer_ns(self) -> int | None:
-        """Returns the wall-clock time of the earliest timer or processing-time window; None if there is none."""
+        """Return the wall-clock time of the earliest timer or processing-time window; None if there is none."""
         ...
 
     def fire(self, due_ns: int, services: Services) -> list[Output]:
-        """Fires every timer and window due at or before `due_ns`, in a defined order; ones set meanwhile wait."""
+        """Fire every timer and window due at or before `due_ns`, in a defined order; ones set meanwhile wait."""
         ...
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """Takes the end of one input; others may continue."""
+        """Take the end of one input; others may continue."""
         ...
 
     def finish(self, services: Services) -> list[Output]:
-        """Fires open windows, not timers, once all inputs have ended and no request is outstanding."""
+        """Fire open windows, not timers, once all inputs have ended and no request is outstanding."""
         ...
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        """Takes the response to a request; each request is answered once."""
+        """Take the response to a request; each request is answered once."""
         ...
 
     def asked(self) -> list[Request]:
-        """Returns the requests that are new since the last call."""
+        """Return the requests that are new since the last call."""
         ...
 
     def outstanding(self) -> list[Request]:
-        """Returns all requests without a response, in the order in which they were sent; part of the state."""
+        """Return all requests without a response, in the order in which they were sent; part of the state."""
         ...
 
     def waiting(self) -> bool:
-        """Returns whether some request has no response yet."""
+        """Return whether some request has no response yet."""
         ...
 
     def full(self) -> bool:
-        """Returns whether so many requests wait that no more records are to be delivered."""
+        """Return whether so many requests wait that no more records are to be delivered."""
         ...
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Returns operator → reason → the elements it has dropped, held back or revised, since the job began."""
+        """Return operator → reason → the elements it has dropped, held back or revised, since the job began."""
         ...
 
     def inspect(self, operator: str, key: Any) -> dict[str, Any]:
-        """Returns what the operator of that name keeps for a key, by table; empty if it is not in this chain."""
+        """Return what the operator of that name keeps for a key, by table; empty if it is not in this chain."""
         ...
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Freezes the current state, for the job to encode.  With `full` the parts are complete.
+        """Freeze the current state, for the job to encode. With `full` the parts are complete.
 
         Args:
             behind: the digest of the file that holds the snapshot before this one, where the parts, which are complete,
@@ -159,15 +159,15 @@ class Chain(Protocol):
         ...
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        """Loads parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
+        """Load parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
         ...
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
-        """Does what `restore` does, in small steps: one for each item of the iterator."""
+        """Do what `restore` does, in small steps: one for each item of the iterator."""
         ...
 
     def release(self) -> None:
-        """Frees the state and its files; nothing else is called after it."""
+        """Free the state and its files; nothing else is called after it."""
         ...
 
 
@@ -177,10 +177,10 @@ class PlainChain:
     commutes = False
 
     def release(self) -> None:
-        """Releases nothing."""
+        """Release nothing."""
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        """Restores nothing."""
+        """Restore nothing."""
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         self.restore(parts)
@@ -273,7 +273,7 @@ class SinkStore(Protocol):
     """The store of one sink task."""
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """Fences every lower incarnation and returns the store's state, in one step: no zombie can write in between.
+        """Fence every lower incarnation and return the store's state, in one step: no zombie can write in between.
 
         Args:
             run: the identity of the job's run; a store that holds rows of another run raises PipelineError.
@@ -287,7 +287,7 @@ class SinkStore(Protocol):
         ...
 
     def last_bundle(self) -> StoreState:
-        """Reads from the store where the last bundle ended and all determinants that are held.
+        """Read from the store where the last bundle ended and all determinants that are held.
 
         Only the incarnation that has opened it calls this.
 
@@ -298,7 +298,7 @@ class SinkStore(Protocol):
         ...
 
     def write(self, bundle: Bundle) -> None:
-        """Writes rows (but the refused), position, digest and determinants, and checks the incarnation, atomically.
+        """Write rows (but the refused), position, digest and determinants, and check the incarnation, atomically.
 
         The rows are visible immediately.  Writing the last bundle again does nothing: its acknowledgement was lost.
 
@@ -311,11 +311,11 @@ class SinkStore(Protocol):
         ...
 
     def truncate(self, epoch: int) -> None:
-        """Forgets determinants of epochs below `epoch`: a complete checkpoint covers them."""
+        """Forget determinants of epochs below `epoch`: a complete checkpoint covers them."""
         ...
 
     def close(self) -> None:
-        """Releases resources; nothing is lost without this call."""
+        """Release resources; nothing is lost without this call."""
         ...
 
 
@@ -324,7 +324,7 @@ class LastingStore(SinkStore, Protocol):
     """A store that `open` makes where it is not there, unless it was open when a complete checkpoint was taken."""
 
     def expect(self, counted: bool) -> None:
-        """Makes `open` raise `Unavailable` where the store is not there: it was moved, and will be put back.
+        """Make `open` raise `Unavailable` where the store is not there: it was moved, and will be put back.
 
         Args:
             counted: the checkpoint counts rows of this task; if not, only the place that tasks share must be there.
@@ -337,7 +337,7 @@ class WithdrawingStore(SinkStore, Protocol):
     """A store that can withdraw rows whose determinants are lost (D9); with another store such a job stops."""
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """Withdraws atomically the rows and determinants of every bundle after `mark`, one of `StoreState.marks`.
+        """Withdraw atomically the rows and determinants of every bundle after `mark`, one of `StoreState.marks`.
 
         These rows depend on determinants that are lost, which can happen below full sharing depth only.  At the first
         of the marks there are no dependencies any more: its own dependencies and all determinants are removed too.
@@ -355,19 +355,19 @@ class StagingStore(SinkStore, Protocol):
     """
 
     def stage(self, epoch: int) -> None:
-        """Makes what was written in epochs below `epoch` as durable as is promised: its snapshot may follow."""
+        """Make what was written in epochs below `epoch` as durable as is promised: its snapshot may follow."""
         ...
 
     def commit(self, epoch: int) -> bool:
-        """Makes staged rows of epochs below `epoch` visible, in one atomic step; true while more of them are left."""
+        """Make staged rows of epochs below `epoch` visible, in one atomic step; true while more of them are left."""
         ...
 
     def staged(self) -> tuple[int, int]:
-        """Returns (rows, bytes) that wait for their checkpoint, as far as is known without reading the disk."""
+        """Return (rows, bytes) that wait for their checkpoint, as far as is known without reading the disk."""
         ...
 
     def discard(self, epoch: int) -> StoreState:
-        """Forgets the staged rows of epochs from `epoch` on, and returns the state without them."""
+        """Forget the staged rows of epochs from `epoch` on, and return the state without them."""
         ...
 
 

@@ -24,7 +24,7 @@ class RollingDigest:
         return self.value
 
     def feed_if(self, packed: bytes | memoryview, expected: int) -> bool:
-        """Feeds `packed` only if the value behind it is `expected`; returns whether it did."""
+        """Feed `packed` only if the value behind it is `expected`; returns whether it did."""
         trial = self._hash.copy()
         trial.update(packed)
         if trial.intdigest() != expected:
@@ -34,17 +34,17 @@ class RollingDigest:
         return True
 
     def copy(self) -> RollingDigest:
-        """Returns an independent copy."""
+        """Return an independent copy."""
         other = RollingDigest.__new__(RollingDigest)
         other._hash, other.value = self._hash.copy(), self.value
         return other
 
     def adopt(self, value: int) -> None:
-        """Takes the sender's value, which continues from bytes that this end never received."""
+        """Take the sender's value, which continues from bytes that this end never received."""
         self._hash = xxhash.xxh3_64(seed=value)
         self.value = value
 
     def close(self) -> int:
-        """Chains the next epoch to this one, after a barrier has been fed."""
+        """Chain the next epoch to this one, after a barrier has been fed."""
         self._hash = xxhash.xxh3_64(seed=self.value)
         return self.value

@@ -17,18 +17,18 @@ _FORM = re.compile(r"s([0-9a-f]{16})-([0-9a-f]+)")
 
 
 def run_id(start: int, token: str) -> str:
-    """Returns the identity of a run; `token` distinguishes two runs that were started at the same time."""
+    """Return the identity of a run; `token` distinguishes two runs that were started at the same time."""
     return f"s{start:016x}-{token}"
 
 
 def start_of(run: str) -> int:
-    """Returns the start number of a run; 0 if its identity has none."""
+    """Return the start number of a run; 0 if its identity has none."""
     match = _FORM.fullmatch(run)
     return int(match[1], 16) if match else 0
 
 
 def after(run: str, newest: str | None) -> str:
-    """Returns `run`, or the same run with a higher start number where `newest` is not lower."""
+    """Return `run`, or the same run with a higher start number where `newest` is not lower."""
     match = _FORM.fullmatch(run)
     if newest is None or newest < run or match is None:
         return run

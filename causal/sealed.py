@@ -13,12 +13,12 @@ DIGEST_BYTES = 8
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """Returns the object as text, with its digest."""
+    """Return the object as text, with its digest."""
     return json.dumps({**content, DIGEST: digest_of(content)}, indent=1, sort_keys=True)
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """Returns the object that `seal` wrote; one without a digest, written by hand, is taken as it is.
+    """Return the object that `seal` wrote; one without a digest, written by hand, is taken as it is.
 
     Raises:
         ValueError: it is no object, or not the one that was sealed.
@@ -33,17 +33,17 @@ def unseal(text: str) -> dict[str, Any]:
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
-    """Returns the digest of the content, independent of its layout."""
+    """Return the digest of the content, independent of its layout."""
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def seal_bytes(place: bytes, body: bytes) -> bytes:
-    """Returns the bytes after a digest of them and of the place that they belong to."""
+    """Return the bytes after a digest of them and of the place that they belong to."""
     return _digest(place, body) + body
 
 
 def unseal_bytes(place: bytes, sealed: bytes) -> bytes:
-    """Returns what `seal_bytes` sealed for that place.
+    """Return what `seal_bytes` sealed for that place.
 
     Raises:
         ValueError: it is damaged, or belongs to another place.

@@ -91,11 +91,11 @@ class Topology:
         return self._outputs[task]
 
     def upstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
-        """Returns the tasks that send to `task`, ascending, without the outside world."""
+        """Return the tasks that send to `task`, ascending, without the outside world."""
         return tuple(sorted({c.source for c in self.inputs(task)} - {OUTSIDE}))
 
     def downstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
-        """Returns the tasks that `task` sends to, ascending, without the outside world."""
+        """Return the tasks that `task` sends to, ascending, without the outside world."""
         return tuple(sorted({c.target for c in self.outputs(task)} - {OUTSIDE}))
 
     def is_source(self, task: TaskIndex) -> bool:
@@ -134,7 +134,7 @@ class Topology:
         return tuple(tuple(group) for group in groups.values())
 
     def ancestors(self, task: TaskIndex) -> dict[TaskIndex, int]:
-        """Returns every task upstream of `task` with its shortest distance in hops (1 = direct upstream)."""
+        """Return every task upstream of `task` with its shortest distance in hops (1 = direct upstream)."""
         distance: dict[TaskIndex, int] = {}
         frontier: Iterable[TaskIndex] = self.upstream(task)
         hops = 1
@@ -162,11 +162,11 @@ class Topology:
         )
 
     def held_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
-        """Returns the tasks whose logs `task` holds: itself and ancestors up to the depth (D3)."""
+        """Return the tasks whose logs `task` holds: itself and ancestors up to the depth (D3)."""
         return tuple(sorted([task, *(t for t, hops in self.ancestors(task).items() if hops <= sharing_depth)]))
 
     def shared_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
-        """Returns the tasks whose logs `task` passes on: itself and ancestors nearer than the depth (D3).
+        """Return the tasks whose logs `task` passes on: itself and ancestors nearer than the depth (D3).
 
         A log then reaches the tasks up to `sharing_depth` hops downstream of its owner.
         """

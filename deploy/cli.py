@@ -66,7 +66,7 @@ ANSWER_S = 5.0
 
 
 def main(argv: Sequence[str] | None = None, template: Template | None = None) -> int:
-    """Runs the command; returns its exit status.
+    """Run the command; returns its exit status.
 
     Args:
         template: what forks the supervisor and the agent, if there is one; it is ended with the command.
@@ -213,7 +213,7 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Settings of the configuration file and, above them, of the command line."""
+    """Return settings of the configuration file and, above them, of the command line."""
     result: dict[str, Any] = {}
     if arguments.config is not None:
         result.update(settings.read_file(Path(arguments.config)))
@@ -286,7 +286,7 @@ def _start(
     report_path: Path | None,
     copied: ExitStack,
 ) -> int:
-    """Begins or resumes the job, and follows it to its end; `copied` is closed once it has begun."""
+    """Begin or resume the job, and follows it to its end; `copied` is closed once it has begun."""
     directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
@@ -341,7 +341,7 @@ def _start(
 
 
 def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions.Version) -> tuple[JobConfig, Plan]:
-    """The settings and the plan of a job, whose run is newer than any that has written to its sinks."""
+    """Return the settings and the plan of a job, whose run is newer than any that has written to its sinks."""
     planned = plan(version.pipeline, config)
     if arguments.keep_sinks:
         config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
@@ -353,7 +353,7 @@ def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions
 
 
 def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
-    """Prints what the job does not promise as it is placed and set."""
+    """Print what the job does not promise as it is placed and set."""
     for line in placement_plan.warnings(planned, config):
         print(f"causal: warning: {line}", file=sys.stderr)
     for name in planned.without_withdrawal(job):
@@ -367,7 +367,7 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
 def _directory(
     arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobDirectory, versions.Version | None]:
-    """The job's directory, locked, and for a new job its code, whose name gives the directory."""
+    """Return the job's directory, locked, and for a new job its code, whose name gives the directory."""
     check_processes_are_shown()
     check_room_for_sockets()
     if not arguments.resume:
@@ -385,7 +385,7 @@ def _directory(
 def _next(
     arguments: argparse.Namespace, directory: JobDirectory, before: JobConfig, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobConfig, versions.Version]:
-    """The settings and the code with which the job in `directory` resumes: the same, upgraded or rolled back."""
+    """Return the settings and the code with which the job in `directory` resumes: the same, upgraded or rolled back."""
     if arguments.rollback:
         _, target = to_roll_back(directory.path)
         saved = JobConfig.load(target.where)
@@ -412,7 +412,7 @@ def _resume(
     version: versions.Version,
     written: Plan | None,
 ) -> bool:
-    """Makes the state of the job that of the resumed version; returns whether it begins at a savepoint."""
+    """Make the state of the job that of the resumed version; returns whether it begins at a savepoint."""
     dropped = arguments.allow_dropped_state
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, dropped)
@@ -435,7 +435,7 @@ def _begin(
     version: versions.Version,
     arguments: argparse.Namespace,
 ) -> None:
-    """Empties the directory for a new job once nothing would stop it: an old job may still be resumed or queried."""
+    """Empty the directory for a new job once nothing would stop it: an old job may still be resumed or queried."""
     begins = None
     if arguments.from_ is not None:
         where = Path(arguments.from_).absolute()
@@ -482,7 +482,7 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
 
 
 def _no_such_task(topology: Topology, name: str) -> str:
-    """The error for an unknown task, with the tasks that run the operator of that name, or all."""
+    """Return the error for an unknown task, with the tasks that run the operator of that name, or all."""
     operator = name.rpartition("/")[0]
     runs = [task.name for task in topology.tasks if operator in task.operators]
     if runs and not any(task.startswith(f"{operator}/") for task in runs):
@@ -548,7 +548,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
 
 
 def _show(lines: Sequence[str], out: TextIO) -> None:
-    """Prints how a job has ended, which is no other end where that is not possible."""
+    """Print how a job has ended, which is no other end where that is not possible."""
     try:
         print(*lines, sep="\n", file=out, flush=True)
     except OSError as problem:
@@ -558,7 +558,9 @@ def _show(lines: Sequence[str], out: TextIO) -> None:
 
 
 def _way_back(job: Path) -> str:
-    """The clause with the command that takes back the upgrade that a failed job began with; empty where none can be."""
+    """Return the clause with the command that takes back the upgrade that a failed job began with; empty where none can
+    be.
+    """
     try:
         to_roll_back(job)
     except CausalError:
@@ -567,7 +569,9 @@ def _way_back(job: Path) -> str:
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
-    """The reason of a failure; for a replay by other code, after the command that resumes with the code before."""
+    """Return the reason of a failure; for a replay by other code, after the command that resumes with the code
+    before.
+    """
     if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
     return f"its code or settings were changed; resume with those before: {resume_command(job)} --code kept; {reason}"

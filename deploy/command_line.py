@@ -30,24 +30,24 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> Any:
-        """Ends the command with one line, without the usage that argparse puts before it."""
+        """End the command with one line, without the usage that argparse puts before it."""
         self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Prints a help; one that cannot be written fails, which argparse itself ignores."""
+        """Print a help; one that cannot be written fails, which argparse itself ignores."""
         stream = file or sys.stderr
         stream.write(message)
         stream.flush()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses, and has the command, not `causal`, refuse an unknown option that was given to it."""
+        """Parse, and has the command, not `causal`, refuse an unknown option that was given to it."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown[0])}")
         return parsed, unknown
 
     def _nearest(self, argument: str) -> str:
-        """Returns a suggestion for a misspelled option; "" where none is alike."""
+        """Return a suggestion for a misspelled option; "" where none is alike."""
         from difflib import get_close_matches  # which other commands need not load
 
         options = [option for action in self._actions for option in action.option_strings]
@@ -56,13 +56,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def without_commands() -> tuple[Parser, Any]:
-    """Returns the parser of `causal`, and what its commands are added to."""
+    """Return the parser of `causal`, and what its commands are added to."""
     parser = Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
     return parser, parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
 
 def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, template: Any = None) -> int:
-    """Runs the command that the arguments name; returns its exit status.
+    """Run the command that the arguments name; returns its exit status.
 
     Args:
         template: what forks the supervisor and the agent, if there is one; it is ended with the command.
@@ -96,7 +96,7 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
 
 
 def _without_directory() -> str:
-    """Returns the line about a current directory that was removed, whatever failed for it; empty if it is there."""
+    """Return the line about a current directory that was removed, whatever failed for it; empty if it is there."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def _without_directory() -> str:
 
 
 def _explained(problem: Exception) -> str | None:
-    """Returns the line of an exception that is for the user to correct or repair; None of a bug of the runtime."""
+    """Return the line of an exception that is for the user to correct or repair; None of a bug of the runtime."""
     from operators.tracebacks import described, own_location
 
     if gone := _without_directory():
@@ -118,6 +118,6 @@ def _explained(problem: Exception) -> str | None:
 
 
 def say(line: str, status: int) -> int:
-    """Prints one line on standard error, and returns the exit status."""
+    """Print one line on standard error, and return the exit status."""
     print(f"causal: {one_line(line)}", file=sys.stderr)
     return status

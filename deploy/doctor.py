@@ -53,7 +53,7 @@ Line = tuple[str, str, str]
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to those of `causal`."""
+    """Add the command to those of `causal`."""
     looking = commands.add_parser("doctor", help="check Python, packages, Java, disk, ports and limits of this machine")
     looking.add_argument("--state-dir", metavar="DIR", default=".", help="where jobs will keep their state; default: .")
     looking.add_argument(
@@ -68,7 +68,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the lines; returns 1 if one of them is wrong."""
+    """Print the lines; returns 1 if one of them is wrong."""
     lines = list(examined(Path(arguments.state_dir), arguments.port))
     for state, subject, text in lines:
         print(f"{state:<6} {subject:<10} {text}")
@@ -142,7 +142,7 @@ def packages() -> Line:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers with which a version begins."""
+    """Return the numbers with which a version begins."""
     begun = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in begun[0].split(".")) if begun else ()
 

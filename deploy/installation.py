@@ -6,7 +6,7 @@ from importlib import metadata
 
 
 def installed() -> str:
-    """The version of the installed package; a checkout that is not installed has none."""
+    """Return the version of the installed package; a checkout that is not installed has none."""
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:
@@ -14,5 +14,5 @@ def installed() -> str:
 
 
 def version_line() -> str:
-    """Returns the line that `causal --version` prints."""
+    """Return the line that `causal --version` prints."""
     return f"causal-streams {installed()}"

@@ -13,7 +13,7 @@ NAMES = ("status", "logs", "ui", "top")
 
 
 def add_parsers(commands: Any) -> None:
-    """Adds the commands to those of `causal`; each imports its modules when it runs."""
+    """Add the commands to those of `causal`; each imports its modules when it runs."""
     showing = commands.add_parser("status", help="show a job")
     add_job(showing)
     showing.add_argument("--json", action="store_true", help="as JSON")
@@ -52,12 +52,12 @@ def _count(text: str) -> int:
 
 
 def parser() -> Parser:
-    """Returns the parser of `causal` with these commands alone."""
+    """Return the parser of `causal` with these commands alone."""
     result, commands = without_commands()
     add_parsers(commands)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one of the commands, as `deploy.cli` does; returns its exit status."""
+    """Run one of the commands, as `deploy.cli` does; returns its exit status."""
     return carried_out(parser, argv)

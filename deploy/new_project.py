@@ -79,14 +79,14 @@ ORDERS = 5000
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to those of `causal`."""
+    """Add the command to those of `causal`."""
     beginning = commands.add_parser("init", help="write a small project that runs: pipeline, test, settings, input")
     beginning.add_argument("name", metavar="NAME", help="of the project, and of the directory that is made")
     beginning.set_defaults(act=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the project; returns 0.
+    """Write the project; returns 0.
 
     Raises:
         PipelineError: the name cannot be one, or the directory has something in it.

@@ -6,10 +6,10 @@ _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 
 
 def printable(line: str) -> str:
-    """Returns a line with its control characters as Python writes them in a string, except tabs."""
+    """Return a line with its control characters as Python writes them in a string, except tabs."""
     return line.translate(_ESCAPED)
 
 
 def one_line(text: str) -> str:
-    """Returns a text in one line, its white space folded, as `printable` shows it."""
+    """Return a text in one line, its white space folded, as `printable` shows it."""
     return printable(" ".join(text.split()))

@@ -33,7 +33,7 @@ LOOK_S = 0.1
 
 
 def savepoint(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit status.
+    """Run the command and return its exit status.
 
     Raises:
         PipelineError: there is no such job or savepoint, or the job does not run.
@@ -81,7 +81,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
 
 
 def _keep(job: Path) -> savepoint_store.Savepoint:
-    """Keeps the savepoint at which the job has just stopped."""
+    """Keep the savepoint at which the job has just stopped."""
     directory = JobDirectory(job)
     try:
         fetch_decisions(job)
@@ -94,7 +94,7 @@ def _keep(job: Path) -> savepoint_store.Savepoint:
 
 
 def _kept(job: Path, arguments: argparse.Namespace) -> int:
-    """Lists or deletes savepoints that are savepoint_store."""
+    """List or delete savepoints that are savepoint_store."""
     needed = _needed(job)
     if arguments.list:
         savepoints = savepoint_store.kept(job)
@@ -137,7 +137,7 @@ def _check_empty(directory: str) -> None:
 
 
 def _copied(job: Path, to: Path, epoch: int) -> int:
-    """Copies a complete checkpoint, of `epoch` or later, with all that a job needs to begin with it."""
+    """Copy a complete checkpoint, of `epoch` or later, with all that a job needs to begin with it."""
     while True:
         still = running(job)
         newest = newest_manifest(job)
@@ -149,7 +149,7 @@ def _copied(job: Path, to: Path, epoch: int) -> int:
 
 
 def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
-    """Copies a checkpoint durably, its manifest last; False if it was superseded and its files are removed."""
+    """Copy a checkpoint durably, its manifest last; False if it was superseded and its files are removed."""
     try:
         fetch(job, files.values())
         stood = savepoint_store.stood(job, Blueprint.load(job).topology, files)
@@ -173,7 +173,7 @@ def _sockets(job: Path) -> Path:
 
 
 def _over(job: Path, within_s: float) -> bool:
-    """Waits until `causal run` has ended, which is after its supervisor; False if that takes longer."""
+    """Wait until `causal run` has ended, which is after its supervisor; False if that takes longer."""
     deadline = time.monotonic() + within_s
     while running(job):
         if time.monotonic() >= deadline:
@@ -183,7 +183,7 @@ def _over(job: Path, within_s: float) -> bool:
 
 
 def _ended(job: Path) -> str:
-    """Waits until every process of the job has ended and returns the reason for its end."""
+    """Wait until every process of the job has ended and return the reason for its end."""
     while not _over(job, ANSWER_S):
         continue
     view: dict[str, Any] = json.loads((job / "status.json").read_text())

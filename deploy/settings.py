@@ -46,7 +46,7 @@ def _kinds() -> dict[str, type]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file with the keys of `JobConfig`.
+    """Return the settings in a TOML file with the keys of `JobConfig`.
 
     Raises:
         PipelineError: it cannot be read, or a key or a value is not valid.
@@ -61,7 +61,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the settings with each name known and each value of its type.
+    """Return the settings with each name known and each value of its type.
 
     Raises:
         PipelineError: a name is unknown or a value has another type.
@@ -91,7 +91,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def assignments(items: list[str]) -> dict[str, str]:
-    """Parses the `NAME=VALUE` of `--set`; of several with one name the last one counts.
+    """Parse the `NAME=VALUE` of `--set`; of several with one name the last one counts.
 
     Raises:
         PipelineError: one has no `=` or no name.
@@ -106,7 +106,7 @@ def assignments(items: list[str]) -> dict[str, str]:
 
 
 def check_read(explicit: Mapping[str, Any], read: Settings, arguments: Namespace) -> None:
-    """Refuses a setting that the pipeline, which has been built, never read.
+    """Refuse a setting that the pipeline, which has been built, never read.
 
     Raises:
         PipelineError: there is one; the message has the name that was probably meant.
@@ -139,7 +139,7 @@ def report_path(file: str) -> Path:
 
 
 def sharing_depth(text: str) -> int:
-    """Parses `full` or a number of hops.
+    """Parse `full` or a number of hops.
 
     Raises:
         PipelineError: it is neither.
@@ -152,7 +152,7 @@ def sharing_depth(text: str) -> int:
 
 
 def kills(items: list[str]) -> tuple[tuple[str, float], ...]:
-    """Parses the `TASK@SECONDS` of `--kill`.
+    """Parse the `TASK@SECONDS` of `--kill`.
 
     Raises:
         PipelineError: one has another form.
@@ -171,7 +171,7 @@ def kills(items: list[str]) -> tuple[tuple[str, float], ...]:
 
 
 def config_of(name: str, pipeline: Path, explicit: Mapping[str, Any], file: str | None = None) -> JobConfig:
-    """The configuration of a new run of the pipeline.
+    """Return the configuration of a new run of the pipeline.
 
     Args:
         file: the configuration file, for the message about a wrong value.
@@ -199,7 +199,7 @@ def _built(settings: Mapping[str, Any], file: str | None) -> JobConfig:
 
 
 def _mistake_in(file: str) -> str:
-    """The error in the settings of the file alone; empty if there is none."""
+    """Return the error in the settings of the file alone; empty if there is none."""
     try:
         JobConfig(**{**read_file(Path(file)), "run": "", "name": "", "pipeline": ""})
     except PipelineError as problem:
@@ -208,7 +208,7 @@ def _mistake_in(file: str) -> str:
 
 
 def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file: str | None = None) -> JobConfig:
-    """The configuration `before` of a run with the settings that are given now.
+    """Return the configuration `before` of a run with the settings that are given now.
 
     Raises:
         PipelineError: a setting that is given now contradicts the state on disk.

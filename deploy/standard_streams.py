@@ -36,7 +36,7 @@ def prepare() -> None:
 
 
 def settle(stream: IO[Any]) -> None:
-    """Writes the buffered rest, or discards it if that fails: at its end the interpreter tries again."""
+    """Write the buffered rest, or discard it if that fails: at its end the interpreter tries again."""
     try:
         stream.flush()
     except OSError:
@@ -45,7 +45,7 @@ def settle(stream: IO[Any]) -> None:
 
 
 def show(line: str) -> int:
-    """Prints a line that is the whole result of a command; returns its exit status."""
+    """Print a line that is the whole result of a command; returns its exit status."""
     try:
         print(line, flush=True)
         return 0

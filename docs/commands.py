@@ -52,7 +52,7 @@ def _command(name: str, summary: str, command: argparse.ArgumentParser) -> list[
 
 
 def page() -> str:
-    """The page, of the parser as it is."""
+    """Return the page, of the parser as it is."""
     commands = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
     summaries = {choice.dest: choice.help or "" for choice in commands._choices_actions}
     lines = [_HEAD.rstrip()]

@@ -64,7 +64,7 @@ _REFUSED = {Refusal.FENCE: "dropped, FENCED is sent back", Refusal.KEEP: "waits 
 
 
 def recovery() -> str:
-    """The table as a state diagram; every state can fail, which is drawn once."""
+    """Return the table as a state diagram; every state can fail, which is drawn once."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {State.RESTORED.value}"]
     for (before, step), after in TRANSITIONS.items():
         if step is not Step.FAILED:
@@ -74,7 +74,7 @@ def recovery() -> str:
 
 
 def _session(table: Mapping[Any, Mapping[Any, Any]], first: Enum) -> str:
-    """The table of one end as a state diagram; steps that lead nowhere else are left out."""
+    """Return the table of one end as a state diagram; steps that lead nowhere else are left out."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.value}"]
     for before, steps in table.items():
         for after in dict.fromkeys(steps.values()):
@@ -85,27 +85,27 @@ def _session(table: Mapping[Any, Mapping[Any, Any]], first: Enum) -> str:
 
 
 def sender() -> str:
-    """The session of a sending end."""
+    """Return the session of a sending end."""
     return _session(SENDER, SenderState.ABSENT)
 
 
 def receiver() -> str:
-    """The session of a receiving end."""
+    """Return the session of a receiving end."""
     return _session(RECEIVER, ReceiverState.UNKNOWN)
 
 
 def echo() -> str:
-    """The end of a task in the conversation with its hot standby."""
+    """Return the end of a task in the conversation with its hot standby."""
     return _session(ECHO, EchoState.ABSENT)
 
 
 def shadow() -> str:
-    """The end of the hot standby."""
+    """Return the end of the hot standby."""
     return _session(SHADOW, ShadowState.UNKNOWN)
 
 
 def arrivals() -> str:
-    """The actions of a hot standby on each ECHO in each state, as a table."""
+    """Return the actions of a hot standby on each ECHO in each state, as a table."""
     rows = [["a frame", *(state.value for state in ARRIVALS)]]
     rows.append(["---"] * len(rows[0]))
     rows += [[arrival.value, *(actions[arrival].value for actions in ARRIVALS.values())] for arrival in Arrival]
@@ -113,7 +113,7 @@ def arrivals() -> str:
 
 
 def frames() -> str:
-    """The rules of all kinds of frames as a table."""
+    """Return the rules of all kinds of frames as a table."""
     rows = [["frame", "taken by", "in state", "in another state", "of an older incarnation", "of a younger one"]]
     rows.append(["---"] * len(rows[0]))
     for rule in FRAMES.values():
@@ -142,7 +142,7 @@ _DRAWINGS: Mapping[str, Callable[[], str]] = {
 
 
 def drawn(page: str) -> str:
-    """The page with the present drawings in their places."""
+    """Return the page with the present drawings in their places."""
     return _PLACE.sub(lambda place: place[1] + _DRAWINGS[place[2]]() + place[3], page)
 
 

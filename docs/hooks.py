@@ -25,7 +25,7 @@ def _tables() -> Mapping[str, str]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Returns the page with the tables that it asks for; the first page of the site is the README."""
+    """Return the page with the tables that it asks for; the first page of the site is the README."""
     if page.file.src_uri == "index.md":
         readme = (Path(__file__).resolve().parents[1] / "README.md").read_text()
         return readme.replace("](docs/", "](").replace("[CONTRIBUTING.md](CONTRIBUTING.md)", "`CONTRIBUTING.md`")
@@ -33,10 +33,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Returns the page with nothing that has to be fetched from elsewhere."""
+    """Return the page with nothing that has to be fetched from elsewhere."""
     return output.replace(_DOWNLOAD, "../" * page.url.count("/") + "assets/worker.js")
 
 
 def on_post_template(output_content: str, template_name: str, config: Any) -> str:
-    """Returns a page that has no source, such as the one for unknown addresses, changed in the same way."""
+    """Return a page that has no source, such as the one for unknown addresses, changed in the same way."""
     return output_content.replace(_DOWNLOAD, "assets/worker.js")

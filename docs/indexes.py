@@ -19,27 +19,27 @@ _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 def _pages(folder: str) -> list[Path]:
-    """Returns the pages of a folder in the order of the navigation, without its index."""
+    """Return the pages of a folder in the order of the navigation, without its index."""
     listed = _NAVIGATION.findall((ROOT / "mkdocs.yml").read_text())
     return [DOCS / folder / name for place, name in listed if place == folder and name not in ("README.md", "index.md")]
 
 
 def _parts(page: Path) -> tuple[str, str, list[str]]:
-    """Returns the title of a page, its first paragraph in one line, and its sections."""
+    """Return the title of a page, its first paragraph in one line, and its sections."""
     text = _FENCED.sub("", page.read_text())
     title, _, rest = text.removeprefix("# ").partition("\n\n")
     return title, " ".join(rest.split("\n\n")[0].split()), re.findall(r"^## (.*)$", text, re.MULTILINE)
 
 
 def _item(text: str) -> str:
-    """Returns an item of a list, in lines of the width of all pages."""
+    """Return an item of a list, in lines of the width of all pages."""
     return (
         textwrap.fill(f"* {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
     )
 
 
 def guides() -> str:
-    """The guides, each with its sections."""
+    """Return the guides, each with its sections."""
     items = []
     for page in _pages("guide"):
         title, _, sections = _parts(page)
@@ -48,7 +48,7 @@ def guides() -> str:
 
 
 def recipes() -> str:
-    """The recipes, each with its problem."""
+    """Return the recipes, each with its problem."""
     items = []
     for page in _pages("cookbook"):
         title, problem, _ = _parts(page)
@@ -57,7 +57,7 @@ def recipes() -> str:
 
 
 def designs() -> str:
-    """The design pages."""
+    """Return the design pages."""
     return "".join(_item(f"[{_parts(page)[0]}]({page.name})") for page in _pages("design"))
 
 
@@ -65,7 +65,7 @@ _INDEXES: Mapping[str, Callable[[], str]] = {each.__name__: each for each in (gu
 
 
 def filled(page: str) -> str:
-    """Returns the page with the present index in its place."""
+    """Return the page with the present index in its place."""
     return _PLACE.sub(lambda place: place[1] + _INDEXES[place[2]]() + place[3], page)
 
 

@@ -16,7 +16,7 @@ PLACE = re.compile(r"(<!-- (examples/\w+/\w+\.py): made by docs/snippets.py -->\
 
 
 def filled(page: str) -> str:
-    """Returns the page with the present programs in their places."""
+    """Return the page with the present programs in their places."""
     return PLACE.sub(lambda place: f"{place[1]}```python\n{(ROOT / place[2]).read_text()}```\n{place[3]}", page)
 
 

@@ -141,19 +141,19 @@ EXAMPLES: tuple[tuple[str, determinants.Determinant], ...] = (
 
 
 def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Returns a table in Markdown."""
+    """Return a table in Markdown."""
     names = list(head)
     cells = [names, ["---"] * len(names), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def _line(docstring: str | None) -> str:
-    """Returns the first paragraph of a docstring in one line, as part of a sentence."""
+    """Return the first paragraph of a docstring in one line, as part of a sentence."""
     return " ".join((docstring or "").split("\n\n")[0].split()).removesuffix(".")
 
 
 def _field_docstrings(kind: type) -> dict[str, str]:
-    """Returns the docstring behind each annotated field of a class."""
+    """Return the docstring behind each annotated field of a class."""
     (body,) = (each for each in ast.parse(inspect.getsource(kind)).body if isinstance(each, ast.ClassDef))
     docstrings = {}
     for before, behind in zip(body.body, body.body[1:], strict=False):
@@ -164,14 +164,14 @@ def _field_docstrings(kind: type) -> dict[str, str]:
 
 
 def _attributes(kind: type) -> dict[str, str]:
-    """Returns the descriptions in the section Attributes of a class."""
+    """Return the descriptions in the section Attributes of a class."""
     _, _, section = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
     lines = (_ATTRIBUTE.match(line) for line in section.split("\n\n")[0].splitlines())
     return {line[1]: line[2].removesuffix(".") for line in lines if line}
 
 
 def _columns(module: ModuleType) -> list[list[str]]:
-    """Returns the indented table of a module's docstring: columns are two blanks apart, long cells continue below."""
+    """Return the indented table of a module's docstring: columns are two blanks apart, long cells continue below."""
     rows: list[list[str]] = []
     starts: list[int] = []
     for line in (module.__doc__ or "").splitlines():
@@ -189,7 +189,7 @@ def _columns(module: ModuleType) -> list[list[str]]:
 
 
 def settings() -> str:
-    """The settings of a job."""
+    """Return the settings of a job."""
     meanings = _field_docstrings(JobConfig)
     rows = []
     for each in fields(JobConfig):
@@ -204,7 +204,7 @@ def settings() -> str:
 
 
 def metrics() -> str:
-    """The metrics of a job."""
+    """Return the metrics of a job."""
     rows = []
     for family in exposition.described():
         name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
@@ -215,14 +215,14 @@ def metrics() -> str:
 
 
 def alerts() -> str:
-    """The alerts, with what to do."""
+    """Return the alerts, with what to do."""
     groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     return grid(["alert", "what to do"], [[f"`{rule['alert']}`", rule["annotations"]["action"]] for rule in rules])
 
 
 def header() -> str:
-    """The fields of a frame's header."""
+    """Return the fields of a frame's header."""
     meanings = {"magic": f"`{wire.MAGIC.decode()}`", "version": str(wire.VERSION), **_attributes(wire.Header)}
     rows, offset = [], 0
     for name, code in wire.LAYOUT.items():
@@ -233,7 +233,7 @@ def header() -> str:
 
 
 def kinds() -> str:
-    """The kinds of frames."""
+    """Return the kinds of frames."""
     rows = []
     for name, direction, body in _columns(wire):
         number = getattr(wire, name)
@@ -242,18 +242,18 @@ def kinds() -> str:
 
 
 def deltas() -> str:
-    """The bytes of deltas and dependencies."""
+    """Return the bytes of deltas and dependencies."""
     return grid(["first byte", "then", "means"], _columns(delta_encoding))
 
 
 def chunks() -> str:
-    """The kinds of chunks."""
+    """Return the kinds of chunks."""
     rows = [[name, str(getattr(batch, name)), *rest] for name, *rest in _columns(batch)]
     return grid(["chunk", "number", "count", "body"], rows)
 
 
 def echoes() -> str:
-    """The fields of the headers of ECHO and ECHOED: each attribute is found by a value that no other one has."""
+    """Return the fields of the headers of ECHO and ECHOED: each attribute is found by a value that no other one has."""
     packed = (
         (echo_headers.EchoHeader, echo_headers.EchoHeader(2, 3, 4, 5, 6, 7, 8, True, 9)),
         (echo_headers.EchoedHeader, echo_headers.EchoedHeader(2, 3, True, 4)),
@@ -283,14 +283,14 @@ def entries() -> str:
 
 
 def examples() -> str:
-    """One log, entry by entry."""
+    """Return one log, entry by entry."""
     codec = determinants.DeterminantCodec()
     rows = [[f"{example.kind}, {text}", f"`{codec.encode(example).hex(' ')}`"] for text, example in EXAMPLES]
     return grid(["entry", "bytes"], rows)
 
 
 def context() -> str:
-    """The attributes and methods of `ctx`, with what each logs."""
+    """Return the attributes and methods of `ctx`, with what each logs."""
     rows = [[f"`{name}`", meaning, "–"] for name, meaning in _attributes(Context).items()]
     members = {name: member for base in reversed(Context.__mro__) for name, member in vars(base).items()}
     for name, member in members.items():
@@ -303,7 +303,7 @@ def context() -> str:
 
 
 def _columns_of(docstring: str) -> tuple[dict[str, str], str]:
-    """Returns what an operator logs, by the option with which it does ("": always), and its state."""
+    """Return what an operator logs, by the option with which it does ("": always), and its state."""
     joined = re.sub(r"\n(?!Logs|State|\n)", " ", docstring)
     logs = {option or "": text for option, text in _LOGS.findall(joined)}
     state = re.search(r"^State: (.*?)\.$", joined, re.MULTILINE)
@@ -311,7 +311,7 @@ def _columns_of(docstring: str) -> tuple[dict[str, str], str]:
 
 
 def operators() -> str:
-    """The operators: what each emits, logs and keeps."""
+    """Return the operators: what each emits, logs and keeps."""
     rows = []
     for place, name in _OPERATORS:
         member = getattr(_CLASSES[place], name)
@@ -324,7 +324,7 @@ def operators() -> str:
 
 
 def failures() -> str:
-    """The errors that end a job, with what to do."""
+    """Return the errors that end a job, with what to do."""
     rows = []
     for kind in vars(errors).values():
         fix = re.search(r"^Fix: (.*?)\.$", inspect.cleandoc(getattr(kind, "__doc__", None) or ""), re.M | re.S)
@@ -334,7 +334,7 @@ def failures() -> str:
 
 
 def limits() -> str:
-    """The bounds of what travels."""
+    """Return the bounds of what travels."""
     config = JobConfig("", "", "")
     gathered = "payload gathered into one frame while the peer does not keep up, or when it is sent again"
     rows = (
@@ -353,7 +353,7 @@ def limits() -> str:
 
 
 def states() -> str:
-    """The kinds of declared state."""
+    """Return the kinds of declared state."""
     kinds_of_state = (ValueState, ListState, MapState, ReducingState)
     rows = []
     for kind in kinds_of_state:
@@ -363,35 +363,37 @@ def states() -> str:
 
 
 def _stored(name: str) -> str:
-    """Returns a stored result of two or more columns."""
+    """Return a stored result of two or more columns."""
     head, *rows = rows_of(name)
     return grid(head, rows)
 
 
 def rows_of(name: str) -> list[list[str]]:
-    """Returns the rows of a stored result, the names of its columns first."""
+    """Return the rows of a stored result, the names of its columns first."""
     with open(ROOT / "docs" / "benchmarks" / f"{name}.csv", newline="") as file:
         return list(csv.reader(file))
 
 
 def faults() -> str:
-    """The number of applied faults by kind."""
+    """Return the number of applied faults by kind."""
     return _stored("faults")
 
 
 def tried() -> str:
-    """The optimisations that were measured and not kept."""
+    """Return the optimisations that were measured and not kept."""
     return _stored("tried")
 
 
 def missed() -> str:
-    """The goals that are missed, and where their time goes; the last column says which figures each row explains."""
+    """Return the goals that are missed, and where their time goes; the last column says which figures each row
+    explains.
+    """
     head, *rows = rows_of("missed")
     return grid(head[:-1], [row[:-1] for row in rows])
 
 
 def _of_sinks(*columns: tuple[str, str]) -> str:
-    """Returns a table of all sinks with parts of their docstrings."""
+    """Return a table of all sinks with parts of their docstrings."""
     rows = []
     for kind in SINKS:
         joined = re.sub(r"\n(?=[^\n])(?!\w+: )", " ", inspect.cleandoc(kind.__doc__ or ""))
@@ -401,19 +403,19 @@ def _of_sinks(*columns: tuple[str, str]) -> str:
 
 
 def stores() -> str:
-    """The sinks, and how each writes once."""
+    """Return the sinks, and how each writes once."""
     return _of_sinks(
         ("Needs", "needs"), ("Readers", "what users read"), ("Step", "the atomic step"), ("Fence", "the fence")
     )
 
 
 def survived() -> str:
-    """The failures that each sink survives in addition to the death of a task."""
+    """Return the failures that each sink survives in addition to the death of a task."""
     return _of_sinks(("Server", "kill -9 of the server"), ("Power", "loss of power"), ("Limits", "limits"))
 
 
 def _literal(path: str, name: str) -> dict[str, Any]:
-    """Returns a table of a module that is not imported, because its client is an extra."""
+    """Return a table of a module that is not imported, because its client is an extra."""
     for each in ast.parse((ROOT / path).read_text()).body:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and each.targets[0].id == name:
             return dict(ast.literal_eval(each.value))
@@ -425,7 +427,7 @@ _CALLED = {"Pipeline": "pipeline.", "Table": "table.", "Grouped": "table.group_b
 
 
 def upgrades() -> str:
-    """The effects of changes at an upgrade, as the matrix of upgrades checks them."""
+    """Return the effects of changes at an upgrade, as the matrix of upgrades checks them."""
     columns, notes = ("applied", "from now on", "refused"), _literal(_EFFECTS, "NOTES")
     rows: dict[str, dict[str, list[str]]] = {}
     for changes in _literal(_EFFECTS, "GRAPH").values():
@@ -446,7 +448,7 @@ def upgrades() -> str:
 
 
 def answers() -> str:
-    """The answers of servers that sinks know, and what to do about each."""
+    """Return the answers of servers that sinks know, and what to do about each."""
     rows = []
     for server in ("postgres", "redis"):
         path = f"operators/sinks/{server}/{server}_errors.py"
@@ -456,12 +458,12 @@ def answers() -> str:
 
 
 def queries() -> str:
-    """The queries of Nexmark."""
+    """Return the queries of Nexmark."""
     return grid(["query", "answer"], [[str(number), _line(query.__doc__)] for number, query in BUILT.items()])
 
 
 def deliveries() -> str:
-    """The sinks that pass rows on, each without its arguments."""
+    """Return the sinks that pass rows on, each without its arguments."""
     rows = []
     for kind in (CallbackSink, WebhookSink, ConsoleSink):
         described = inspect.cleandoc(kind.__doc__ or "").partition("Needs:")[0]
@@ -470,7 +472,7 @@ def deliveries() -> str:
 
 
 def rooms() -> str:
-    """The packages of `standby`, `operators` and `deploy`, each with its first sentence."""
+    """Return the packages of `standby`, `operators` and `deploy`, each with its first sentence."""
     packages = [
         path for home in ("standby", "operators", "deploy") for path in sorted((ROOT / home).glob("*/__init__.py"))
     ]
@@ -480,14 +482,14 @@ def rooms() -> str:
 
 
 def assigners() -> str:
-    """The assigners of windows."""
+    """Return the assigners of windows."""
     kinds_of_windows = (Tumbling, Sliding, Session, CountWindow, Global)
     rows = [[f"`{kind.__name__}{_call(kind.__init__)}`", _line(kind.__doc__)] for kind in kinds_of_windows]
     return grid(["assigner", "windows"], rows)
 
 
 def _described(*names: tuple[str, str]) -> str:
-    """Returns a table of operators with their descriptions, without what they log and keep."""
+    """Return a table of operators with their descriptions, without what they log and keep."""
     rows = []
     for place, name in names:
         member = getattr(_CLASSES[place], name)
@@ -501,18 +503,18 @@ def _described(*names: tuple[str, str]) -> str:
 
 
 def tables() -> str:
-    """The operators of tables."""
+    """Return the operators of tables."""
     makers = (("", name) for name in ("table", "aggregate_table", "window_table"))
     return _described(*makers, *(each for each in _OPERATORS if each[0] in ("table", "grouped")))
 
 
 def times() -> str:
-    """The operators of event time and side outputs."""
+    """Return the operators of event time and side outputs."""
     return _described(("", "watermarks"), ("", "timed"), ("", "side"))
 
 
 def _call(function: Callable[..., object], without: Collection[str] = ()) -> str:
-    """Returns the arguments of a method, without their types."""
+    """Return the arguments of a method, without their types."""
     parameters = list(inspect.signature(function).parameters.values())[1:]
     bare = [
         each.replace(
@@ -560,7 +562,7 @@ _TABLES: Mapping[str, Callable[[], str]] = {
 
 
 def filled(page: str) -> str:
-    """Returns the page with the present tables in their places."""
+    """Return the page with the present tables in their places."""
     return _PLACE.sub(lambda place: place[1] + _TABLES[place[2]]() + place[3], page)
 
 

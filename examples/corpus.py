@@ -14,7 +14,7 @@ _PREFIX, _SLASH = "doc=", "="
 
 
 def documents_of(corpus: Path) -> list[str]:
-    """Paths, relative to `corpus`, of every `*.py` file below it, without installed packages."""
+    """Return paths, relative to `corpus`, of every `*.py` file below it, without installed packages."""
     paths = (path.relative_to(corpus) for path in corpus.rglob("*.py"))
     return sorted(
         path.as_posix() for path in paths if "site-packages" not in path.parts and _SLASH not in path.as_posix()
@@ -22,7 +22,7 @@ def documents_of(corpus: Path) -> list[str]:
 
 
 def stage(corpus: Path, directory: Path) -> Path:
-    """Makes a flat directory of links to the documents, because Spark skips files and directories that begin with _.
+    """Make a flat directory of links to the documents, because Spark skips files and directories that begin with _.
 
     Links that exist stay, so a driver that restarts sees the same files.
     """
@@ -35,7 +35,7 @@ def stage(corpus: Path, directory: Path) -> Path:
 
 
 def document_of(file_name: str) -> str:
-    """The document that a staged link stands for."""
+    """Return the document that a staged link stands for."""
     return file_name.removeprefix(_PREFIX).replace(_SLASH, "/")
 
 

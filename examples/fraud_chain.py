@@ -26,12 +26,12 @@ CARDS = 50
 
 
 def chained(previous: str, content: Any) -> str:
-    """The hash of an output: over the previous one of its chain and its own content."""
+    """Return the hash of an output: over the previous one of its chain and its own content."""
     return blake2b((previous + json.dumps(content, sort_keys=True)).encode(), digest_size=12).hexdigest()
 
 
 def payment(source: str) -> Any:
-    """The pure function that makes payment i of partition p of a source."""
+    """Return the pure function that makes payment i of partition p of a source."""
 
     def make(partition: int, i: int) -> dict[str, Any]:
         serial = partition * 1_000_003 + i
@@ -45,7 +45,7 @@ def payment(source: str) -> Any:
 
 
 def risk() -> int:
-    """The outside world: no two calls have the same answer."""
+    """Return the outside world: no two calls have the same answer."""
     return int.from_bytes(os.urandom(4), "big")
 
 
@@ -90,7 +90,7 @@ class Ledger(Operator):
 
 
 def total(card: int, records: list[Any], window: Any) -> Any:
-    """The total of one window of one card: the outputs of `score` in it, and their sum."""
+    """Yield the total of one window of one card: the outputs of `score` in it, and their sum."""
     yield {
         "card": card,
         "start": window.start,
@@ -115,7 +115,7 @@ scored.union(ledger).sink("out", SqliteSink(settings.get("out", "fraud.db")))
 
 
 def check(path: str, payments: int) -> dict[str, int]:
-    """Verifies the chains from the sink's database alone.
+    """Verify the chains from the sink's database alone.
 
     Args:
         payments: the number of payments that must be there.

@@ -44,7 +44,7 @@ class Index(Operator):
 
 
 def words(document: dict[str, str]) -> Iterable[tuple[str, str, list[int]]]:
-    """One record per word of a document."""
+    """Return one record per word of a document."""
     name = document_of(document["name"])
     return [(term, name, places) for term, places in postings(document["text"]).items()]
 
@@ -57,7 +57,7 @@ per_batch = int(settings.get("files_per_batch", "100"))
 
 
 def documents(spark: Any) -> Any:
-    """The corpus as a stream of (name, text)."""
+    """Return the corpus as a stream of (name, text)."""
     from pyspark.sql import functions as F
 
     files = (

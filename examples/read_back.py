@@ -21,19 +21,19 @@ ROWS_MAX = 10_000
 
 
 def largest(frame: Any, key: str, value: str) -> Any:
-    """The number of rows and the largest value of each key."""
+    """Return the number of rows and the largest value of each key."""
     from pyspark.sql import functions as F
 
     return frame.groupBy(key).agg(F.count("*").alias("rows"), F.max(value).alias("largest")).orderBy(key)
 
 
 def rows_now(spark: Any, path: str) -> Any:
-    """The rows that the sink has at this moment; the columns are those of its records."""
+    """Return the rows that the sink has at this moment; the columns are those of its records."""
     return spark.read.format("causal").load(path)
 
 
 def rows_to_come(spark: Any, path: str) -> Any:
-    """The rows as a stream: those that are there, from which the schema is inferred, and later ones."""
+    """Return the rows as a stream: those that are there, from which the schema is inferred, and later ones."""
     return spark.readStream.format("causal").option("maxRowsPerBatch", ROWS_MAX).load(path)
 
 

@@ -67,7 +67,7 @@ def compare(database: Path, index: Mapping[tuple[str, str], list[int]]) -> dict[
 
 
 def run(directory: Path, corpus: Path) -> int:
-    """Runs the job with its kills, shows its progress, and returns its exit status."""
+    """Run the job with its kills, show its progress, and return its exit status."""
     argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "inverted_index.py")]
     argv += ["--set", f"out={directory / 'index.db'}", "--set", f"corpus={corpus}"]
     argv += ["--state-dir", str(directory / "job"), "--report", str(directory / "report.json")]
@@ -93,7 +93,7 @@ def run(directory: Path, corpus: Path) -> int:
 
 
 def look(status: Path) -> str:
-    """The state of the running job in one line."""
+    """Return the state of the running job in one line."""
     try:
         view: dict[str, Any] = json.loads(status.read_text())
     except (FileNotFoundError, ValueError):
@@ -108,7 +108,7 @@ def look(status: Path) -> str:
 
 
 def phases_of(recovery: Mapping[str, Any]) -> str:
-    """The phases of a recovery that took place, in one line."""
+    """Return the phases of a recovery that took place, in one line."""
     phases = ", ".join(
         f"{name} {recovery[key]:.0f} ms" for key, name in PHASES.items() if recovery.get(key) is not None
     )
@@ -121,7 +121,7 @@ def print_recoveries(report: Mapping[str, Any]) -> None:
 
 
 def main() -> int:
-    """Returns 0 only if every kill happened, was survived, and no row is lost, doubled or contradicted."""
+    """Return 0 only if every kill happened, was survived, and no row is lost, doubled or contradicted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, default=Path(STANDARD_LIBRARY), help="directory with *.py files")
     parser.add_argument("--keep", type=Path, help="directory for the output, kept; otherwise a temporary one")

@@ -23,7 +23,7 @@ PLAIN = "give a plain function"
 
 
 def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix: str = PLAIN) -> None:
-    """Refuses a coroutine function, and a generator function where one value is wanted.
+    """Refuse a coroutine function, and a generator function where one value is wanted.
 
     Args:
         what: the beginning of the message, for example "p.py:3: map 'm' is given".
@@ -42,7 +42,7 @@ def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix:
 
 
 def check_methods(what: str, instance: object, methods: Mapping[str, Sequence[str]], generates: bool = False) -> None:
-    """Refuses an object of the user's with a method that `check_plain` refuses, or that takes other arguments.
+    """Refuse an object of the user's with a method that `check_plain` refuses, or that takes other arguments.
 
     Args:
         what: the beginning of the message, for example "p.py:3: process 'p'".
@@ -62,7 +62,7 @@ def check_methods(what: str, instance: object, methods: Mapping[str, Sequence[st
 def check_function(
     what: str, fn: Callable[..., Any], parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
 ) -> None:
-    """Refuses a function that `check_plain` or `check_parameters` refuses.
+    """Refuse a function that `check_plain` or `check_parameters` refuses.
 
     Raises:
         PipelineError: the message names what the function is, or where it is and what it is called with.
@@ -72,7 +72,7 @@ def check_function(
 
 
 def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str]) -> None:
-    """Refuses a function that takes other arguments.
+    """Refuse a function that takes other arguments.
 
     Args:
         what: the beginning of the message, for example "p.py:3: window 'w' is given".
@@ -89,13 +89,13 @@ def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str
 
 
 def place_of(fn: object) -> str:
-    """Returns file:line of the definition of the function that a call of `fn` runs; "" where it is not in Python."""
+    """Return file:line of the definition of the function that a call of `fn` runs; "" where it is not in Python."""
     code = getattr(_code_of(fn), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:
-    """Returns the parameters of `fn` if it cannot be called with as many arguments as `parameters`, otherwise "".
+    """Return the parameters of `fn` if it cannot be called with as many arguments as `parameters`, otherwise "".
 
     Some built-in functions do not say what they take.
     """
@@ -112,7 +112,7 @@ def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:
 
 
 def _code_of(fn: Any) -> Any:
-    """Returns the function or method that a call of `fn` runs."""
+    """Return the function or method that a call of `fn` runs."""
     while isinstance(fn, partial):
         fn = fn.func
     return fn if isfunction(fn) or ismethod(fn) or isclass(fn) else type(fn).__call__

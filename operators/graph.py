@@ -42,7 +42,7 @@ class ByColumn:
     column: str
 
     def __call__(self, record: Any) -> Any:
-        """Returns the key of one row that is a dict."""
+        """Return the key of one row that is a dict."""
         return record[self.column]
 
 
@@ -116,13 +116,13 @@ class Node:
 
 
 def time_of_inputs(node: Node) -> Callable[[Any], Any] | None:
-    """Returns the function of the event time of all inputs; None where there are several."""
+    """Return the function of the event time of all inputs; None where there are several."""
     functions = {edge.time_of for edge in node.edges}
     return node.edges[0].time_of if len(functions) == 1 else None
 
 
 def ancestors(node: Node) -> list[Node]:
-    """Returns the node and all that it reads from, directly or not, each once, the node first."""
+    """Return the node and all that it reads from, directly or not, each once, the node first."""
     nodes = {node.ordinal: node}
     waiting = [node]
     while waiting:
@@ -134,7 +134,7 @@ def ancestors(node: Node) -> list[Node]:
 
 
 def before_by_side(node: Node) -> list[dict[str, list[str]]]:
-    """Returns what is before each of two inputs and not before the other, see `Stage.before`; [] with one input.
+    """Return what is before each of two inputs and not before the other, see `Stage.before`; [] with one input.
 
     That is operators, and outputs ("name:tag") of operators that are before both.
     """
@@ -165,7 +165,7 @@ _PASSING = frozenset(("filter", "watermarks", "timed"))
 
 
 def givers(nodes: Sequence[Node]) -> dict[str, str]:
-    """Maps operators, and `key_by before <operator>`, to kind, name and file:line of the origin of their records."""
+    """Map operators, and `key_by before <operator>`, to kind, name and file:line of the origin of their records."""
     origins: dict[str, str] = {}
     for node in nodes:
         sources = {edge.source.ordinal: edge.source for edge in node.edges}
@@ -180,7 +180,7 @@ def givers(nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def places(nodes: Sequence[Node]) -> dict[str, str]:
-    """Maps operators, and `key_by before <operator>`, to file:line of the user's code that they run.
+    """Map operators, and `key_by before <operator>`, to file:line of the user's code that they run.
 
     It is that of the builder's call where the code itself is not the user's.
     """
@@ -194,12 +194,12 @@ def places(nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def watermarks_before(node: Node) -> Node | None:
-    """Returns an operator whose watermarks reach `node`, which may be `node` itself."""
+    """Return an operator whose watermarks reach `node`, which may be `node` itself."""
     return next((other for other in ancestors(node) if other.kind == "watermarks"), None)
 
 
 def watermarked(node: Node) -> bool:
-    """Returns whether all paths to the output of `node` have watermarks."""
+    """Return whether all paths to the output of `node` have watermarks."""
     waiting, seen = [node], {node.ordinal: None}
     while waiting:
         other = waiting.pop()
@@ -215,7 +215,7 @@ def watermarked(node: Node) -> bool:
 
 
 def check_event_time(node: Node, what: str, otherwise: str = "", side: int | None = None) -> None:
-    """Refuses an operator that counts event time on inputs that have none.
+    """Refuse an operator that counts event time on inputs that have none.
 
     Args:
         what: the beginning of the message, for example "window 'w' counts event time".
@@ -239,7 +239,7 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
 
 
 def caller() -> str:
-    """Returns file:line of the nearest frame outside of this package, and of `typing`, which calls `Sum[int](…)`."""
+    """Return file:line of the nearest frame outside of this package, and of `typing`, which calls `Sum[int](…)`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_HERE, typing.__file__)):
         frame = frame.f_back
@@ -247,7 +247,7 @@ def caller() -> str:
 
 
 def check_name(name: object, what: str, where: str) -> str:
-    """Returns `name`, which can be part of the name of a task and of a path.
+    """Return `name`, which can be part of the name of a task and of a path.
 
     Raises:
         PipelineError: it cannot be such a part.
@@ -262,7 +262,7 @@ def check_name(name: object, what: str, where: str) -> str:
 
 
 def ordered(nodes: Sequence[Node]) -> list[Node]:
-    """Returns the nodes, each after all that it reads from; otherwise in the order of declaration.
+    """Return the nodes, each after all that it reads from; otherwise in the order of declaration.
 
     Raises:
         PipelineError: there is a cycle; the message names it.
@@ -288,7 +288,7 @@ def ordered(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _cycle(stuck: Sequence[Node]) -> str:
-    """Returns the message for a cycle among nodes that wait for one another."""
+    """Return the message for a cycle among nodes that wait for one another."""
     waiting = {node.ordinal for node in stuck}
     path = [stuck[0]]
     while True:
@@ -301,7 +301,7 @@ def _cycle(stuck: Sequence[Node]) -> str:
 
 
 def check(name: str, where: str, nodes: Sequence[Node]) -> None:
-    """Refuses a graph that cannot run.
+    """Refuse a graph that cannot run.
 
     Raises:
         PipelineError: one line that names the operator and the fix.
@@ -330,7 +330,7 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
 
 
 def _check_form(node: Node) -> None:
-    """Refuses an operator that reads rows and vectors, or vectors by several columns."""
+    """Refuse an operator that reads rows and vectors, or vectors by several columns."""
     if len({edge.source.vectors for edge in node.edges}) > 1:
         raise PipelineError(
             f"{node.where}: operator {node.name!r} reads a stream of rows and one of vectors; "

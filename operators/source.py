@@ -71,7 +71,7 @@ class PartitionReader(Protocol):
     """A reader of one partition.  It never blocks for longer than a disk read."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Returns 1 to `count_max` records from `position` (0 only with `ended`); None when nothing is there yet.
+        """Return 1 to `count_max` records from `position` (0 only with `ended`); None when nothing is there yet.
 
         Raises:
             Unavailable: retry later.
@@ -114,7 +114,7 @@ class Source(ABC, Generic[R_co]):
 
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """A reader of one partition; called in the source task's process, once per incarnation."""
+        """Return a reader of one partition; called in the source task's process, once per incarnation."""
 
     def check(self) -> None:
         """Raise `PipelineError` for what can be known to be wrong before the job starts."""
@@ -127,5 +127,5 @@ class Source(ABC, Generic[R_co]):
         """
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """The processes to keep running beside the job; none for most sources."""
+        """Return the processes to keep running beside the job; none for most sources."""
         return []

@@ -44,12 +44,12 @@ class Recorded(Exception):
 
 
 def without_addresses(text: str) -> str:
-    """Returns `text` without addresses of objects, which no two processes share."""
+    """Return `text` without addresses of objects, which no two processes share."""
     return _ADDRESS.sub("at 0x…", text)
 
 
 def shown(value: object) -> str:
-    """Returns `repr(value)` in one line without addresses, cut to 200 characters; says so where `__repr__` raises."""
+    """Return `repr(value)` in one line without addresses, cut to 200 characters; says so where `__repr__` raises."""
     try:
         text = repr(value)
     except Exception as problem:
@@ -68,13 +68,13 @@ def message(problem: BaseException) -> str:
 
 
 def described(problem: BaseException) -> str:
-    """The type and message of an exception in one line without addresses, cut to 1,000 characters."""
+    """Return the type and message of an exception in one line without addresses, cut to 1,000 characters."""
     line = " ".join(f"{type(problem).__name__}: {message(problem)}{suggestion(problem)}".split())
     return without_addresses(line)[: 5 * SHOWN_MAX].removesuffix(":")
 
 
 def location(problem: BaseException) -> str:
-    """Returns `file:line in function` of the innermost frame of user code; "" where none of a user's took part.
+    """Return `file:line in function` of the innermost frame of user code; "" where none of a user's took part.
 
     Code of a library that the pipeline called counts only where no frame of the user's own is there, and not where
     this runtime called it and raised in what it called back.  Where the stack
@@ -87,7 +87,7 @@ def location(problem: BaseException) -> str:
 
 
 def own_location(problem: BaseException) -> str:
-    """The same where a frame of the user's own is there; otherwise ""."""
+    """Return the same where a frame of the user's own is there; otherwise ""."""
     if isinstance(problem, Recorded) and problem.where:
         return problem.where
     own = [step for step in _frames(problem.__traceback__) if not _of_a_library(step[0].co_filename)]
@@ -100,7 +100,7 @@ def _named(problem: BaseException, frames: Sequence[tuple[CodeType, int]]) -> st
 
 
 def of_a_user(file: str) -> bool:
-    """Returns whether a file belongs neither to this runtime nor to a library."""
+    """Return whether a file belongs neither to this runtime nor to a library."""
     return not file.startswith(OURS) and not _of_a_library(file)
 
 
@@ -123,7 +123,7 @@ def _frames(step: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def user_traceback(problem: BaseException) -> str:
-    """The traceback of the exception and of its causes, as Python prints it, without frames of this runtime.
+    """Return the traceback of the exception and of its causes, as Python prints it, without frames of this runtime.
 
     At most `TRACEBACK_CHARACTERS_MAX` characters: the end, which names what was raised, is always there.
     """

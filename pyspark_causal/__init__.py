@@ -20,13 +20,13 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return "causal"
 
     def schema(self) -> Any:
-        """Returns the schema of the rows that are there, for a user who has given none."""
+        """Return the schema of the rows that are there, for a user who has given none."""
         return Reading.of(self.options).schema()
 
     def reader(self, schema: Any) -> OutputReader:
-        """Returns the reader of `spark.read`."""
+        """Return the reader of `spark.read`."""
         return OutputReader(self.options, schema)
 
     def streamReader(self, schema: Any) -> OutputStreamReader:
-        """Returns the reader of `spark.readStream`."""
+        """Return the reader of `spark.readStream`."""
         return OutputStreamReader(self.options, schema)

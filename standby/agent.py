@@ -194,7 +194,7 @@ class Agent:
         close_lock(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:
-        """Ends the agent; that of one of several hosts once its tasks have moved, or when it is asked again.
+        """End the agent; that of one of several hosts once its tasks have moved, or when it is asked again.
 
         Without its `causal agent` it ends immediately: the host counts as lost since that has ended.
         """
@@ -212,7 +212,7 @@ class Agent:
             self._stopping, self._status = True, 128 + signal.SIGTERM
 
     def _turn(self, beat_due: float) -> float:
-        """One round: wait, exits first, then orders, then due work.  Returns when the next beat is due.
+        """Return one round: wait, exits first, then orders, then due work. Returns when the next beat is due.
 
         At most one ordered process is started: a start takes a while, and deaths and kills must not wait for many.
         """
@@ -247,7 +247,7 @@ class Agent:
         return self._host is None or self._clock.known
 
     def _beat(self) -> bool:
-        """Says what processes there are; returns whether the next beat should come soon."""
+        """Say what processes there are; returns whether the next beat should come soon."""
         if self._host is not None and time.monotonic() >= self._sign_due:
             self._sign_due = time.monotonic() + SIGN_S
             save_sign(self._job, self._welcomed and time.monotonic() - self._heard_s < UNHEARD_S)
@@ -274,7 +274,7 @@ class Agent:
         return self._host is not None or processes != before
 
     def _send_logs(self, last: bool = False) -> None:
-        """Sends what the processes here have logged, as long as the supervisor is heard."""
+        """Send what the processes here have logged, as long as the supervisor is heard."""
         now_s = time.monotonic()
         if self._log_sender is not None and self._welcomed and now_s - self._heard_s < SENDS_LOGS_S:
             text = self._log_sender.take(now_s, last)
@@ -292,7 +292,7 @@ class Agent:
         return {**facts, "leaving": True} if self._leaving is not None else facts
 
     def _hello(self) -> None:
-        """Asks to join, again and again until the supervisor answers."""
+        """Ask to join, again and again until the supervisor answers."""
         host = self._host
         if host is None or time.monotonic() < self._hello_due:
             return
@@ -302,7 +302,7 @@ class Agent:
         self._uplink.send("host_hello", mark=self._mark, session=host.session, clock_ns=time.monotonic_ns(), **facts)
 
     def _shifted(self, at_ns: int) -> int:
-        """A moment of this host's clock as one of the supervisor's."""
+        """Return a moment of this host's clock as one of the supervisor's."""
         return at_ns + self._clock.offset_ns
 
     def _obey(self, order: AnyOrder) -> None:
@@ -360,7 +360,7 @@ class Agent:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _join(self, incarnation: int) -> None:
-        """Takes part in that incarnation; whatever runs here is of an older one, and ends first."""
+        """Take part in that incarnation; whatever runs here is of an older one, and ends first."""
         if self._incarnation != incarnation:
             if self._incarnation:
                 _log.info("host incarnation %d is over: ending its processes", self._incarnation)
@@ -387,7 +387,7 @@ class Agent:
             _log.error("%d processes of an older incarnation could not be killed", left)
 
     def _order_start(self, slot: str, role: str) -> None:
-        """Puts a process on the list of starts; what it runs is in the job's description, and not in the order."""
+        """Put a process on the list of starts; what it runs is in the job's description, and not in the order."""
         call = self._companions.get(role)
         if call is not None:
             self._starts[slot] = Child(slot, role, on_this_host(call.argv, self._job), call.environment)
@@ -408,7 +408,7 @@ class Agent:
         self._uplink.send("started", slot=child.slot, pid=child.pid, at_ns=self._shifted(child.began_ns))
 
     def _report_unstarted(self, child: Child, status: int | None = None, why: str = "") -> None:
-        """Reports as ended what has never run: a process that starts with an unknown clock would not be corrected."""
+        """Report as ended what has never run: a process that starts with an unknown clock would not be corrected."""
         self._children.dead[child.slot] = status
         at_ns = self._shifted(time.monotonic_ns())
         self._uplink.send("exited", slot=child.slot, pid=0, at_ns=at_ns, status=status, last_line=why)
@@ -455,7 +455,7 @@ class Agent:
         )
 
     def _again(self, end: End) -> bool:
-        """Puts a companion that crashed on the list of restarts; returns whether it will be restarted."""
+        """Put a companion that crashed on the list of restarts; returns whether it will be restarted."""
         child = end.child
         if end.status in (STATUS_DONE, STATUS_WRONG):
             return False
@@ -496,13 +496,13 @@ class Agent:
 
 
 def host_beat_s(config: JobConfig) -> float:
-    """The interval of the beats of the agent of one of several hosts, whatever else it does more often."""
+    """Return the interval of the beats of the agent of one of several hosts, whatever else it does more often."""
     wanted_ms = min(config.host_timeout_ms / BEATS_PER_TIMEOUT, BEAT_MS_MAX)
     return max(config.heartbeat_ms, wanted_ms) / 1000
 
 
 def _locked(job: Path) -> int:
-    """Takes the agent's lock and returns its descriptor.
+    """Take the agent's lock and return its descriptor.
 
     Raises:
         PipelineError: another agent holds it for longer than `LOCK_S`.
@@ -515,7 +515,7 @@ def _locked(job: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the agent of one job on this host.
+    """Run the agent of one job on this host.
 
     Returns: 0 when all its processes have ended after SIGTERM or because the job has ended, `STATUS_AGAIN` where the
     job may be resumed, `STATUS_WRONG` for an error that a restart would repeat, otherwise 1.

@@ -38,7 +38,7 @@ class Constraint:
     """The labels that a host must have, with these values."""
 
     def admits(self, host: str, labels: Mapping[str, str]) -> bool:
-        """Whether the task may be on the host of that name, which has these labels."""
+        """Return whether the task may be on the host of that name, which has these labels."""
         if self.host and host != self.host:
             return False
         return all(labels.get(label) == value for label, value in self.labels.items())
@@ -59,12 +59,12 @@ class Blueprint:
     """Task → where its processes may be, for those that may not be anywhere."""
 
     def mark(self, config: JobConfig) -> str:
-        """Returns the mark of the job as these settings and this graph describe it to hosts, kills left out."""
+        """Return the mark of the job as these settings and this graph describe it to hosts, kill left out."""
         version = (config.code, config.first_incarnation, sorted(config.settings.items()), self.topology)
         return f"{config.fingerprint(version):016x}"
 
     def save(self, directory: Path) -> None:
-        """Replaces the file atomically."""
+        """Replace the file atomically."""
         content = {
             "tasks": [[task.name, list(task.operators), task.ordered] for task in self.topology.tasks],
             "channels": [[c.source, c.target, c.partition] for c in self.topology.channels],
@@ -80,7 +80,7 @@ class Blueprint:
 
     @classmethod
     def load(cls, directory: Path) -> Blueprint:
-        """Reads the file that `save` wrote.
+        """Read the file that `save` wrote.
 
         Raises:
             PipelineError: there is no file, or it is damaged.

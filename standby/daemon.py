@@ -163,7 +163,7 @@ class Daemon:
         return Gate(self._context, config.listen, key, rosters_of(config, self._job), description, led.term.number)
 
     def run(self) -> None:
-        """Supervises until the job ends or a signal comes.
+        """Supervise until the job ends or a signal comes.
 
         Raises:
             Fenced: another supervisor leads the job, or is to.
@@ -198,7 +198,7 @@ class Daemon:
             self._dismiss(self._gate)
 
     def _leave_if_deaf(self) -> None:
-        """Leaves the job to a candidate that hears hosts, when this leader has heard none for a while.
+        """Leave the job to a candidate that hears hosts, when this leader has heard none for a while.
 
         Raises:
             Fenced: it has.
@@ -217,7 +217,7 @@ class Daemon:
         raise Fenced(f"no host is heard here, and {where} hears some: it is to lead")
 
     def _handed_over(self) -> bool:
-        """Closes the journal of a term that ends before the job; returns whether the hosts are to work on."""
+        """Close the journal of a term that ends before the job; returns whether the hosts are to work on."""
         led = self._led
         if self._ended or led is None or not isinstance(self._journal, StoreJournal):
             return False
@@ -238,21 +238,21 @@ class Daemon:
         return closing == RESIGNED
 
     def _signals(self) -> bytes:
-        """The numbers of the signals that have come; Ctrl-C ends the job itself, SIGTERM this supervisor."""
+        """Return the numbers of the signals that have come; Ctrl-C ends the job itself, SIGTERM this supervisor."""
         try:
             return self._wake.recv(4096)
         except BlockingIOError:
             return b""
 
     def _has_successor(self) -> bool:
-        """Whether another supervisor waits that can take over."""
+        """Return whether another supervisor waits that can take over."""
         if self._candidates is None:
             return False
         self._candidates.look()
         return bool(self._candidates.shown())
 
     def _dismiss(self, gate: Gate) -> None:
-        """Ends every host, and waits a moment until each has confirmed it: no later order would reach it."""
+        """End every host, and wait a moment until each has confirmed it: no later order would reach it."""
         message = orders.Ended(again=not self._ended).message()
         left = {host.name for host in self._supervision.hosts if host.living}
         deadline_s = time.monotonic() + DISMISS_S
@@ -268,7 +268,7 @@ class Daemon:
                     self._host_logs.take(event.host, event.text)
 
     def _attend_hosts(self, gate: Gate) -> None:
-        """Takes handshakes, ended tethers and messages of other hosts."""
+        """Take handshakes, ended tethers and messages of other hosts."""
         gate.authenticator.serve()
         for host, session in gate.tethers.closed():
             self._step(events.HostClosed(host, session))
@@ -332,7 +332,7 @@ class Daemon:
         self._release()
 
     def _release(self) -> None:
-        """Performs, in their order, the effects whose decisions are written."""
+        """Perform, in their order, the effects whose decisions are written."""
         while self._effects and self._effects[0][0] <= self._journal.written:
             self._perform(self._effects.popleft()[1])
 
@@ -375,7 +375,7 @@ class Daemon:
             self._step(events.ManifestWritten(epoch))
 
     def _order(self, host: str, order: orders.Order) -> None:
-        """Sends orders to an agent in their order; those for the one of this machine wait until it is connected."""
+        """Send orders to an agent in their order; those for the one of this machine wait until it is connected."""
         if self._gate is not None:
             self._gate.order(host, order.message())  # one that is lost is repeated when the beats show its absence
             return
@@ -393,7 +393,7 @@ class Daemon:
             self._for_agent.popleft()
 
     def _send(self, to: bytes, data: bytes) -> bool:
-        """Sends and returns whether it was possible; what was not sent is repeated when the beats show its absence."""
+        """Send and return whether it was possible; what was not sent is repeated when the beats show its absence."""
         try:
             self._socket.send_multipart((to, data), zmq.NOBLOCK)
         except zmq.ZMQError as problem:
@@ -420,7 +420,7 @@ class Daemon:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the supervisor of one job.
+    """Run the supervisor of one job.
 
     Returns: 0 when the job has ended or SIGTERM came, 2 for an error that a restart would repeat, otherwise 1.
     """

@@ -9,7 +9,7 @@ STOPPED = "stopped at savepoint "
 
 
 def ending(status: int, asked: bool = False) -> str:
-    """Returns "exited with status 3", or "killed by signal 11 (SIGSEGV)" for a negative status.
+    """Return "exited with status 3", or "killed by signal 11 (SIGSEGV)" for a negative status.
 
     Args:
         asked: this program has killed it, so that there is nothing to explain.

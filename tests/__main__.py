@@ -46,12 +46,12 @@ AGAIN_MAX = 8
 
 
 def group(paths: Sequence[str], name: str, arguments: Sequence[str]) -> list[str]:
-    """The command of one group; each has a cache of its own."""
+    """Return the command of one group; each has a cache of its own."""
     return [sys.executable, "-u", "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *SLOWEST, *arguments, *paths]
 
 
 def failures(name: str) -> Path:
-    """The file in which pytest keeps the names of a group's tests that failed."""
+    """Return the file in which pytest keeps the names of a group's tests that failed."""
     return HOME / ".pytest_cache" / name / "v" / "cache" / "lastfailed"
 
 
@@ -72,7 +72,7 @@ def pass_alone(groups: Mapping[str, Sequence[str]], arguments: Sequence[str]) ->
 
 
 def environment_in_memory() -> dict[str, str]:
-    """Returns an environment in which temporary files are in memory, if there is room for them."""
+    """Return an environment in which temporary files are in memory, if there is room for them."""
     if not os.access(IN_MEMORY, os.W_OK) or shutil.disk_usage(IN_MEMORY).free < ROOM_MIN:
         return dict(os.environ)
     return {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(IN_MEMORY)}

@@ -31,7 +31,7 @@ class Canned:
 
 
 def _request(connection: socket.socket) -> bytes:
-    """Returns a request with its body: a connection that is closed before all is read resets, and cuts the answer."""
+    """Return a request with its body: a connection that is closed before all is read resets, and cuts the answer."""
     asked = b""
     while b"\r\n\r\n" not in asked and (data := connection.recv(1 << 16)):
         asked += data

@@ -51,7 +51,7 @@ LONG_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts the tests; within a file, and among the other folders, they stay in their order.
+    """Sort the tests; within a file, and among the other folders, they stay in their order.
 
     Raises:
         pytest.UsageError: the name of one has an address, so processes that share a run would disagree about it.

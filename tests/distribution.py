@@ -29,7 +29,7 @@ raise SystemExit(len(typed) < 5 or not all((places[name] / "py.typed").exists() 
 
 
 def check(distribution: Path) -> str:
-    """Returns a line that says what was wrong with a distribution; "" for nothing."""
+    """Return a line that says what was wrong with a distribution; "" for nothing."""
     pipeline = _PIPELINE.search((ROOT / "README.md").read_text())
     if pipeline is None:
         return "README.md has no first pipeline"

@@ -311,13 +311,13 @@ WITH_CHART = frozenset((*CHARTS, *OF_RESULT, "scale")) - {"memory", "scale-contr
 
 
 def kind(result: Result) -> str:
-    """Returns which chart a result has: that of its benchmark, but that of memory is a run of `state` with few keys."""
+    """Return which chart a result has: that of its benchmark, but that of memory is a run of `state` with few keys."""
     name = str(result["benchmark"])
     return "memory" if name == "state" and result["settings"]["keys"] < KEYS_OF_MEMORY else name
 
 
 def charts_of(result: Result) -> dict[str, Chart]:
-    """Returns the charts of a result by name: one, but two of `scale`."""
+    """Return the charts of a result by name: one, but two of `scale`."""
     charts = {}
     for name in ("scale-control", "scale-data") if kind(result) == "scale" else (kind(result),):
         if name in CHARTS:
@@ -331,7 +331,7 @@ def charts_of(result: Result) -> dict[str, Chart]:
 
 
 def title(template: str, result: Result, width: int = WIDTH_CHARACTERS) -> str:
-    """Returns the sentence, and below it what was measured on which machine; the latter alone if a figure is absent."""
+    """Return the sentence, and below it what was measured on which machine; the latter alone if a figure is absent."""
     machine = result["machine"]
     measured = f"{kind(result)} ({machine['processor']}, {machine['cores']} cores)"
     try:
@@ -342,7 +342,7 @@ def title(template: str, result: Result, width: int = WIDTH_CHARACTERS) -> str:
 
 
 def _value(result: Result, field: str) -> str:
-    """Returns the median of a figure, `a / b` the ratio of two, `name:p99` another value, a setting, or `output`."""
+    """Return the median of a figure, `a / b` the ratio of two, `name:p99` another value, a setting, or `output`."""
     if field == "output":
         return exact(result["output"])
     if field.startswith("settings."):
@@ -356,7 +356,7 @@ def _value(result: Result, field: str) -> str:
 
 
 def exact(output: Mapping[str, int]) -> str:
-    """Returns what became of the rows."""
+    """Return what became of the rows."""
     wrong = {name: output[name] for name in ("lost", "doubled", "contradicted")}
     if not any(wrong.values()):
         return f"none of {output['rows']:,} rows lost, doubled or contradicted"

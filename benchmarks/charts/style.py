@@ -175,7 +175,7 @@ def _draw_lines(place: Any, panel: Lines) -> None:
 
 
 def label(groups: Sequence[str]) -> str:
-    """Returns what a row is called."""
+    """Return what a row is called."""
     return ", ".join(LABELS.get(group, group.replace("_", " ").strip()) for group in groups)
 
 

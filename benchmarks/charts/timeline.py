@@ -55,7 +55,7 @@ Recovery = Mapping[str, Any]
 
 
 def typical(result: Mapping[str, Any]) -> Recovery:
-    """Returns the recovery whose phases differ least from their medians, as shares of these."""
+    """Return the recovery whose phases differ least from their medians, as shares of these."""
     medians = {phase: result["figures"][phase]["median"] for phase in PHASES}
 
     def distance(recovery: Recovery) -> float:
@@ -88,7 +88,7 @@ class _Drawing:
         self.elements.append(f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
 
     def bar(self, lane: str, begin_ms: float | None, end_ms: float | None, kind: str) -> None:
-        """Draws a span of a lane; None is the edge of the picture."""
+        """Draw a span of a lane; None is the edge of the picture."""
         x = self.x(-BEFORE_MS if begin_ms is None else begin_ms)
         width = self.x(self._end_ms if end_ms is None else end_ms) - x
         y = LANES[lane][1] - LANE_HEIGHT_PX / 2
@@ -96,7 +96,7 @@ class _Drawing:
         self.elements.append(f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" {size}/>')
 
     def message(self, source: str, sent_ms: float, target: str, arrived_ms: float) -> None:
-        """Draws an arrow from the edge of one lane to that of another."""
+        """Draw an arrow from the edge of one lane to that of another."""
         down = LANES[target][1] > LANES[source][1]
         edge = LANE_HEIGHT_PX / 2 if down else -LANE_HEIGHT_PX / 2
         start = (self.x(sent_ms), LANES[source][1] + edge)
@@ -106,7 +106,7 @@ class _Drawing:
         self.elements.append(f'<path class="head" d="M{x:.1f} {y:.1f} l-4 {back} h8 z"/>')
 
     def moment(self, at_ms: float, label: str, anchor: str) -> None:
-        """Draws a dashed line through all lanes, with its time above."""
+        """Draw a dashed line through all lanes, with its time above."""
         x = self.x(at_ms)
         self.line((x, AXIS_Y + 6), (x, HEIGHT_PX - 16), "guide")
         offset = {"start": -3, "middle": 0, "end": 3}[anchor]
@@ -114,7 +114,7 @@ class _Drawing:
 
 
 def drawn(result: Mapping[str, Any]) -> str:
-    """Returns the SVG of the typical recovery of a result of `benchmarks recovery`."""
+    """Return the SVG of the typical recovery of a result of `benchmarks recovery`."""
     recovery = typical(result)
     detected, promoted, collected, first_output, live = (float(recovery[phase]) for phase in PHASES)
     victim = LANES["victim"][1]

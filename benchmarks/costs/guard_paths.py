@@ -164,14 +164,14 @@ def _delivered(task: Any) -> int:
 
 
 def steps(counter: Counter, records: int) -> dict[str, list[dict[str, int]]]:
-    """Returns what each sort of step of the keyed count was counted to do, every time."""
+    """Return what each sort of step of the keyed count was counted to do, every time."""
     plane = CountedPlane(counter, records)
     plane.run()
     return plane.samples
 
 
 def chains(counter: Counter, size: int) -> dict[str, list[dict[str, int]]]:
-    """Returns what batches made one task of each workload do: the keyed one, of words the one before it."""
+    """Return what batches made one task of each workload do: the keyed one, of words the one before it."""
     samples: dict[str, list[dict[str, int]]] = {}
     for workload, task in KEYED.items():
         pipeline = Pipeline("guard")
@@ -192,7 +192,7 @@ def chains(counter: Counter, size: int) -> dict[str, list[dict[str, int]]]:
 
 
 def _batch(maker: user_code.Maker, first: int, count: int) -> list[Chunk]:
-    """Records as they come to a task, and the watermark behind them where they have a time."""
+    """Record as they come to a task, and the watermark behind them where they have a time."""
     records = [maker(0, i) for i in range(first, first + count)]
     if not isinstance(records[0], dict):
         return [Chunk(LISTED, count, records)]

@@ -71,7 +71,7 @@ def _cores(pids: Callable[[], Sequence[int]], seconds: float) -> float:
 
 
 def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
-    """The figures of one run of ours."""
+    """Return the figures of one run of ours."""
     began_ns = time.monotonic_ns()
     with watched(PIPELINE, {"count": COUNT, "rate": rate or NEVER}, ENTRANTS[name]) as job:
         holds = ready if name == "causal" else _running
@@ -99,7 +99,7 @@ def _running(view: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _bytewax(python: Path, rate: int) -> Iterator[tuple[Path, Callable[[], Sequence[int]]]]:
-    """A running dataflow of Bytewax: its directory, and its processes."""
+    """Yield a running dataflow of Bytewax: its directory, and its processes."""
     with tempfile.TemporaryDirectory(prefix="causal-bench-") as name:
         place = Path(name)
         asked = {"workload": "failover", "records": COUNT, "rate": rate or NEVER, "began_s": time.time()}
@@ -117,7 +117,7 @@ def _bytewax(python: Path, rate: int) -> Iterator[tuple[Path, Callable[[], Seque
 
 
 def _theirs(python: Path, rate: int, seconds: float) -> dict[str, float]:
-    """The figures of one run of Bytewax."""
+    """Return the figures of one run of Bytewax."""
     began_s = time.time()
     with _bytewax(python, rate) as (place, pids):
         first_s = wait_for("the first record", lambda: _began_s(place), READY_WITHIN_S)
@@ -125,7 +125,7 @@ def _theirs(python: Path, rate: int, seconds: float) -> dict[str, float]:
 
 
 def _began_s(place: Path) -> float | None:
-    """The time of the first record; None before."""
+    """Return the time of the first record; None before."""
     began: list[float] = [json.loads(path.read_text())["first_s"] for path in place.glob("began-*.json")]
     return min(began, default=None)
 

@@ -30,7 +30,7 @@ class RestedPlane(DataPlane):
         super().__init__(Shape(2, 1, 1), FULL_DEPTH, RECORDS * TURNS, RECORDS)
 
     def handled(self, process: Process, event: Event) -> Sequence[Effect]:
-        """Times a turn that does something."""
+        """Return times a turn that does something."""
         if not isinstance(event, Turn):
             return super().handled(process, event)
         time.sleep(self._rest_s)
@@ -42,7 +42,7 @@ class RestedPlane(DataPlane):
 
 
 def turns_us(rest_s: float) -> dict[str, float]:
-    """The median turn of each task, in µs, after so long a rest before each; 0: after a system call."""
+    """Return the median turn of each task, in µs, after so long a rest before each; 0: after a system call."""
     plane = RestedPlane(rest_s)
     plane.run()
     return {task: median(took[WARM_TURNS:]) for task, took in plane.took_us.items()}

@@ -70,7 +70,7 @@ class Watching:
         self._connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=START_WITHIN_S)
 
     def get(self, path: str) -> None:
-        """Reads an answer, which must be good."""
+        """Read an answer, which must be good."""
         self._connection.request("GET", path, headers={TOKEN: self._token})
         answer = self._connection.getresponse()
         text = answer.read()
@@ -90,7 +90,7 @@ class Watching:
 
 @contextmanager
 def dashboard(job: Path) -> Iterator[Watching]:
-    """A `causal ui` of a job."""
+    """Yield a `causal ui` of a job."""
     command = [sys.executable, "-P", "-m", "deploy", "ui", "--state-dir", job.name, "--no-break"]
     env = {**os.environ, "PYTHONPATH": str(children.ROOT)}
     with children.started(command, stdout=subprocess.PIPE, text=True, cwd=job.parent, env=env) as process:
@@ -103,7 +103,7 @@ def cpu_s(pid: int) -> float:
 
 
 def enlarged(view: Mapping[str, Any], turn: int, operators: int, parallelism: int) -> View:
-    """A view of so many tasks, each with the figures of a task of its kind; `turn` half seconds later."""
+    """Return a view of so many tasks, each with the figures of a task of its kind; `turn` half seconds later."""
     kinds = [next(task for task in view["tasks"] if holds(task)) for holds in KINDS]
     tasks, wide = [], operators * parallelism
     for index in range(wide):
@@ -130,7 +130,7 @@ GROWING = ("records_in", "records_out", "delivered_elements", "sent_bytes")
 
 @contextmanager
 def pretended(view: Mapping[str, Any], operators: int, parallelism: int) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """The directory of a job that seems to run, and what puts its next view there."""
+    """Yield the directory of a job that seems to run, and what puts its next view there."""
     wide = operators * parallelism
     names = [f"op{index // parallelism}/{index % parallelism}" for index in range(wide)]
     ends = [(OUTSIDE, index) for index in range(parallelism)] + [
@@ -159,7 +159,7 @@ def pretended(view: Mapping[str, Any], operators: int, parallelism: int) -> Iter
 
 
 def _cpu_of_watching(run: Measurement) -> View:
-    """Watches a job at full speed; returns its last view."""
+    """Watch a job at full speed; returns its last view."""
     with watched(KEYED_COUNT, {"count": 10**9}, ()) as job:
         state = job.out.parent / "job"
         job.until("all tasks run", ready, START_WITHIN_S)
@@ -183,7 +183,7 @@ def _cpu_of_many_tasks(run: Measurement, view: View) -> None:
 
 
 def _starts(run: Measurement, view: View) -> str:
-    """Starts the dashboard again and again; returns what has shown its page."""
+    """Start the dashboard again and again; returns what has shown its page."""
     with ExitStack() as up:
         place = up.enter_context(tempfile.TemporaryDirectory(prefix="causal-bench-"))
         job, _ = up.enter_context(pretended(view, *NARROW))

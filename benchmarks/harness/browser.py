@@ -14,13 +14,13 @@ MISSING = "there is no Chromium with its driver (Debian: apt install chromium ch
 
 
 def present() -> bool:
-    """Whether there is everything that `browsing` needs."""
+    """Return whether there is everything that `browsing` needs."""
     return CHROMIUM is not None and DRIVER is not None and find_spec("selenium") is not None
 
 
 @contextmanager
 def browsing(directory: Path) -> Iterator[Any]:
-    """A browser that has started, as Selenium's driver.
+    """Yield a browser that has started, as Selenium's driver.
 
     Args:
         directory: keeps the browser's profile.

@@ -39,7 +39,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def descendants(root: int) -> list[int]:
-    """All living processes below one, parents first."""
+    """Return all living processes below one, parents first."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         fields = stat_fields(int(name)) if name.isdigit() else []
@@ -54,7 +54,7 @@ def descendants(root: int) -> list[int]:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Returns the fields of /proc/PID/stat behind the process's name; nothing if it is gone."""
+    """Return the fields of /proc/PID/stat behind the process's name; nothing if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -62,7 +62,7 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def reap() -> dict[int, int]:
-    """Statuses of the children that have ended, and of orphans that fell to this process."""
+    """Return statuses of the children that have ended, and of orphans that fell to this process."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -108,7 +108,7 @@ def started(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> Iterator[subprocess.Popen[Any]]:
-    """A process that has ended when the block is left: by itself, or by SIGTERM, or else by SIGKILL."""
+    """Yield a process that has ended when the block is left: by itself, or by SIGTERM, or else by SIGKILL."""
     process = opened(
         command, stdin=stdin, stdout=stdout, stderr=stderr, text=text, cwd=cwd, env=env,
         start_new_session=start_new_session,
@@ -121,7 +121,7 @@ def started(
 
 
 def opened(command: Sequence[str], **settings: Any) -> subprocess.Popen[Any]:
-    """A process that gets SIGTERM if this one dies; otherwise the caller ends it (`end`).
+    """Return a process that gets SIGTERM if this one dies; otherwise the caller ends it (`end`).
 
     Args:
         settings: as for `subprocess.Popen`.

@@ -47,7 +47,7 @@ class Option:
 
 
 def some_of(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """A parser of names with commas between them, which refuses any other name."""
+    """Return a parser of names with commas between them, which refuses any other name."""
     known = list(names)
 
     def chosen(text: str) -> list[str]:
@@ -77,7 +77,7 @@ class Measurement:
         self._runs: dict[str, list[float]] = {}
 
     def rounds(self) -> Iterator[int]:
-        """Numbers of the rounds, from 1."""
+        """Yield numbers of the rounds, from 1."""
         yield from range(1, self.options.rounds + 1)
 
     def add(self, name: str, value: float) -> None:
@@ -90,11 +90,11 @@ class Measurement:
             self.add(prefix + name, value)
 
     def last(self, name: str) -> float:
-        """The latest run of a figure."""
+        """Return the latest run of a figure."""
         return self._runs[name][-1]
 
     def all_runs(self) -> dict[str, list[float]]:
-        """The runs of each figure so far."""
+        """Return the runs of each figure so far."""
         return self._runs
 
 
@@ -137,7 +137,7 @@ class Benchmark:
         return result(self.name, command, settings, self.summary(measurement), **measurement.more)
 
     def summary(self, measurement: Measurement) -> dict[str, Any]:
-        """All figures with median, min and max."""
+        """Return all figures with median, min and max."""
         figures = {}
         for name, values in measurement.all_runs().items():
             digits = next((count for end, count in self.digits_of.items() if name.endswith(end)), self.digits)
@@ -155,9 +155,9 @@ class Case:
     options: Sequence[str] = ()
 
     def run(self, *switches: str) -> dict[str, Any]:
-        """The report of one run."""
+        """Return the report of one run."""
         return runs.job(self.pipeline, self.settings, (*self.options, *switches), self.config)
 
     def described(self) -> dict[str, Any]:
-        """Returns what the settings of a result say of it."""
+        """Return what the settings of a result say of it."""
         return {"pipeline": self.pipeline.name, "settings": self.settings, "options": self.options, **self.config}

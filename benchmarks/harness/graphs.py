@@ -10,7 +10,7 @@ from causal.topology import Channel, Task, Topology
 
 
 def graph(names: Sequence[str], *ends: tuple[int, int], ordered: Collection[int] = ()) -> Topology:
-    """Returns a graph of these tasks and of channels between them; -1 is outside.
+    """Return a graph of these tasks and of channels between them; -1 is outside.
 
     Args:
         ends: (source, target) of each channel; partitions of sources have numbers in this order.
@@ -26,12 +26,12 @@ def graph(names: Sequence[str], *ends: tuple[int, int], ordered: Collection[int]
 
 
 def chain_of(*names: str) -> Topology:
-    """Returns single tasks, each sending to the next; the first reads, the last writes."""
+    """Return single tasks, each sending to the next; the first reads, the last writes."""
     return graph(names, *pairwise([OUTSIDE, *range(len(names)), OUTSIDE]))
 
 
 def layered(widths: Sequence[int], ordered: Collection[int] = ()) -> Topology:
-    """Returns layers of these widths, each task sending to every task of the next; the first read, the last write.
+    """Return layers of these widths, each task sending to every task of the next; the first read, the last write.
 
     Args:
         ordered: the layers whose inputs follow from content.

@@ -26,7 +26,7 @@ LIBRARIES = ("pyzmq", "msgpack", "ormsgpack", "lz4", "xxhash")
 
 
 def processor() -> str:
-    """The processor's name as the kernel reports it."""
+    """Return the processor's name as the kernel reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -36,7 +36,7 @@ def processor() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Returns what the figures were measured on."""
+    """Return what the figures were measured on."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": processor(),
@@ -63,7 +63,7 @@ def versions(*more: str, extra: str = "") -> dict[str, str]:
 
 
 def measured_now() -> dict[str, str]:
-    """Returns the date (UTC) and, in a checkout, the commit of the tree, `-dirty` if files were changed."""
+    """Return the date (UTC) and, in a checkout, the commit of the tree, `-dirty` if files were changed."""
     date = time.strftime("%Y-%m-%d", time.gmtime())
     describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=10"]
     try:
@@ -74,12 +74,12 @@ def measured_now() -> dict[str, str]:
 
 
 def origin_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a result or a part of it says of when and where it was measured; nothing if it does not."""
+    """Return what a result or a part of it says of when and where it was measured; nothing if it does not."""
     return {name: result[name] for name in ("measured", "stored") if name in result}
 
 
 def origin(result: Mapping[str, Any]) -> str:
-    """Returns when and on which tree a result was measured; of one without that, when and with what it was stored."""
+    """Return when and on which tree a result was measured; of one without that, when and with what it was stored."""
     if "measured" in result:
         measured = result["measured"]
         tree = f" on tree {measured['tree']}" if "tree" in measured else ""
@@ -90,19 +90,19 @@ def origin(result: Mapping[str, Any]) -> str:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of `values` that at least `share` of them do not exceed."""
+    """Return the smallest of `values` that at least `share` of them do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)]
 
 
 def figure(runs: Sequence[float], digits: int = 3) -> dict[str, Any]:
-    """All runs of one figure with median, min and max."""
+    """Return all runs of one figure with median, min and max."""
     rounded = [round(value, digits) for value in runs]
     return {"runs": rounded, "median": round(median(runs), digits), "min": min(rounded), "max": max(rounded)}
 
 
 def distribution(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
-    """The same with the upper percentiles, for many events of one kind."""
+    """Return the same with the upper percentiles, for many events of one kind."""
     summary = figure(values, digits)
     summary["p90"] = round(percentile(values, 0.9), digits)
     summary["p99"] = round(percentile(values, 0.99), digits)
@@ -110,7 +110,7 @@ def distribution(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
 
 
 def series(figures: Mapping[str, Mapping[str, Any]], kind: str, name: str) -> tuple[list[int], list[float]]:
-    """The medians of the figures `kind.NUMBER.name`, by number."""
+    """Return the medians of the figures `kind.NUMBER.name`, by number."""
     medians = {}
     for key, each in figures.items():
         first, number, rest = key.split(".", 2)
@@ -123,7 +123,7 @@ def series(figures: Mapping[str, Mapping[str, Any]], kind: str, name: str) -> tu
 def result(
     name: str, command: str, settings: Mapping[str, Any], figures: Mapping[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """The JSON object of `--json`; `more` is what only this benchmark has."""
+    """Return the JSON object of `--json`; `more` is what only this benchmark has."""
     return {
         "benchmark": name,
         "command": command,
@@ -144,7 +144,7 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def shown(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line per figure, for a person."""
+    """Return one line per figure, for a person."""
     width = max((len(name) for name in figures), default=0)
     lines = []
     for name, each in figures.items():

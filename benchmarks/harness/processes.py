@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S, pauses: int = 0) -> T:
-    """Returns the first answer of `holds` that is not None or False.
+    """Return the first answer of `holds` that is not None or False.
 
     Args:
         pauses: how many times as long as a look the pause behind it is at least: expensive looks leave the processor to
@@ -58,7 +58,7 @@ def children(pid: int) -> list[int]:
 
 
 def argv(pid: int) -> list[str]:
-    """Its command line; empty when it is gone or may not be read."""
+    """Return its command line; empty when it is gone or may not be read."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -66,7 +66,7 @@ def argv(pid: int) -> list[str]:
 
 
 def server(root: int, module: str) -> int | None:
-    """The supervisor or the agent that a `causal run` has started."""
+    """Return the supervisor or the agent that a `causal run` has started."""
     return next((pid for pid in children(root) if module in argv(pid)), None)
 
 
@@ -79,7 +79,7 @@ def workers(state: Path) -> dict[str, int]:
 
 
 def of_job(state: Path) -> dict[int, str]:
-    """Every living process of the job: by the marks of its environment, or by its command line."""
+    """Return every living process of the job: by the marks of its environment, or by its command line."""
     pids = {process.pid for process in marked(state)}
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and int(entry) != os.getpid() and str(state) in argv(int(entry)):

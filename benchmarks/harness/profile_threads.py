@@ -58,7 +58,7 @@ class ThreadTimes:
             self.look()
 
     def look(self) -> None:
-        """Note what every thread has used so far."""
+        """Record what every thread has used so far."""
         tasks = self._tasks()
         for pid in descendants(os.getpid()):
             known = self._roles.get(pid)
@@ -74,7 +74,7 @@ class ThreadTimes:
                     self._cpu_s[pid, int(path.name)] = used
 
     def _tasks(self) -> dict[int, str]:
-        """Returns which role a worker plays, as the supervisor reports it."""
+        """Return which role a worker plays, as the supervisor reports it."""
         try:
             view: Mapping[str, Any] = json.loads((self._job / "status.json").read_text())
         except (OSError, ValueError):
@@ -97,7 +97,7 @@ class ThreadTimes:
 
 
 def _program(pid: int) -> str | None:
-    """The role that a command line names; None for a process that is gone."""
+    """Return the role that a command line names; None for a process that is gone."""
     words = argv(pid)
     if not words:
         return None

@@ -40,7 +40,9 @@ class RunFailed(RuntimeError):
 def arguments(
     place: Path, pipeline: Path, settings: Mapping[str, Any], options: Sequence[str], config: Mapping[str, Any] | None
 ) -> list[str]:
-    """Arguments of a `causal run` that keeps everything in `place`; `out` is added to the pipeline's settings."""
+    """Return arguments of a `causal run` that keeps everything in `place`; `out` is added to the pipeline's
+    settings.
+    """
     words = ["run", str(pipeline), *sets(**settings), *sets(out=place / "out.db")]
     if config:
         (place / "job.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
@@ -49,7 +51,7 @@ def arguments(
 
 
 def sets(**settings: object) -> list[str]:
-    """The options of `causal run` that give a pipeline these settings."""
+    """Return the options of `causal run` that give a pipeline these settings."""
     return [f"--set={name}={value}" for name, value in settings.items()]
 
 
@@ -108,7 +110,7 @@ def tallied_job(
 
 
 def _tallied(out: Path, report: Mapping[str, Any]) -> int:
-    """Returns how many rows the sink's transactions add up to."""
+    """Return how many rows the sink's transactions add up to."""
     [(rows,)] = rows_in(out, "SELECT sum(rows) FROM tally")
     return int(rows)
 
@@ -116,7 +118,7 @@ def _tallied(out: Path, report: Mapping[str, Any]) -> int:
 def printed_by(
     module: str, *words: object, limit_s: float | None = None, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The JSON object that a module prints, run in a process of its own.
+    """Return the JSON object that a module prints, run in a process of its own.
 
     Raises:
         RunFailed: it failed, or took longer than `limit_s`.
@@ -128,7 +130,7 @@ def printed_by(
 def output_of(
     module: str, words: Sequence[str], limit_s: float | None = None, env: Mapping[str, str] | None = None
 ) -> str:
-    """Returns what a module writes to standard output, run in a process of its own.
+    """Return what a module writes to standard output, run in a process of its own.
 
     Args:
         env: variables of its environment beside those of this process.
@@ -146,7 +148,7 @@ def output_of(
 
 
 def last_line(text: str) -> str:
-    """The last line of what a process wrote, which says why it failed."""
+    """Return the last line of what a process wrote, which says why it failed."""
     return (text.strip().splitlines() or ["it said nothing"])[-1]
 
 

@@ -65,7 +65,7 @@ class Looking:
         self.rows = 0
 
     def connected(self) -> sqlite3.Connection | None:
-        """A connection; None while there is no sink yet."""
+        """Return a connection; None while there is no sink yet."""
         if not self._database.exists():
             return None
         connection = sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=5.0, isolation_level=None)
@@ -105,7 +105,7 @@ class Looking:
 
 
 def _together(rows: list[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-    """Runs of positions without gaps: rows may be missing in the middle only if a sink is broken."""
+    """Run of positions without gaps: rows may be missing in the middle only if a sink is broken."""
     start = 0
     for end in range(1, len(rows) + 1):
         if end == len(rows) or rows[end][0] != rows[end - 1][0] + 1:
@@ -121,12 +121,12 @@ class Reader:
     process: subprocess.Popen[str]
 
     def so_far(self) -> list[Seen]:
-        """All lines that are whole."""
+        """Return all lines that are whole."""
         text = self.path.read_text() if self.path.exists() else ""
         return read(text[: text.rfind("\n") + 1])
 
     def end(self) -> list[Seen]:
-        """A last look, and everything that was seen.
+        """Return a last look, and everything that was seen.
 
         Raises:
             RunFailed: the reader failed.
@@ -142,7 +142,7 @@ class Reader:
 
 
 def read(text: str) -> list[Seen]:
-    """Returns what lines say."""
+    """Return what lines say."""
     seen: list[Seen] = []
     for line in text.splitlines():
         at_ns, task, first, count, *texts = json.loads(line)

@@ -26,13 +26,13 @@ class TallySink(SqliteSink):
     keeps_rows = False
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Returns four bytes with the number of records."""
+        """Return four bytes with the number of records."""
         return _COUNT.pack(len(records))
 
     def encode_rows(self, rows: Rows) -> bytes:
-        """Returns four bytes with the number of rows, unless a subclass encodes otherwise."""
+        """Return four bytes with the number of rows, unless a subclass encodes otherwise."""
         return _COUNT.pack(len(rows)) if type(self).encode is TallySink.encode else self.encode(rows.listed())
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """Returns four bytes with the number of rows."""
+        """Return four bytes with the number of rows."""
         return _COUNT.pack(len(vectors))

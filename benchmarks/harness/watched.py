@@ -33,7 +33,7 @@ class Watched:
         self.out = place / "out.db"
 
     def view(self) -> dict[str, Any]:
-        """The supervisor's last view; empty before there is one."""
+        """Return the supervisor's last view; empty before there is one."""
         try:
             view: dict[str, Any] = json.loads((self.directory / "status.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -41,7 +41,7 @@ class Watched:
         return view
 
     def until(self, what: str, holds: Callable[[Mapping[str, Any]], Any], within_s: float) -> dict[str, Any]:
-        """The first view for which `holds`.
+        """Return the first view for which `holds`.
 
         Raises:
             RunFailed: the job ended before, or it took too long.
@@ -120,12 +120,12 @@ def processes(view: Mapping[str, Any], task: str) -> tuple[int | None, int | Non
 
 
 def follows(view: Mapping[str, Any], task: str) -> bool:
-    """Whether the standby of a task has loaded the last checkpoint, or the one before."""
+    """Return whether the standby of a task has loaded the last checkpoint, or the one before."""
     loaded = [p["follows"] for p in view["processes"] if p["standby_of"] == task and p["state"] == "idle"]
     return any(epoch is not None and epoch >= view["checkpoint"]["complete"] - 1 for epoch in loaded)
 
 
 def ready(view: Mapping[str, Any], task: str = "") -> bool:
-    """Whether one task, or every task, runs and has a standby that could take over."""
+    """Return whether one task, or every task, runs and has a standby that could take over."""
     tasks = [task] if task else [each["task"] for each in view["tasks"]]
     return all(pid is not None for name in tasks for pid in processes(view, name))

@@ -11,18 +11,18 @@ from typing import Any
 
 
 def rows_in(database: Path, question: str) -> Iterator[tuple[Any, ...]]:
-    """The answer to a question in SQL, row by row."""
+    """Yield the answer to a question in SQL, row by row."""
     with closing(sqlite3.connect(database)) as connection:
         yield from connection.execute(question)
 
 
 def records_in(database: Path) -> Iterator[Any]:
-    """The records of all tasks of a `SqliteSink`, by task and position."""
+    """Yield the records of all tasks of a `SqliteSink`, by task and position."""
     for (text,) in rows_in(database, "SELECT record FROM output ORDER BY task, position"):
         yield json.loads(text)
 
 
 def lines_in(directory: Path) -> Iterator[Any]:
-    """The records of all files of JSON lines in a directory, by task and position."""
+    """Yield the records of all files of JSON lines in a directory, by task and position."""
     for path in sorted(directory.glob("*.jsonl")):
         yield from map(json.loads, path.read_text().splitlines())

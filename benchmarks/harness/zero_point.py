@@ -15,7 +15,7 @@ from causal.network.host_file import BEGAN
 
 
 def began_ns(directory: Path) -> int:
-    """Returns the time, in monotonic ns, at which element 0 of each partition of a paced source was due.
+    """Return the time, in monotonic ns, at which element 0 of each partition of a paced source was due.
 
     Args:
         directory: of the job.

@@ -33,7 +33,7 @@ HOST_TIMEOUT_MS = 15_000
 
 
 def transport(run: Measurement) -> None:
-    """Measures both works apart and together, in turn."""
+    """Measure both works apart and together, in turn."""
     for number in run.rounds():
         for work, times in WORKS.items():
             records = run.options.records * times // placed.PARTITIONS * placed.PARTITIONS
@@ -57,7 +57,7 @@ def _on_hosts(work: str, records: int, place: str) -> float:
 
 
 def store(run: Measurement) -> None:
-    """Measures the keyed count with its snapshots in each kind of store, and without one, in turn."""
+    """Measure the keyed count with its snapshots in each kind of store, and without one, in turn."""
     records = run.options.records * WORKS["count"]
     with _stores(run) as stores:
         for number in run.rounds():
@@ -94,7 +94,7 @@ def _stores(run: Measurement) -> Iterator[Mapping[str, tuple[str, ...]]]:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables of this process, which those that it starts inherit."""
+    """Yield variables of this process, which those that it starts inherit."""
     before: dict[str, Any] = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

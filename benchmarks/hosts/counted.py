@@ -18,13 +18,13 @@ PARTITIONS = 2
 
 
 def rows_of(site: Site | ClusterJob) -> list[dict[str, Any]]:
-    """The rows of the job, in the order of their positions."""
+    """Return the rows of the job, in the order of their positions."""
     with closing(sqlite3.connect(site.directory / "out.db", timeout=10)) as db:
         return [json.loads(row) for (row,) in db.execute("SELECT record FROM output ORDER BY position")]
 
 
 def wrong(rows: Iterable[dict[str, Any]], count: int) -> dict[str, int]:
-    """Counts the faults of the rows of a whole job: records without a row, with several, and counts out of turn."""
+    """Count the faults of the rows of a whole job: records without a row, with several, and counts out of turn."""
     turns: dict[int, int] = {}
     seen: Counter[tuple[int, int]] = Counter()
     contradicted = 0

@@ -34,12 +34,12 @@ Lose = Callable[[Site, str], int]
 
 
 def killed(run: Measurement) -> None:
-    """Measures deaths of all processes of a host."""
+    """Measure deaths of all processes of a host."""
     _measure(run, "killed", run.options.deaths, 15_000, _kill)
 
 
 def cut(run: Measurement) -> None:
-    """Measures hosts that are cut off silently."""
+    """Measure hosts that are cut off silently."""
     _measure(run, "cut", run.options.cuts, run.options.host_timeout, _cut)
 
 
@@ -89,7 +89,7 @@ def _measure(run: Measurement, kind: str, times: int, host_timeout_ms: int, lose
 
 
 def _await_return(site: Site, host: str, incarnation: int) -> None:
-    """Waits until a host is part of the job again and every task that may have one has a standby that is ready."""
+    """Wait until a host is part of the job again and every task that may have one has a standby that is ready."""
 
     def ready() -> bool:
         view, returned = site.view() or {}, site.host(host)
@@ -104,7 +104,7 @@ def _spans(moments: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _phases(recoveries: Sequence[Mapping[str, Any]], moment_ns: int, until_ns: int) -> dict[str, float]:
-    """The times of one loss: of the last of its tasks, from the moment of the loss.
+    """Return the times of one loss: of the last of its tasks, from the moment of the loss.
 
     Raises:
         RunFailed: a task was not recovered, or none was lost.

@@ -67,7 +67,7 @@ class IdleAgent:
         self.sockets = self._uplink.sockets
 
     def turn(self) -> float:
-        """Answers orders, and says what is due; returns when the next thing is."""
+        """Answer orders, and say what is due; returns when the next thing is."""
         for order in self._uplink.orders():
             if isinstance(order, orders.Welcome):
                 self._incarnation, self._due_s = order.incarnation, 0.0
@@ -86,13 +86,13 @@ class IdleAgent:
         return self._due_s
 
     def close(self) -> None:
-        """Closes its connections."""
+        """Close its connections."""
         self._uplink.close()
         self._tether.close()
 
 
 def serve(endpoint: str, keys: Path, count: int) -> None:
-    """Runs so many agents until standard input ends."""
+    """Run so many agents until standard input ends."""
     context: zmq.Context[Any] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 8 * count + 64)
     roster = Roster.load(keys / ROSTER)
@@ -120,7 +120,7 @@ def serve(endpoint: str, keys: Path, count: int) -> None:
 
 
 def measure(run: Measurement) -> None:
-    """Measures the CPU time of one supervisor without the idle hosts, and then with them."""
+    """Measure the CPU time of one supervisor without the idle hosts, and then with them."""
     count, seconds = run.options.agents, run.options.seconds
     with _job(count) as (view, endpoint, keys):
         alone = _cores(_supervisor(view()), seconds)
@@ -142,7 +142,7 @@ def measure(run: Measurement) -> None:
 
 @contextmanager
 def _job(count: int) -> Iterator[tuple[Any, str, Path]]:
-    """A job on one host, whose roster has that many more: (its view, where agents join, keys)."""
+    """Yield a job on one host, whose roster has that many more: (its view, where agents join, keys)."""
     with tempfile.TemporaryDirectory(prefix="causal-agents-") as name, ExitStack() as stack:
         place = Path(name)
         keys, store = place / "keys", place / "store"

@@ -81,15 +81,15 @@ class Site:
         return self.listen_of(SUPERVISOR)
 
     def listen_of(self, supervisor: str) -> str:
-        """The address at which a supervisor listens."""
+        """Return the address at which a supervisor listens."""
         return f"tcp://{self.network.address(supervisor)}:{PORT}"
 
     def state(self, name: str) -> Path:
-        """The job directory of a host."""
+        """Return the job directory of a host."""
         return self.directory / f"job-{name}"
 
     def log(self, name: str) -> str:
-        """Returns what the root process of a host has printed."""
+        """Return what the root process of a host has printed."""
         path = self.directory / f"{name}.txt"
         return path.read_text() if path.exists() else ""
 
@@ -100,7 +100,7 @@ class Site:
     def _started(
         self, name: str, arguments: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
     ) -> RootProcess:
-        """Starts `causal` with these arguments on a host, in a session of its own."""
+        """Start `causal` with these arguments on a host, in a session of its own."""
         command = self.network.command(name, [sys.executable, "-m", "deploy", *arguments])
         return subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
@@ -108,7 +108,7 @@ class Site:
         )  # fmt: skip
 
     def run(self, pipeline: Path, *arguments: str) -> None:
-        """Starts `causal run` on the supervisor's host."""
+        """Start `causal run` on the supervisor's host."""
         self._run = (pipeline, *arguments)
         self._begin(
             SUPERVISOR, "run", str(pipeline), "--listen", self.listen, "--store", self.store,
@@ -117,12 +117,12 @@ class Site:
         )  # fmt: skip
 
     def run_again(self, *others: str) -> None:
-        """Starts the same `causal run` with --resume, and with other arguments behind those that it had."""
+        """Start the same `causal run` with --resume, and with other arguments behind those that it had."""
         pipeline, *arguments = self._run
         self.run(Path(pipeline), *map(str, arguments), "--resume", *others)
 
     def stand(self, name: str, job: str) -> None:
-        """Starts `causal supervisor` on the host of a successor."""
+        """Start `causal supervisor` on the host of a successor."""
         self._begin(
             name, "supervisor", "--standby", "--job", job, "--listen", self.listen_of(name), "--store", self.store,
             "--hosts", str(self.keys / ROSTER), "--key", str(self.keys / f"{name}.key"),
@@ -130,14 +130,14 @@ class Site:
         )  # fmt: skip
 
     def join(self, name: str, *arguments: str) -> None:
-        """Starts `causal agent` on a host."""
+        """Start `causal agent` on a host."""
         key = str(self.keys / f"{name}.key")
         self._begin(
             name, "agent", "--join", self.listen, "--key", key, "--state-dir", str(self.state(name)), *arguments
         )
 
     def view(self) -> dict[str, Any] | None:
-        """The leading supervisor's view; None before there is one."""
+        """Return the leading supervisor's view; None before there is one."""
         return self._view_of(self.leader)
 
     def _view_of(self, supervisor: str) -> dict[str, Any] | None:
@@ -148,17 +148,17 @@ class Site:
         return view
 
     def host(self, name: str) -> dict[str, Any]:
-        """A host in the supervisor's view; empty if it is not there."""
+        """Return a host in the supervisor's view; empty if it is not there."""
         view = self.view()
         return next((host for host in view["hosts"] if host["host"] == name), {}) if view is not None else {}
 
     def host_of(self, task: str) -> str | None:
-        """The host of a task, as the supervisor sees it."""
+        """Return the host of a task, as the supervisor sees it."""
         view = self.view() or {"hosts": []}
         return next((host["host"] for host in view["hosts"] if task in host["tasks"]), None)
 
     def await_running(self, records: int = 1) -> None:
-        """Waits until all tasks and standbys are up, and that many rows are out."""
+        """Wait until all tasks and standbys are up, and that many rows are out."""
 
         def up() -> bool:
             view = self.view()
@@ -170,7 +170,7 @@ class Site:
         wait_for("all tasks and standbys run", up)
 
     def log_of(self, name: str, process: str) -> str:
-        """Returns the log of a process of the job on a host."""
+        """Return the log of a process of the job on a host."""
         path = self.state(name) / "logs" / f"{process}.log"
         return path.read_text() if path.exists() else ""
 
@@ -207,7 +207,7 @@ class Site:
         return workers
 
     def signal(self, name: str, number: signal.Signals, root: RootProcess | None = None) -> int:
-        """Sends a signal to every process of a host; returns the moment, in the supervisor's monotonic time."""
+        """Send a signal to every process of a host; returns the moment, in the supervisor's monotonic time."""
         root = self._processes[name] if root is None else root
         pids = {*self._children(root.pid), *(each.pid for each in marked(self.state(name)))}
         moment_ns = time.monotonic_ns()
@@ -216,7 +216,7 @@ class Site:
         return self.network.clock_ns(SUPERVISOR, moment_ns)
 
     def _children(self, pid: int) -> list[int]:
-        """A process and all below it."""
+        """Return a process and all below it."""
         below = [pid]
         for parent in below:
             below += children(parent)
@@ -228,15 +228,15 @@ class Site:
         os.kill(self._children(self._processes[name].pid)[1], number)  # below `unshare`, which ignores it
 
     def revoke(self, name: str) -> None:
-        """Revokes the key of a host while the job runs."""
+        """Revoke the key of a host while the job runs."""
         self._edit_roster(f"[{name}]\n", f"[{name}]\nrevoked = true\n")
 
     def admit(self, name: str) -> None:
-        """Takes back that the key of a host is revoked."""
+        """Take back that the key of a host is revoked."""
         self._edit_roster(f"[{name}]\nrevoked = true\n", f"[{name}]\n")
 
     def rekey(self, name: str) -> None:
-        """Gives a host another key, in place of the one that it had."""
+        """Give a host another key, in place of the one that it had."""
         (self.keys / f"{name}.key").unlink()
         text = (self.keys / ROSTER).read_text()
         replace_text(self.keys / ROSTER, re.sub(rf"^\[{name}\]\n(?:[^\[\n].*\n|\n)*", "", text, flags=re.MULTILINE))
@@ -247,7 +247,7 @@ class Site:
         replace_text(self.keys / ROSTER, text.replace(before, after))
 
     def leads(self, *supervisors: str, running: bool = True) -> bool:
-        """Whether one of these supervisors leads a running job; the one of the highest term is then looked at.
+        """Return whether one of these supervisors leads a running job; the one of the highest term is then looked at.
 
         Args:
             running: every task must be at work; otherwise some may wait for a host.
@@ -262,15 +262,15 @@ class Site:
         return bool(terms)
 
     def await_end(self, within_s: float = WAIT_S) -> int:
-        """Waits for `causal run`, or the command of another leader; returns its exit status."""
+        """Wait for `causal run`, or the command of another leader; returns its exit status."""
         return self._processes[self.leader].wait(within_s)
 
     def end_of(self, name: str, within_s: float = WAIT_S) -> int:
-        """Waits for the root process of a host, which may have much to do before; returns its exit status."""
+        """Wait for the root process of a host, which may have much to do before; returns its exit status."""
         return self._processes[name].wait(within_s)
 
     def status_of(self, name: str) -> int:
-        """Waits for a host's `causal agent` and returns its exit status."""
+        """Wait for a host's `causal agent` and return its exit status."""
         return self._processes[name].wait(END_S)
 
     def report(self) -> dict[str, Any]:
@@ -278,11 +278,11 @@ class Site:
         return content
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command of `causal` on the leading supervisor's host to its end."""
+        """Run a command of `causal` on the leading supervisor's host to its end."""
         return self.command_of_job(*arguments, "--state-dir", str(self.state(self.leader)))
 
     def command_of_job(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command of `causal` that names the job itself."""
+        """Run a command of `causal` that names the job itself."""
         argv = [sys.executable, "-m", "deploy", *arguments]
         environment = {**os.environ, **self.environment}
         return subprocess.run(
@@ -290,7 +290,7 @@ class Site:
         )
 
     def close(self) -> None:
-        """Ends all processes and removes the network, whatever fails on the way: the next test needs its names."""
+        """End all processes and remove the network, whatever fails on the way: the next test needs its names."""
         with ExitStack() as stack:
             stack.callback(self.network.close)
             for name in self.names:
@@ -303,7 +303,7 @@ class Site:
                     _send(pid, signal.SIGTERM)
 
     def _end(self, name: str, process: RootProcess) -> None:
-        """Waits until a host has ended, and kills what has not."""
+        """Wait until a host has ended, and kill what has not."""
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -314,6 +314,6 @@ class Site:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    """Sends a signal to a process that may have ended since it was seen."""
+    """Send a signal to a process that may have ended since it was seen."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)

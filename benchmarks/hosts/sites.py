@@ -19,7 +19,7 @@ from examples.hosts.network import missing
 
 @contextmanager
 def site_of(names: Sequence[str], others: Sequence[str] = ()) -> Iterator[Site]:
-    """Hosts in namespaces; whatever happens, their processes have ended and the namespaces are gone afterwards.
+    """Yield hosts in namespaces; whatever happens, their processes have ended and the namespaces are gone afterwards.
 
     Raises:
         RunFailed: this machine cannot have such hosts, or a wait inside of the block came to its end.
@@ -50,7 +50,7 @@ def begin(
     *options: str,
     agents: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> None:
-    """Starts a job and the agents of all hosts; `out` is added to the settings of the pipeline.
+    """Start a job and the agents of all hosts; `out` is added to the settings of the pipeline.
 
     Args:
         options: of `causal run`.
@@ -64,7 +64,7 @@ def begin(
 
 
 def ended_well(site: Site, within_s: float) -> dict[str, Any]:
-    """The report of the job, once it has ended.
+    """Return the report of the job, once it has ended.
 
     Raises:
         RunFailed: it failed.
@@ -77,13 +77,13 @@ def ended_well(site: Site, within_s: float) -> dict[str, Any]:
 
 
 def tallied(site: Site) -> int:
-    """The number of rows that a `TallySink` has counted."""
+    """Return the number of rows that a `TallySink` has counted."""
     [(rows,)] = rows_in(site.directory / "out.db", "SELECT sum(rows) FROM tally")
     return int(rows)
 
 
 def until(what: str, holds: Callable[[], bool], within_s: float) -> None:
-    """Waits for a condition.
+    """Wait for a condition.
 
     Raises:
         RunFailed: it does not come.

@@ -34,7 +34,7 @@ LEADS_WITHIN_S, END_WITHIN_S = 60.0, 300.0
 
 
 def measure(run: Measurement) -> None:
-    """Loses the supervisor's host in one job after another."""
+    """Lose the supervisor's host in one job after another."""
     for number in range(run.options.successions):
         figures = _succession()
         run.add_all("supervisor.", figures)
@@ -91,7 +91,7 @@ def _replaced(site: Site) -> bool:
 
 @contextmanager
 def _watched(database: Path) -> Iterator[list[int]]:
-    """The moments at which there were new rows, until the block is left."""
+    """Yield the moments at which there were new rows, until the block is left."""
     moments: list[int] = []
     over = threading.Event()
 
@@ -114,7 +114,7 @@ def _watched(database: Path) -> Iterator[list[int]]:
 
 
 def _gap_ms(moments: list[int], begin_ns: int, end_ns: int) -> float:
-    """The longest time between two of the moments, of those that end in that span."""
+    """Return the longest time between two of the moments, of those that end in that span."""
     gaps = [(after - before) / 1e6 for before, after in pairwise(moments) if begin_ns < after <= end_ns]
     if not gaps:
         raise RunFailed("no row came out meanwhile")

@@ -16,12 +16,12 @@ Row = tuple[int, int]
 
 
 def slices(partition: int, start: int, stop: int) -> list[Row]:
-    """Rows `start` to `stop` of a partition."""
+    """Return rows `start` to `stop` of a partition."""
     return [(number * 7 % KEYS, number + partition) for number in range(start, stop)]
 
 
 def key_of(row: Row) -> int:
-    """The key of a row."""
+    """Return the key of a row."""
     return row[0]
 
 

@@ -20,5 +20,5 @@ class Count(Operator):
 
 
 def key_of(partition: int, index: int) -> int:
-    """The key of an element."""
+    """Return the key of an element."""
     return (partition * 31 + index * 7) % KEYS

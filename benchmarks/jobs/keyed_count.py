@@ -20,7 +20,7 @@ Row = tuple[int, int]
 
 
 def key_of(row: Row) -> int:
-    """The key of a row."""
+    """Return the key of a row."""
     return row[0]
 
 

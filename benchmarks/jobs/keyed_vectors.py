@@ -21,7 +21,7 @@ def prepare() -> None:
 
 
 def slices(partition: int, start: int, stop: int) -> Any:
-    """Rows `start` to `stop` of a partition: those of `keyed_count`."""
+    """Return rows `start` to `stop` of a partition: those of `keyed_count`."""
     prepare()
     [whole] = _columns
     begin = (start + partition * (inputs.TABLE_ROWS // 2)) % inputs.TABLE_ROWS

@@ -15,17 +15,17 @@ Row = tuple[int, float]
 
 
 def slices(partition: int, start: int, stop: int) -> list[Row]:
-    """Rows `start` to `stop`; a thousandth of a second lies between two."""
+    """Return rows `start` to `stop`; a thousandth of a second lies between two."""
     return [(number * 7 % KEYS, number / 1000) for number in range(start, stop)]
 
 
 def key_of(row: Row) -> int:
-    """The key of a row."""
+    """Return the key of a row."""
     return row[0]
 
 
 def time_of(row: Row) -> float:
-    """The event time of a row."""
+    """Return the event time of a row."""
     return row[1]
 
 

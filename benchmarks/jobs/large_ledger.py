@@ -21,22 +21,22 @@ WARM_SHARE = 100
 
 
 def filled(position: int) -> tuple[int, str]:
-    """One record per key."""
+    """Return one record per key."""
     return position, "fill"
 
 
 def live(position: int, keys: int) -> tuple[int, str]:
-    """The warm keys in turn, scattered."""
+    """Return the warm keys in turn, scattered."""
     return position * 7919 % (keys // WARM_SHARE) * WARM_SHARE, "live"
 
 
 def gate_of(out: Path) -> Path:
-    """The file that ends the steady source."""
+    """Return the file that ends the steady source."""
     return out.with_name("gate")
 
 
 def check(path: Path, records: int, fills: int = 1) -> dict[str, int]:
-    """The live rows `(key, n)` in the sink: n continues after `fills` without gaps per key, each once."""
+    """Return the live rows `(key, n)` in the sink: n continues after `fills` without gaps per key, each once."""
     seen: dict[int, int] = {}
     rows = doubled = contradicted = 0
     for key, n in records_in(path):

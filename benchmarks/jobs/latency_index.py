@@ -28,7 +28,7 @@ DUE_FROM = "due_from"
 
 
 def due_from_ns(directory: Path) -> int:
-    """Returns the time at which the first document of the job in that directory was due.
+    """Return the time at which the first document of the job in that directory was due.
 
     Raises:
         FileNotFoundError: its source is not ready.
@@ -37,7 +37,7 @@ def due_from_ns(directory: Path) -> int:
 
 
 def _set_due_from(directory: Path, moment_ns: int) -> int:
-    """Returns the time that the first caller has set."""
+    """Return the time that the first caller has set."""
     written = directory / f"{DUE_FROM}.{os.getpid()}"
     written.write_text(str(moment_ns))
     with suppress(FileExistsError):
@@ -64,7 +64,7 @@ class Documents(SequenceSource[dict[str, str]]):
         return super().open(partition, replace(context, began_ns=began_ns + later_ns))
 
     def texts(self, partition: int, start: int, stop: int) -> list[dict[str, str]]:
-        """Documents `start` to `stop` of a partition."""
+        """Return documents `start` to `stop` of a partition."""
         numbers = range(start * PARTITIONS + partition, stop * PARTITIONS, PARTITIONS)
         return [{"name": name_of(number), "text": self._texts[number]} for number in numbers]
 

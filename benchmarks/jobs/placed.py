@@ -34,7 +34,7 @@ class Profile(Operator):
     """Sums, mean and large payments of each user."""
 
     def process(self, record: Any, ctx: Context) -> Iterator[dict[str, Any]]:
-        """One row per payment."""
+        """Yield one row per payment."""
         state = ctx.state
         n = state["n"] = state.get("n", 0) + 1
         total = state["total"] = state.get("total", 0.0) + record["amount"]

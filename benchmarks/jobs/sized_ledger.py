@@ -26,7 +26,7 @@ FILL_RECORDS_MIN = 200_000
 
 
 def fills_of(keys: int) -> int:
-    """Returns how many times the fill writes each key."""
+    """Return how many times the fill writes each key."""
     return max(1, -(-FILL_RECORDS_MIN // keys))
 
 
@@ -36,7 +36,7 @@ class Count(Operator):
     seen = ValueState[dict[str, Any]]()
 
     def process(self, record: tuple[int, str], ctx: Any) -> Iterator[tuple[int, int]]:
-        """Writes the whole state of the key."""
+        """Write the whole state of the key."""
         key, _ = record
         before = self.seen.value
         if before is None:

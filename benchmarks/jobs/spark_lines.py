@@ -15,13 +15,13 @@ from operators.sources import SparkSource
 
 
 def stamped(row: dict[str, Any]) -> tuple[int, int, int]:
-    """The number of a line, when it was sent, and now; ns since 1970."""
+    """Return the number of a line, when it was sent, and now; ns since 1970."""
     number, sent_ns = row["value"].split()
     return int(number), int(sent_ns), time.time_ns()
 
 
 def lines(spark: Any, port: int) -> Any:
-    """The lines that are sent to a port."""
+    """Return the lines that are sent to a port."""
     return spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
 
 

@@ -31,19 +31,19 @@ class Count(Operator):
     """A running count per key."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Row]:
-        """One row per element."""
+        """Yield one row per element."""
         n = ctx.state["n"] = ctx.state.get("n", 0) + 1
         key, partition, i = record
         yield int(ctx.task.rpartition("/")[2]), key, n, partition, i
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows in the order of their positions."""
+    """Return all rows in the order of their positions."""
     return [tuple(record) for record in records_in(path)]
 
 
 def wrong(rows: list[Row], count: int) -> dict[str, int]:
-    """Returns faults of the rows by kind: elements lost and doubled, numbers out of turn.
+    """Return faults of the rows by kind: elements lost and doubled, numbers out of turn.
 
     Args:
         count: elements per partition.

@@ -31,7 +31,7 @@ class StampedSink(SqliteSink):
     """The same rows as a `SqliteSink`; for a sink of one task."""
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task; the file is not touched before its `open`."""
+        """Return the store of one sink task; the file is not touched before its `open`."""
         return _StampedStore(self, task, stamps_path(self.path))
 
 
@@ -54,12 +54,12 @@ class _StampedStore(SqliteStore):
 
 
 def stamps_path(database: Path) -> Path:
-    """Returns where the stamps of a sink's database are."""
+    """Return where the stamps of a sink's database are."""
     return database.with_name(database.name + ".stamps")
 
 
 def read_stamps(database: Path) -> list[Stamp]:
-    """All stamps, in the order of time; of rows that were written again after a failed try, the first counts."""
+    """Return all stamps, in the order of time; of rows that were written again after a failed try, the first counts."""
     stamps: list[Stamp] = []
     next_row = 0
     for at_ns, first, count in _STAMP.iter_unpack(stamps_path(database).read_bytes()):

@@ -52,7 +52,7 @@ class Fold(Operator):
         self._sleep_s = sleep_s
 
     def process(self, record: Any, ctx: Any) -> Iterator[tuple[int, int, int]]:
-        """One more of this key."""
+        """Yield one more of this key."""
         key, i, load = record
         state = ctx.state
         for _ in range(self._rounds):
@@ -65,7 +65,7 @@ class Fold(Operator):
             yield key, n, total
 
     def finish(self, ctx: Any) -> Iterator[tuple[int, int, int]]:
-        """Returns what each key has come to."""
+        """Return what each key has come to."""
         yield ctx.key, ctx.state["n"], ctx.state["total"]
 
 
@@ -75,7 +75,7 @@ class SlowSink(SqliteSink):
     row_s = 0.0
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task."""
+        """Return the store of one sink task."""
         return _SlowStore(self, task, self.row_s)
 
 
@@ -91,7 +91,7 @@ class _SlowStore(SqliteStore):
 
 
 def wrong(path: Path, count: int, hot: bool, emit: int) -> dict[str, int]:
-    """Returns faults of the rows by kind: keys whose rows are missing, doubled or false."""
+    """Return faults of the rows by kind: keys whose rows are missing, doubled or false."""
     make = maker(hot, 0, 0, 0)
     expected: dict[int, list[list[int]]] = {}
     totals: dict[int, tuple[int, int]] = {}
@@ -118,7 +118,7 @@ settings = pipeline.settings
 
 
 def number(name: str, default: float) -> float:
-    """A setting."""
+    """Return a setting."""
     return float(settings.get(name, str(default)))
 
 

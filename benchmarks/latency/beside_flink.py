@@ -45,7 +45,7 @@ OPTIONS = (
 
 
 def rows_in(place: Path) -> tuple[list[dict[str, Any]], list[Seen]]:
-    """The rows of PyFlink's files, and when each file was visible, in ns since 1970.
+    """Return the rows of PyFlink's files, and when each file was visible, in ns since 1970.
 
     Rows of one writer are in the order in which it wrote them, so those of one word are.
     """
@@ -69,7 +69,7 @@ def _writer_and_turn(path: Path) -> tuple[str, int]:
 def judged(
     place: Path, asked: Mapping[str, Any], outcome: Mapping[str, Any], usage: Usage, warm_s: float
 ) -> dict[str, float]:
-    """The figures of a run of PyFlink, after its rows have been verified.
+    """Return the figures of a run of PyFlink, after its rows have been verified.
 
     Raises:
         WrongOutput: they are not exactly those of the documents.

@@ -79,7 +79,7 @@ def _turned(guarantees: Sequence[str], number: int) -> list[str]:
 
 
 def _undisturbed(guarantee: str, interval_ms: int, seconds: float) -> list[float]:
-    """Latencies behind the warm-up, each there."""
+    """Return latencies behind the warm-up, each there."""
     run = run_of(guarantee, interval_ms, seconds, ())
     if any(run.wrong.values()):
         raise runs.RunFailed(f"{guarantee}, {interval_ms} ms between checkpoints: {dict(run.wrong)} without a failure")
@@ -115,7 +115,7 @@ def run_of(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[f
 def latencies(
     rows: Sequence[Mapping[str, Any]], seen: Sequence[Seen], words: Sequence[int], began_ns: int, rate: float = RATE
 ) -> list[float | None]:
-    """Returns by document the ms from when it was due until the reader had a row for each of its words; None for never.
+    """Return by document the ms from when it was due until the reader had a row for each of its words; None for never.
 
     Args:
         rows: of the sink's one task, by position.
@@ -143,7 +143,7 @@ def latencies(
 
 
 def _ratios(runs_of: Mapping[str, Sequence[float]], guarantees: Sequence[str]) -> dict[str, Any]:
-    """Returns ratios of runs of one round and interval, and of the longest and the shortest interval of one round."""
+    """Return ratios of runs of one round and interval, and of the longest and the shortest interval of one round."""
     ratios: dict[str, Any] = {}
     for guarantee in guarantees:
         if guarantee != "none" and "none" in guarantees:
@@ -162,7 +162,7 @@ def _ratios(runs_of: Mapping[str, Sequence[float]], guarantees: Sequence[str]) -
 
 
 def _series(guarantee: str, show: Callable[[str], None]) -> dict[str, Any]:
-    """One run with kills: latency by document, and what the rows have too little, too often, or wrong."""
+    """Return one run with kills: latency by document, and what the rows have too little, too often, or wrong."""
     run = run_of(guarantee, SERIES_INTERVAL_MS, SERIES_S, KILLS_S)
     if guarantee != "none" and any(run.wrong.values()):
         raise runs.RunFailed(f"{guarantee}, killed three times: {dict(run.wrong)}")

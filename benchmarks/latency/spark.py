@@ -41,7 +41,7 @@ Row = tuple[int, int, int]
 
 @contextmanager
 def _sent(rate: float) -> Iterator[int]:
-    """The port on which each connection is sent lines at a rate."""
+    """Yield the port on which each connection is sent lines at a rate."""
     server = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()
 
@@ -98,7 +98,7 @@ def _row(line: str) -> Row:
 
 
 def _figures(rows: Callable[[], Sequence[Row]], began_ns: int, seconds: float) -> dict[str, float]:
-    """The figures of the rows, of which there is one already."""
+    """Return the figures of the rows, of which there is one already."""
     ready_ns = min(seen_ns for _, _, seen_ns in rows())
     time.sleep(WARM_S + seconds)
     took_ms = [(seen - sent) / 1e6 for _, sent, seen in rows() if sent >= ready_ns + WARM_S * 1e9]

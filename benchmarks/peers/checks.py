@@ -27,14 +27,14 @@ class WrongOutput(ValueError):
 
 @cache
 def expected_counts(records: int) -> Counter[int]:
-    """Returns how many rows each key has in the input of *count*."""
+    """Return how many rows each key has in the input of *count*."""
     half = records // inputs.PARTITIONS
     return Counter(key for partition in range(inputs.PARTITIONS) for key, _ in inputs.rows(partition, 0, half))
 
 
 @cache
 def expected_index(corpus: Path, documents: int) -> tuple[int, dict[str, tuple[int, int]]]:
-    """Returns how many (word, document) there are, and per word its documents and occurrences."""
+    """Return how many (word, document) there are, and per word its documents and occurrences."""
     in_documents: Counter[str] = Counter()
     occurrences: Counter[str] = Counter()
     for number, text in enumerate(inputs.documents(corpus, documents)):
@@ -45,7 +45,9 @@ def expected_index(corpus: Path, documents: int) -> tuple[int, dict[str, tuple[i
 
 
 def merged(place: Path, key: Callable[[Any], Any]) -> dict[str, Any]:
-    """The tallies of all sinks of a run together: rows, total, last value of each key, when the last row came."""
+    """Return the tallies of all sinks of a run together: rows, total, last value of each key, when the last row
+    came.
+    """
     tallies = [json.loads(path.read_text()) for path in sorted(place.glob("tally-*.json"))]
     if not tallies:
         raise WrongOutput("no sink reported a row")
@@ -113,7 +115,7 @@ def _same_keys(output: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
 
 
 def read_events(place: Path) -> list[Event]:
-    """The rows that could be seen, in the order in which they could be."""
+    """Return the rows that could be seen, in the order in which they could be."""
     events = []
     for path in place.glob("seen-*.log"):
         for line in path.read_text().splitlines():
@@ -125,7 +127,7 @@ def read_events(place: Path) -> list[Event]:
 
 
 def account(events: Iterable[Event], records: int, per_record: bool) -> dict[str, int]:
-    """Rows lost, doubled and contradicted (a count that is not the one of its number), over the whole run.
+    """Return rows lost, doubled and contradicted (a count that is not the one of its number), over the whole run.
 
     A system that gives one row per key and commit is held to the counts alone: what a key lacks at the end is lost,
     what it has too much of was counted twice, and a count that is above its number's is a contradiction.
@@ -162,7 +164,7 @@ def account(events: Iterable[Event], records: int, per_record: bool) -> dict[str
 def gap_ms(
     events: Sequence[Event], killed_s: float, killed_keys: Collection[int] | None, late_s: float = LATE_S
 ) -> float:
-    """Milliseconds from the kill to the first new row of the killed stage.
+    """Return milliseconds from the kill to the first new row of the killed stage.
 
     Only keys of that stage count (None: all).  What had left it before may still become visible for `late_s`; the
     stage is back at the end of the longest silence that begins until then, with the first number that is new.

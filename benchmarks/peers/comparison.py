@@ -45,7 +45,7 @@ Outcome = tuple[dict[str, float], dict[str, Any]]
 
 
 def positive(text: str) -> int:
-    """A parser of counts."""
+    """Return a parser of counts."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
@@ -112,7 +112,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
 
 
 def earlier(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The pairs of `--add` files that are not measured now, each with the command that measured it.
+    """Return the pairs of `--add` files that are not measured now, each with the command that measured it.
 
     Raises:
         RunFailed: a file cannot be read, or is of another machine.
@@ -136,7 +136,7 @@ def earlier(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def summary(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns where ours is behind, and why a row has no figures, for a person."""
+    """Return where ours is behind, and why a row has no figures, for a person."""
     reasons = [f"{pair['workload']} {pair['peer']}: {why}" for pair in pairs for why in pair["problems"]]
     return "\n".join([peers_table.behind(pairs), *reasons])
 
@@ -144,7 +144,7 @@ def summary(pairs: Sequence[Mapping[str, Any]]) -> str:
 def _pair(
     workload: str, peer: venvs.Peer, python: Path, options: argparse.Namespace, show: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Ours and one peer in turn; figures are of the rounds in which both did it."""
+    """Return ours and one peer in turn; figures are of the rounds in which both did it."""
     ours: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
     problems: list[str] = []
@@ -188,7 +188,7 @@ def _pair(
 
 
 def ahead(name: str, ours: float, theirs: float) -> float:
-    """Returns how many times better ours is: above 1 is ahead, whether a figure should be high or low."""
+    """Return how many times better ours is: above 1 is ahead, whether a figure should be high or low."""
     return ours / theirs if name in AHEAD_IF_HIGHER else theirs / ours
 
 
@@ -197,12 +197,12 @@ def _figures(rounds: Sequence[Mapping[str, float]]) -> dict[str, Any]:
 
 
 def line(figures: Mapping[str, float]) -> str:
-    """The figures of a run for a person."""
+    """Return the figures of a run for a person."""
     return ", ".join(f"{name} {round(value, DIGITS.get(name, 0)):,}" for name, value in figures.items())
 
 
 def asked_of(peer: venvs.Peer | None, workload: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what one run is given: `asked.json` of its program."""
+    """Return what one run is given: `asked.json` of its program."""
     rate = RATE if peer is None else peer.rate
     records = {
         "count": (options.records if peer is None else min(options.records, peer.records)) // 2 * 2,

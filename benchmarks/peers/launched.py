@@ -75,7 +75,7 @@ def launch(command: Sequence[str], place: Path, limit_s: float, environment: Map
 
 
 def blamed(output: str) -> str:
-    """The line that says best why a program ended: the last that names an error, else the last."""
+    """Return the line that says best why a program ended: the last that names an error, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it said nothing"]
     return ([line for line in lines if _NAMES_ERROR.match(line)] or lines)[-1]
 
@@ -91,7 +91,7 @@ class CpuTime:
         self._own: dict[tuple[int, str], int] = {}
 
     def sample(self, pids: Iterable[int]) -> float:
-        """Seconds until now; never less than before."""
+        """Return seconds until now; never less than before."""
         left_ticks = 0
         for pid in pids:
             if fields := stat_fields(pid):

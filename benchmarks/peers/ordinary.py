@@ -101,11 +101,11 @@ class Compared:
         return comparison.line(figures)
 
     def runs_of(self, name: str, what: str) -> list[float]:
-        """The runs of an entrant."""
+        """Return the runs of an entrant."""
         return [each[name][what] for each in self.rounds if name in each]
 
     def configurations(self, recovery: bool) -> list[str]:
-        """The configurations of Bytewax that are still run and were measured, the fastest first."""
+        """Return the configurations of Bytewax that are still run and were measured, the fastest first."""
         kept = [name for name in self.entrants if name.startswith(PEER.name) and name.endswith(RECOVERY) == recovery]
         speeds = {name: median(self.runs_of(name, "rps")) for name in kept if self.runs_of(name, "rps")}
         return sorted(speeds, key=lambda name: -speeds[name])
@@ -119,7 +119,7 @@ class Compared:
                     del self.entrants[name]
 
     def figures(self, cores: int) -> dict[str, Any]:
-        """All figures, without the workload before their names."""
+        """Return all figures, without the workload before their names."""
         best, recovering = ((self.configurations(recovery) or [""])[0] for recovery in (False, True))
         names = {name: name for each in self.rounds for name in each}
         names |= {label: name for label, name in ((PEER.name, best), (PEER.name + RECOVERY, recovering)) if name}
@@ -136,7 +136,7 @@ class Compared:
         } | {name: figure(each) for name, each in ratios.items() if each}
 
     def _ratios(self, over: str, under: str, times: int = 1) -> list[float]:
-        """Records/s of an entrant ÷ (`times` × those of another), round by round."""
+        """Record/s of an entrant ÷ (`times` × those of another), round by round."""
         both = [each for each in self.rounds if over in each and under in each]
         return [each[over]["rps"] / (times * each[under]["rps"]) for each in both]
 
@@ -176,7 +176,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
 
 
 def _entrants(run: Measurement) -> tuple[Entrants, str]:
-    """All that are compared in the order of their runs, and why Bytewax is not among them."""
+    """Return all that are compared in the order of their runs, and why Bytewax is not among them."""
     python, theirs, reason = Path(sys.executable), {}, ""
     ours = {name: (comparison.OURS, python, {"options": more}) for name, more in OURS.items()}
     try:
@@ -197,7 +197,7 @@ def _entrants(run: Measurement) -> tuple[Entrants, str]:
 
 
 def _behind(workloads: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns where Bytewax is faster, in a line."""
+    """Return where Bytewax is faster, in a line."""
     slower = [f"{name} ×{each['ratio']:.2f}" for name, each in workloads.items() if each["ratio"] and each["ratio"] < 1]
     return [f"behind Bytewax: {', '.join(slower) or 'nowhere in what was measured'}"]
 

@@ -90,7 +90,7 @@ def _shown(figure: Mapping[str, Any]) -> str:
 
 
 def behind(pairs: Sequence[Pair]) -> str:
-    """Returns where a peer's median is better than ours, each named with its factor."""
+    """Return where a peer's median is better than ours, each named with its factor."""
     heads = {(workload, name): head for workload, columns in COLUMNS.items() for name, head in columns}
     worse = [
         f"{pair['workload']} against {pair['peer']}: {heads[pair['workload'], name]} ×{ratio['median']:,}"

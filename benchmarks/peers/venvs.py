@@ -62,18 +62,18 @@ class NotInstalled(RuntimeError):
 
 
 def default_place() -> Path:
-    """The user's cache directory."""
+    """Return the user's cache directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "causal-streams" / "peers"
 
 
 def needed(peer: Peer) -> list[str]:
-    """Returns what is installed into its environment."""
+    """Return what is installed into its environment."""
     java = [JAVA] if peer.java and shutil.which("java") is None else []
     return [*peer.requirements, *java]
 
 
 def interpreter(peer: Peer, place: Path, show: Callable[[str], None]) -> Path:
-    """The Python of an environment that has this system; made now where it is not there, which takes minutes.
+    """Return the Python of an environment that has this system; made now where it is not there, which takes minutes.
 
     Raises:
         NotInstalled: it cannot be made.
@@ -95,7 +95,7 @@ def interpreter(peer: Peer, place: Path, show: Callable[[str], None]) -> Path:
 
 
 def present(peer: Peer, place: Path) -> bool:
-    """Whether its environment is there and was made with what is needed now."""
+    """Return whether its environment is there and was made with what is needed now."""
     stamp = place / peer.name / _STAMP
     return stamp.exists() and json.loads(stamp.read_text()) == needed(peer)
 

@@ -51,7 +51,7 @@ class Case:
 
 
 def cases(scale: float) -> dict[str, Case]:
-    """All cases; `scale` says how long they run."""
+    """Return all cases; `scale` says how long they run."""
     hot, slow = int(400_000 * scale), int(8_000 * scale)
     giants = int(20 * scale) + 1
     every = 1000
@@ -110,7 +110,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
 
 
 def run_case(case: Case, killed: bool) -> dict[str, float]:
-    """One run of a case, whose rows have been checked: records/s, memory and what it recovered from.
+    """Return one run of a case, whose rows have been checked: records/s, memory and what it recovered from.
 
     Raises:
         RunFailed: it failed, or its rows are not there exactly once.
@@ -138,7 +138,7 @@ def run_case(case: Case, killed: bool) -> dict[str, float]:
 
 
 def budget(case: Case) -> Budget:
-    """Returns what each task of that case may hold."""
+    """Return what each task of that case may hold."""
     width = int(case.settings.get("width", 2))
     inputs = {f"fold/{index}": 1 for index in range(width)} | {"out/0": width}
     return Budget(INFLIGHT_BYTES, CREDIT_BYTES, case.record_bytes, inputs, frozenset(("out/0",)))

@@ -37,7 +37,7 @@ class Budget:
     sinks: frozenset[str]
 
     def mib(self, task: str) -> float:
-        """The budget of the process that runs `task`."""
+        """Return the budget of the process that runs `task`."""
         kept = 0 if task in self.sinks else 2 * self.inflight_bytes
         queued = self.inputs.get(task, 0) * (self.channel_window_bytes + self.record_bytes)
         event = EVENT_COPIES * (self.channel_window_bytes // 2 + self.record_bytes)
@@ -63,13 +63,13 @@ class Peaks:
                 self.samples += 1
 
     def shares(self, budget: Budget) -> dict[str, float]:
-        """Returns the peak of each task ÷ what it may hold."""
+        """Return the peak of each task ÷ what it may hold."""
         return {task: mib / budget.mib(task) for task, mib in self.tasks.items()}
 
 
 @contextmanager
 def sampled(view: Callable[[], Mapping[str, Any] | None]) -> Iterator[Peaks]:
-    """Peaks that are kept up to date until the block is left.
+    """Yield peaks that are kept up to date until the block is left.
 
     Args:
         view: gives the supervisor's last view of the job, where there is one.

@@ -68,7 +68,7 @@ def _arguments(options: argparse.Namespace, guarantee: str) -> tuple[str, ...]:
 
 
 def _load(options: argparse.Namespace, guarantee: str) -> dict[str, float]:
-    """Records/s and CPU µs per record as fast as it goes, without a failure."""
+    """Record/s and CPU µs per record as fast as it goes, without a failure."""
     records = options.records // keyed_ledger.PARTITIONS * keyed_ledger.PARTITIONS
     report = runs.job(
         runs.KEYED_LEDGER,
@@ -82,7 +82,7 @@ def _load(options: argparse.Namespace, guarantee: str) -> dict[str, float]:
 
 
 def _paced(options: argparse.Namespace, guarantee: str) -> tuple[dict[str, float], Mapping[str, int]]:
-    """Returns what a user saw of one run at a rate with one kill in it, and what is wrong with its rows."""
+    """Return what a user saw of one run at a rate with one kill in it, and what is wrong with its rows."""
     length_s = 6.0 + options.calm + options.after
     count = int(length_s * options.rate / stamped_ledger.PARTITIONS)
     with watched(PIPELINE, {"count": count, "rate": options.rate}, _arguments(options, guarantee)) as job:
@@ -121,7 +121,7 @@ def _killed(job: Watched, calm_s: float) -> int:
 
 
 def _seen_ns(rows: Sequence[stamped_ledger.Row], stamps: Sequence[Stamp]) -> list[int]:
-    """Returns when rows of the killed task became visible."""
+    """Return when rows of the killed task became visible."""
     return [
         stamp.at_ns
         for stamp in stamps
@@ -130,7 +130,7 @@ def _seen_ns(rows: Sequence[stamped_ledger.Row], stamps: Sequence[Stamp]) -> lis
 
 
 def longest_gap_ms(seen_ns: Sequence[int], from_ns: int, until_ns: int) -> float:
-    """The longest time without a row, of those that end in that stretch of time.
+    """Return the longest time without a row, of those that end in that stretch of time.
 
     Raises:
         RunFailed: no row was seen in it.

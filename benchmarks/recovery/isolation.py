@@ -67,7 +67,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
 
 
 def compared(stamps: Sequence[Stamp], moments: Sequence[int]) -> dict[str, Any]:
-    """Figures of one chain: the longest gaps before and in each second after the kills, and their ratios."""
+    """Return figures of one chain: the longest gaps before and in each second after the kills, and their ratios."""
     times = [stamp.at_ns for stamp in stamps]
     before = [longest_gap_ms(times, moment - WINDOW_NS, moment) for moment in moments]
     figures = {"before_gap_ms": _gaps(before)}
@@ -86,13 +86,13 @@ def compared(stamps: Sequence[Stamp], moments: Sequence[int]) -> dict[str, Any]:
 
 
 def longest_gap_ms(times: Sequence[int], start_ns: int, end_ns: int) -> float:
-    """The longest stretch without output that ends in the window; a window without output counts as a whole."""
+    """Return the longest stretch without output that ends in the window; a window without output counts as a whole."""
     first, last = max(1, bisect_left(times, start_ns)), bisect_left(times, end_ns)
     return max((times[i] - times[i - 1] for i in range(first, last)), default=end_ns - start_ns) / 1e6
 
 
 def bootstrap(after: Sequence[float], before: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the ratio of the medians."""
+    """Return the 95 % interval of the ratio of the medians."""
     draw = random.Random(DRAWS).choices
     ratios = [
         median(draw(after, k=len(after))) / median(draw(before, k=len(before))) for _ in range(DRAWS)
@@ -101,7 +101,7 @@ def bootstrap(after: Sequence[float], before: Sequence[float]) -> tuple[float, f
 
 
 def chance(after: Sequence[float], before: Sequence[float]) -> float:
-    """Returns how often the medians lie at least this far above one another when after and before are alike."""
+    """Return how often the medians lie at least this far above one another when after and before are alike."""
     shuffle = random.Random(DRAWS).shuffle
     observed = median(after) - median(before)
     pooled = [*after, *before]
@@ -117,7 +117,7 @@ def _gaps(gaps: Sequence[float]) -> dict[str, Any]:
 
 
 def _significant(figures: Mapping[str, Any], chain: str) -> list[str]:
-    """The seconds in which a kill shows: both tests say so."""
+    """Return the seconds in which a kill shows: both tests say so."""
     seconds = [f"second{second + 1}" for second in range(SECONDS)]
     ratios = {second: figures[f"{chain}.{second}_ratio"] for second in seconds}
     return [second for second, each in ratios.items() if each["low"] > 1 and each["chance"] < 0.05 / SECONDS]

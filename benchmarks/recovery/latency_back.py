@@ -66,7 +66,7 @@ def compared(
     limit_ns: int,
     task_rps: float,
 ) -> tuple[dict[str, Any], int]:
-    """All figures, and how many kills latency never came back from.
+    """Return all figures, and how many kills latency never came back from.
 
     Raises:
         RunFailed: it came back from none.

@@ -39,7 +39,7 @@ def kill_again(
 
 
 def seconds_needed(kills: int, every_s: float, interval_s: float) -> float:
-    """Returns how long the job has to run for that many kills, its start included."""
+    """Return how long the job has to run for that many kills, its start included."""
     return 8.0 + (kills + 1) * (every_s + interval_s + SLACK_S)
 
 

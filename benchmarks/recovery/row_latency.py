@@ -24,12 +24,14 @@ class Latencies:
     took_ns: Sequence[int]
 
     def median_ns(self, start_ns: int, end_ns: int) -> float | None:
-        """The median of what entered from `start_ns` on and before `end_ns`; None for nothing."""
+        """Return the median of what entered from `start_ns` on and before `end_ns`; None for nothing."""
         first, last = bisect_left(self.origins_ns, start_ns), bisect_left(self.origins_ns, end_ns)
         return median(self.took_ns[first:last]) if last > first else None
 
     def back_ms(self, moment_ns: int, before_ns: float, limit_ns: int) -> float | None:
-        """Milliseconds until the end of the first window that is as fast as before; None for none up to the limit."""
+        """Return milliseconds until the end of the first window that is as fast as before; None for none up to the
+        limit.
+        """
         for start_ns in range(moment_ns, limit_ns - WINDOW_NS, STEP_NS):
             middle = self.median_ns(start_ns, start_ns + WINDOW_NS)
             if middle is not None and middle <= NEAR * before_ns:
@@ -40,7 +42,7 @@ class Latencies:
 def latencies(
     rows: Sequence[stamped_ledger.Row], stamps: Sequence[Stamp], task: int, began_ns: int, interval_ns: float
 ) -> Latencies:
-    """The latencies of one counting task's rows.
+    """Return the latencies of one counting task's rows.
 
     Args:
         task: index of the counting task.

@@ -60,7 +60,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def filled(job: Watched, task: str, records: int, within_s: float = FILL_WITHIN_S) -> Mapping[str, Any]:
-    """The first view in which a task has that many records, which fill its state."""
+    """Return the first view in which a task has that many records, which fill its state."""
 
     def whole(view: Mapping[str, Any]) -> bool:
         count = next(each for each in view["tasks"] if each["task"] == task)
@@ -70,7 +70,9 @@ def filled(job: Watched, task: str, records: int, within_s: float = FILL_WITHIN_
 
 
 def _saved(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
-    """The view when every key is in the state, a later checkpoint holds it all, and its standby has loaded that."""
+    """Return the view when every key is in the state, a later checkpoint holds it all, and its standby has loaded
+    that.
+    """
     view = filled(job, TASK, options.keys)
     complete = view["checkpoint"]["complete"]
     return job.until(
@@ -79,7 +81,7 @@ def _saved(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def _undisturbed(options: argparse.Namespace) -> tuple[list[float], dict[str, float]]:
-    """Returns what checkpoints took in a job that was left alone, in ms, and its figures."""
+    """Return what checkpoints took in a job that was left alone, in ms, and its figures."""
     with watched(PIPELINE, _settings(options), ("--checkpoint-interval=1",)) as job:
         before = _saved(job, options)
         wanted = before["checkpoint"]["complete"] + max(3, int(options.seconds / 2))
@@ -113,13 +115,13 @@ def ended(job: Watched, rate: float, fills: int = 1) -> Mapping[str, Any]:
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Buckets:
-    """Latencies of what became visible between two views."""
+    """Return latencies of what became visible between two views."""
     early, late = merged_buckets(before["tasks"]), merged_buckets(after["tasks"])
     return {bound: count - early.get(bound, 0) for bound, count in late.items()}
 
 
 def grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:
-    """Returns by how much a counter of all tasks has grown between two views."""
+    """Return by how much a counter of all tasks has grown between two views."""
 
     def total(view: Mapping[str, Any]) -> float:
         return float(sum(task["figures"].get(name, 0) for task in view["tasks"]))

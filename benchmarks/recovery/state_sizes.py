@@ -61,7 +61,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
 def _sized(
     options: argparse.Namespace, place: str, size_mb: int, report_line: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
-    """The figures of one size in one place.
+    """Return the figures of one size in one place.
 
     Raises:
         RunFailed: the output is not exactly once, or it took too long.

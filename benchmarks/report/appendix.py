@@ -22,12 +22,12 @@ NOT_STORED = "No result is stored; the command above measures it."
 
 
 def stored() -> dict[str, dict[str, Any]]:
-    """Returns what docs/benchmarks holds, by name."""
+    """Return what docs/benchmarks holds, by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))}
 
 
 def where(result: Result) -> str:
-    """Returns the command, the machine and the versions of a result."""
+    """Return the command, the machine and the versions of a result."""
     machine, versions = result["machine"], result["versions"]
     libraries = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "python")
     commands = dict.fromkeys(f"`{each['command']}`" for each in result.get("pairs", [result]))
@@ -40,14 +40,14 @@ def where(result: Result) -> str:
 
 
 def table(result: Result) -> str:
-    """Returns command, machine and all figures of one result."""
+    """Return command, machine and all figures of one result."""
     if "pairs" in result:
         return f"{where(result)}\n\n{peers_table.tables(result['pairs'])}"
     return f"{where(result)}\n\n{_figures(result)}"
 
 
 def _figures(result: Result) -> str:
-    """Returns a row per figure."""
+    """Return a row per figure."""
     figures = result["figures"]
     wide = any("p99" in each for each in figures.values())
     heads = {name: name for name in (["median", "p90", "p99", "min", "max"] if wide else ["median", "min", "max"])}
@@ -64,18 +64,18 @@ def _figures(result: Result) -> str:
 
 
 def shown(name: str, result: Result) -> str:
-    """Returns the table of a result, with its chart above it if there is one."""
+    """Return the table of a result, with its chart above it if there is one."""
     chart = RESULTS / f"{name}.png"
     picture = f"![{name}: what was measured, as a chart]({RESULTS.name}/{chart.name})\n\n" if chart.exists() else ""
     return f"{picture}{table(result)}"
 
 
 def contents(results: Mapping[str, Result]) -> dict[str, str]:
-    """Returns every table by the name that pages use; those of `scale` have a name each."""
+    """Return every table by the name that pages use; those of `scale` have a name each."""
     parts = {name: shown(name, each) for name, each in results.items() if name != "scale"}
     return parts | (tables.scale(results["scale"]) if "scale" in results else {})
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:
-    """Returns the page with every table that it asks for."""
+    """Return the page with every table that it asks for."""
     return PLACE.sub(lambda place: parts.get(place[1], NOT_STORED), page)

@@ -49,7 +49,7 @@ class Goal:
     read: Callable[[Result], Measured] | None = None
 
     def measured(self, result: Result) -> Measured:
-        """Returns the answer of a result.
+        """Return the answer of a result.
 
         Raises:
             LookupError: the result lacks the figure.
@@ -60,7 +60,7 @@ class Goal:
         return _of(highest, self.which)
 
     def met(self, measured: Measured) -> bool:
-        """Whether the median (or the percentile that the row is about) meets it."""
+        """Return whether the median (or the percentile that the row is about) meets it."""
         return (self.at_least is None or measured.value >= self.at_least) and (
             self.at_most is None or measured.value <= self.at_most
         )
@@ -71,13 +71,13 @@ def _of(figure: Mapping[str, Any], which: str = "median") -> Measured:
 
 
 def disturbed(result: Result) -> Measured:
-    """Counts the places where a kill shows in tasks that do not depend on the dead one."""
+    """Count the places where a kill shows in tasks that do not depend on the dead one."""
     count = float(len(result["told_apart"]))
     return Measured(count, count, count, int(result["settings"]["kills"]))
 
 
 def per_changed_key(result: Result) -> Measured:
-    """Bytes that a checkpoint writes ÷ keys that can have changed since the one before."""
+    """Return bytes that a checkpoint writes ÷ keys that can have changed since the one before."""
     settings = result["settings"]
     changed = min(settings["changed_keys"], settings["records_per_s"] * settings["checkpoint_interval_s"])
     written = _of(result["figures"]["snapshot_bytes_per_checkpoint"])
@@ -85,14 +85,14 @@ def per_changed_key(result: Result) -> Measured:
 
 
 def wrong_after_losses(result: Result) -> Measured:
-    """Counts the rows that were wrong after all losses of hosts together."""
+    """Count the rows that were wrong after all losses of hosts together."""
     output = result["output"]
     count = float(sum(output[name] for name in ("lost", "doubled", "contradicted", "visible_contradicted")))
     return Measured(count, count, count, int(result["losses"]))
 
 
 def least(*figures: str) -> Callable[[Result], Measured]:
-    """Reads the figure with the lowest median of several."""
+    """Read the figure with the lowest median of several."""
 
     def read(result: Result) -> Measured:
         return _of(min((result["figures"][name] for name in figures), key=lambda each: float(each["median"])))
@@ -101,7 +101,7 @@ def least(*figures: str) -> Callable[[Result], Measured]:
 
 
 def peak_over_before(result: Result) -> Measured:
-    """The highest peak of memory of an ordinary workload ÷ what it was on 22 November 2026."""
+    """Return the highest peak of memory of an ordinary workload ÷ what it was on 22 November 2026."""
     peaks = {name: _of(result["figures"][f"{name}.ours_peak_mib"]) for name in BEFORE_MIB}
     worst = max(peaks, key=lambda name: peaks[name].value / BEFORE_MIB[name])
     peak, before = peaks[worst], BEFORE_MIB[worst]
@@ -347,14 +347,14 @@ GOALS: Sequence[Goal] = (
 
 
 def bounds(name: str) -> dict[str, float]:
-    """Returns the goals of the medians of a result's figures, for its chart."""
+    """Return the goals of the medians of a result's figures, for its chart."""
     goals = [goal for goal in GOALS if goal.benchmark == name and goal.which == "median"]
     limits = ((goal, goal.at_most if goal.at_least is None else goal.at_least) for goal in goals)
     return {figure: limit for goal, limit in limits if limit is not None for figure in goal.figures}
 
 
 def judged(results: Mapping[str, Result], problems: Mapping[str, str]) -> list[dict[str, Any]]:
-    """All rows as JSON has them.
+    """Return all rows as JSON has them.
 
     Args:
         results: by name, those that are there.
@@ -378,13 +378,13 @@ def _row(goal: Goal, result: Result | None, problems: Mapping[str, str]) -> dict
 
 
 def _pair(goal: Goal, result: Result) -> Result:
-    """Returns the pair of ours and a peer that a figure `WORKLOAD.PEER.…` is of; the result if it has none."""
+    """Return the pair of ours and a peer that a figure `WORKLOAD.PEER.…` is of; the result if it has none."""
     names = tuple(goal.figures[0].split(".")[:2])
     return next((pair for pair in result["pairs"] if (pair["workload"], pair["peer"]) == names), result)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the rows for a page, and below them the commands that repeat them."""
+    """Return the rows for a page, and below them the commands that repeat them."""
     lines = ["| figure | goal | measured [min–max] | runs | |", "|---|---|---:|---:|---|"]
     for row in rows:
         if "problem" in row:
@@ -399,12 +399,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def repeated(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line per command that repeats some of the rows, with when and on which tree it was run."""
+    """Return a line per command that repeats some of the rows, with when and on which tree it was run."""
     return [f"* {line}" for line in dict.fromkeys(f"`{row['command']}`: {row['origin']}" for row in rows)]
 
 
 def spread(row: Mapping[str, Any]) -> str:
-    """Returns the value of a row with the least and the highest of its runs, where they differ."""
+    """Return the value of a row with the least and the highest of its runs, where they differ."""
     value, low, high = (shown(row[name]) for name in ("value", "low", "high"))
     return value if low == high else f"{value} [{low}–{high}]"
 
@@ -417,7 +417,7 @@ def shown(value: float) -> str:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line for a person."""
+    """Return one line for a person."""
     missed = [row["figure"] for row in rows if row.get("met") is False]
     absent = [row["figure"] for row in rows if "problem" in row]
     text = f"{sum(row.get('met', False) for row in rows)} of {len(rows)} goals met"

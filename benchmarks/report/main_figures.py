@@ -80,7 +80,7 @@ ORDINARY = "ordinary beside bytewax"
 
 
 def contents(results: Mapping[str, Result]) -> dict[str, str]:
-    """Returns every table of these pages by name; a table that is absent keeps its text on the page."""
+    """Return every table of these pages by name; a table that is absent keeps its text on the page."""
     rows = {row["figure"]: row for row in goals.judged(results, {})}
     texts: dict[str, list[str]] = {}
     for goal in goals.GOALS:
@@ -102,7 +102,7 @@ def contents(results: Mapping[str, Result]) -> dict[str, str]:
 
 
 def ordinary(result: Result | None) -> str:
-    """Returns a row per workload of ordinary records: ours, Bytewax's best and the bare user code."""
+    """Return a row per workload of ordinary records: ours, Bytewax's best and the bare user code."""
     if result is None:
         return "No result is stored; `python -m benchmarks ordinary --json docs/benchmarks/ordinary.json` measures it."
     figures = result["figures"]
@@ -115,7 +115,7 @@ def ordinary(result: Result | None) -> str:
 
 
 def beside_bytewax(result: Result) -> str:
-    """Returns a row per workload: speed, memory and start of ours and of Bytewax without recovery, ours ÷ Bytewax."""
+    """Return a row per workload: speed, memory and start of ours and of Bytewax without recovery, ours ÷ Bytewax."""
     figures = result["figures"]
     rows = []
     for name in result["workloads"]:
@@ -131,7 +131,7 @@ def beside_bytewax(result: Result) -> str:
 
 
 def readme(rows: Mapping[str, Row]) -> str:
-    """Returns the small table of the README."""
+    """Return the small table of the README."""
     cells = []
     for text, label in README_ROWS.items():
         row = rows[text]
@@ -140,7 +140,7 @@ def readme(rows: Mapping[str, Row]) -> str:
 
 
 def total_failure(result: Result) -> list[Row]:
-    """Returns the rows of a job all of whose processes are killed in one go, in the form that goals have."""
+    """Return the rows of a job all of whose processes are killed in one go, in the form that goals have."""
     output, first_ms = result["output"], result["figures"]["first_row_ms"]
     wrong = sum(output[name] for name in ("lost", "doubled", "contradicted", "visible_contradicted"))
     command = {"command": result["command"], "origin": origin(result)}
@@ -160,7 +160,7 @@ def total_failure(result: Result) -> list[Row]:
 
 
 def guarantees(result: Result) -> str:
-    """Returns what each guarantee promises, beside what was measured of its latency."""
+    """Return what each guarantee promises, beside what was measured of its latency."""
     figures = result["figures"]
     rows = []
     for name, promise in GUARANTEES.items():
@@ -171,7 +171,7 @@ def guarantees(result: Result) -> str:
 
 
 def four_guarantees(result: Result) -> str:
-    """Returns what was measured under each guarantee."""
+    """Return what was measured under each guarantee."""
     figures = result["figures"]
     columns = {
         "p50_ms": "visible after, median, ms", "p99_ms": "p99, ms", "cpu_over_none": "CPU ÷ `none`",
@@ -185,7 +185,7 @@ def four_guarantees(result: Result) -> str:
 
 
 def peers(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a row per peer: its median, ours in the same rounds, and how many times better ours is."""
+    """Return a row per peer: its median, ours in the same rounds, and how many times better ours is."""
     by_place = {(pair["peer"], pair["workload"]): pair for pair in pairs}
     names = dict.fromkeys(pair["peer"] for pair in pairs)
     rows = []

@@ -49,13 +49,13 @@ DATA = {
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
-    """A Markdown table; all columns but the first are numbers, aligned to the right."""
+    """Return a Markdown table; all columns but the first are numbers, aligned to the right."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * text_columns}{'---:|' * (len(head) - text_columns)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def scale(result: Result) -> dict[str, str]:
-    """All tables of the page about scale, by name."""
+    """Return all tables of the page about scale, by name."""
     figures, machine = result["figures"], result["machine"]
     where = f"`{result['command']}`: {machine['processor']}, Python {result['versions']['python']}; {origin(result)}."
     return {
@@ -72,14 +72,14 @@ def _three(value: float) -> str:
 
 
 def _numbered(figures: Mapping[str, Any], kind: str, head: str, lines: Mapping[str, str]) -> str:
-    """Figures by the number that is varied, one column each."""
+    """Return figures by the number that is varied, one column each."""
     numbers, _ = series(figures, kind, next(iter(lines.values())))
     rows = [[label, *map(_three, series(figures, kind, name)[1])] for label, name in lines.items()]
     return grid([head, *(f"{number:,}" for number in numbers)], rows)
 
 
 def _shaped(figures: Mapping[str, Any], kind: str, head: str) -> str:
-    """The data plane's figures for one way to vary the graph, a row for each sharing depth."""
+    """Return the data plane's figures for one way to vary the graph, a row for each sharing depth."""
     numbers = list(SHAPES[kind])
     rows = []
     for label, name in DATA.items():

@@ -85,7 +85,7 @@ def _data(shape: Shape, depth: int, options: argparse.Namespace) -> dict[str, fl
 
 
 def control(tasks: int, cpu_s_max: float) -> dict[str, float]:
-    """Figures of one control plane, by phase: start, steady state, a checkpoint, failures, a new supervisor."""
+    """Return figures of one control plane, by phase: start, steady state, a checkpoint, failures, a new supervisor."""
     values: dict[str, float] = {}
     with closing(ControlPlane(blocks(tasks // BLOCK_TASKS), cpu_s_max)) as plane:
         with plane.phase() as tally:
@@ -166,7 +166,7 @@ def _of_failure(kinds: Mapping[str, int]) -> int:
 
 
 def neighbours(width: int) -> dict[str, float]:
-    """The control plane of three layers of `width` tasks, all to all."""
+    """Return the control plane of three layers of `width` tasks, all to all."""
     with closing(ControlPlane(layered((width, width, width)))) as plane:
         with plane.phase() as tally:
             plane.start()

@@ -267,7 +267,7 @@ class ControlPlane:
 
     @contextmanager
     def phase(self) -> Iterator[Tally]:
-        """Returns what happens inside counts into a tally of its own."""
+        """Return what happens inside counts into a tally of its own."""
         before, self.tally = self.tally, Tally()
         tally = self.tally
         try:
@@ -282,7 +282,7 @@ class ControlPlane:
         return serving == seats and ready == seats
 
     def start(self) -> None:
-        """Runs until every task runs and has a standby."""
+        """Run until every task runs and has a standby."""
         self._take(events.Tick)
         self.pump()
         self._until(self._settled, "the start", self.beats)
@@ -339,7 +339,7 @@ class ControlPlane:
         self.beats()
 
     def journal_bytes(self) -> int:
-        """Returns what a new supervisor would read."""
+        """Return what a new supervisor would read."""
         return sum(len(encode(dict(record))) for record in self._journal.records())
 
     def status_bytes(self) -> int:

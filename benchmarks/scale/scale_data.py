@@ -38,12 +38,12 @@ FAR_NS = 1 << 62
 
 
 def key_of(row: tuple[int, int]) -> int:
-    """The key of a row, and of a count."""
+    """Return the key of a row, and of a count."""
     return row[0]
 
 
 def row_of(position: int) -> tuple[int, int]:
-    """Rows over 997 keys."""
+    """Return rows over 997 keys."""
     return position * 7919 % 997, position % 10
 
 
@@ -71,7 +71,7 @@ class Shape:
     width: int = 2
 
     def plan(self, config: JobConfig, records: int) -> Plan:
-        """Its tasks and channels."""
+        """Return its tasks and channels."""
         pipeline = Pipeline("scale")
         rows = SequenceSource(_rows, records // self.fan_in, self.fan_in)
         stream = pipeline.source("rows", rows, self.fan_in)
@@ -156,7 +156,7 @@ class DataPlane(Cluster[Process]):
         self._promote(process.index)
 
     def run(self, until_read: int | None = None) -> None:
-        """Runs until that many records have been read, or until the last row is out.
+        """Run until that many records have been read, or until the last row is out.
 
         Raises:
             RunFailed: the graph does not get there.
@@ -175,7 +175,7 @@ class DataPlane(Cluster[Process]):
         raise RunFailed(f"{len(self.topology.tasks)} tasks have not ended after {ROUNDS_MAX} rounds")
 
     def _turns(self, process: Process) -> None:
-        """Runs like the loop of a worker: until there is nothing to do, but not forever."""
+        """Run like the loop of a worker: until there is nothing to do, but not forever."""
         for _ in range(TURNS_MAX):
             self.feed(process, Turn())
             if process.protocol.idle:
@@ -184,15 +184,15 @@ class DataPlane(Cluster[Process]):
     # What became of it.
 
     def tasks(self) -> list[TaskProtocol]:
-        """The tasks that live."""
+        """Return the tasks that live."""
         return [process.protocol for process in self.processes.values()]
 
     def rows(self) -> int:
-        """Returns what the sinks have been given."""
+        """Return what the sinks have been given."""
         return sum(store.last_bundle().next for store in self._stores.values())
 
     def counted(self, name: str) -> int:
-        """A counter, over all tasks that live."""
+        """Return a counter, over all tasks that live."""
         return sum(int(task.counters()[name]) for task in self.tasks())
 
 
@@ -225,7 +225,7 @@ def _refuse(line: str) -> None:
 
 
 def determinants(shape: Shape, sharing_depth: int, records: int, batch_records: int) -> dict[str, float]:
-    """Bytes per record read and per data frame, logged and on the wire, in a run without failures."""
+    """Return bytes per record read and per data frame, logged and on the wire, in a run without failures."""
     plane = DataPlane(shape, sharing_depth, records, batch_records)
     plane.run()
     if plane.rows() != plane.records:
@@ -244,7 +244,9 @@ def determinants(shape: Shape, sharing_depth: int, records: int, batch_records: 
 
 
 def handshake(shape: Shape, sharing_depth: int, records: int, batch_records: int) -> dict[str, float]:
-    """Bytes and messages of the handshakes of one failure of the first counting task, half way through the run."""
+    """Return bytes and messages of the handshakes of one failure of the first counting task, half way through the
+    run.
+    """
     plane = DataPlane(shape, sharing_depth, records, batch_records)
     plane.run(until_read=plane.records // 2)
     plane.handshake_bytes.clear()

@@ -22,7 +22,7 @@ _DEBIAN = Path("/usr/lib/postgresql")
 
 @cache
 def binaries() -> Path:
-    """The directory with initdb and postgres; raises `NoServer`."""
+    """Return the directory with initdb and postgres; raises `NoServer`."""
     user = user_for("postgres")
     for place in _places():
         if all(
@@ -46,7 +46,7 @@ def _places() -> Iterator[Path]:
 
 @contextmanager
 def cluster() -> Iterator[Path]:
-    """A directory with an empty cluster in `data`, to be copied from."""
+    """Yield a directory with an empty cluster in `data`, to be copied from."""
     user, place = user_for("postgres"), binaries()
     with directory_of(user, "pgmade") as directory:
         argv = [str(place / "initdb"), "-D", str(directory / "data"), "-U", "test", "-A", "trust", "-E", "UTF8"]
@@ -85,7 +85,7 @@ class Postgres(Server):
         return True
 
     def query(self, text: str, *values: Any) -> list[Any]:
-        """The rows that a superuser gets; [] for a command."""
+        """Return the rows that a superuser gets; [] for a command."""
         import psycopg
 
         with psycopg.connect(self.dsn, autocommit=True, connect_timeout=5) as db:
@@ -101,7 +101,7 @@ class Postgres(Server):
 
 @contextmanager
 def postgres(template: Path, **settings: str) -> Iterator[Postgres]:
-    """A server on a copy of the cluster `template`."""
+    """Yield a server on a copy of the cluster `template`."""
     user = user_for("postgres")
     with directory_of(user, "pg") as directory:
         shutil.copytree(template / "data", directory / "data")

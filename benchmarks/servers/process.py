@@ -31,7 +31,7 @@ class NoServer(Exception):
 
 
 def user_for(name: str) -> pwd.struct_passwd | None:
-    """Returns the user to run as instead of root; None where that is not needed."""
+    """Return the user to run as instead of root; None where that is not needed."""
     if os.geteuid() != 0:
         return None
     with suppress(KeyError):
@@ -42,7 +42,7 @@ def user_for(name: str) -> pwd.struct_passwd | None:
 
 
 def runs(argv: Sequence[str], user: pwd.struct_passwd | None) -> bool:
-    """Whether that command can be executed, by that user."""
+    """Return whether that command can be executed, by that user."""
     try:
         process = subprocess.run(argv, **_as(user), capture_output=True, timeout=READY_S, check=False)  # type: ignore[call-overload]
     except (OSError, subprocess.SubprocessError):

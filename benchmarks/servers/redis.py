@@ -45,7 +45,7 @@ class Redis(Server):
         self.url = f"unix://{socket}"
 
     def client(self) -> Any:
-        """A client of the test's own."""
+        """Return a client of the test's own."""
         import redis
 
         return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=5)
@@ -62,7 +62,7 @@ class Redis(Server):
 
 @contextmanager
 def redis_server(**settings: str) -> Iterator[Redis]:
-    """A fresh, empty server."""
+    """Yield a fresh, empty server."""
     with directory_of(None, "rd") as directory:
         server = Redis(directory, **settings)
         try:

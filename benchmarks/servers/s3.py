@@ -60,7 +60,7 @@ def _here(argv: Sequence[str]) -> list[str]:
 def s3_server(
     address: str = "127.0.0.1", port: int = 0, within: Callable[[Sequence[str]], list[str]] = _here
 ) -> Iterator[S3]:
-    """A fresh, empty server; by default on this machine, at a free port."""
+    """Yield a fresh, empty server; by default on this machine, at a free port."""
     with directory_of(None, "s3") as directory:
         server = S3(directory, address, port or _free_port(), within)
         try:

@@ -25,7 +25,7 @@ NEAREST = ("--sharing-depth=1",)
 
 
 def cases(options: argparse.Namespace) -> dict[str, Case]:
-    """The measured cases by name."""
+    """Return the measured cases by name."""
     half = options.payments // 2
     load = {"count": options.records}
     single, one = {"count": options.single, "rate": max(1, options.single // 5)}, {"batch_elements_max": 1}
@@ -63,7 +63,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
 
 
 def per_record(report: Mapping[str, Any]) -> dict[str, float]:
-    """Bytes per record that entered: by kind, logged in all, on the wire; and records per frame."""
+    """Return bytes per record that entered: by kind, logged in all, on the wire; and records per frame."""
     records = report["records_in"]
     kinds = report["determinant_bytes"]
     logged = sum(kinds.values())

@@ -52,7 +52,7 @@ def _measure(run: Measurement) -> None:
 
 
 def _base_speeds(options: argparse.Namespace) -> dict[str, float]:
-    """Records/s of each base."""
+    """Record/s of each base."""
     return {base: _run(options, guarantee, options.records)["throughput_rps"] for base, guarantee in BASES.items()}
 
 
@@ -64,7 +64,7 @@ def _cpu_ratio(options: argparse.Namespace, guarantee: Sequence[str], base: Sequ
 
 
 def _p99_ms(options: argparse.Namespace, guarantee: Sequence[str], rate: int) -> dict[str, float]:
-    """The 99th percentile of latency at a rate, of a causal setting and of each base."""
+    """Return the 99th percentile of latency at a rate, of a causal setting and of each base."""
     count = int(rate * (UNMEASURED_S + options.seconds))
     runs_of = {**BASES, "causal": guarantee}
     return {name: float(_run(options, each, count, rate)["latency_ms"]["p99"]) for name, each in runs_of.items()}

@@ -35,7 +35,7 @@ OWN = "CREATE TABLE IF NOT EXISTS own(key text, n bigint, share double precision
 
 
 def record(position: int) -> dict[str, Any]:
-    """A row of about 60 bytes."""
+    """Return a row of about 60 bytes."""
     return {"key": f"key-{position * 7919 % 10_007}", "n": position, "share": position / 7}
 
 
@@ -68,7 +68,7 @@ class Candidates:
 
 @contextmanager
 def candidates(directory: Path) -> Iterator[Candidates]:
-    """All sinks that can be had here, on servers that run until the end."""
+    """Yield all sinks that can be had here, on servers that run until the end."""
     writers: dict[str, Callable[[], Writer]] = {}
     missing: dict[str, str] = {}
 
@@ -139,7 +139,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
 
 
 def _rates(writer: Writer, count: int, seconds: float) -> tuple[float, float]:
-    """Rows per second in bundles of that many, and this process's CPU time per row in microseconds."""
+    """Return rows per second in bundles of that many, and this process's CPU time per row in microseconds."""
     writer.write(count)
     began, cpu_began = time.perf_counter(), time.process_time()
     written = 0

@@ -66,7 +66,7 @@ def _measure(run: Measurement) -> dict[str, int]:
 
 
 def _bare(run: Measurement) -> float:
-    """Records/s of one run of the bare job."""
+    """Record/s of one run of the bare job."""
     job = runs.printed_by("benchmarks.jobs.bare", run.options.records, run.options.batch_elements_max)
     if job["rows"] != run.options.records // 2 * 2:
         raise runs.RunFailed(f"the bare job counted {job['rows']} rows of {run.options.records}")

@@ -26,7 +26,7 @@ class Arena:
         self._used = 0
 
     def keep(self, payload: bytes) -> bytes | memoryview:
-        """Returns the same bytes, in a region if that is worth it; the result is read-only."""
+        """Return the same bytes, in a region if that is worth it; the result is read-only."""
         size = len(payload)
         if not APART_BYTES_MIN <= size <= APART_BYTES_MAX:
             return payload

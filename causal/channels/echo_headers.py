@@ -65,7 +65,7 @@ class EchoedHeader(NamedTuple):
 
 
 def read_echo(header: wire.Header) -> EchoHeader:
-    """Reads the header of an ECHO.
+    """Read the header of an ECHO.
 
     Raises:
         PeerViolation: it is of another kind, or a flag of it is neither set nor clear.
@@ -79,7 +79,7 @@ def read_echo(header: wire.Header) -> EchoHeader:
 
 
 def read_echoed(header: wire.Header) -> EchoedHeader:
-    """Reads the header of an ECHOED.
+    """Read the header of an ECHOED.
 
     Raises:
         PeerViolation: it is of another kind, or a flag of it is neither set nor clear.
@@ -106,5 +106,5 @@ class Start(NamedTuple):
 
 
 def read_start(header: wire.Header) -> Start | None:
-    """Reads a frame in the body of an ECHO as a start; None for one that has elements."""
+    """Read a frame in the body of an ECHO as a start; None for one that has elements."""
     return None if header.count else Start(header.channel, header.position, header.session)

@@ -74,7 +74,7 @@ class Channels:
         return min((sink.committed for sink in self.sinks.values()), default=0)
 
     def inflight_bytes(self) -> tuple[int, int]:
-        """Returns the bytes of in-flight logs (in memory, on disk)."""
+        """Return the bytes of in-flight logs (in memory, on disk)."""
         memory = disk = 0
         for sender in self.downstream.values():
             memory += sender.log.memory_bytes
@@ -82,7 +82,7 @@ class Channels:
         return memory, disk
 
     def counters(self) -> dict[str, Any]:
-        """Returns the figures of all ends together."""
+        """Return the figures of all ends together."""
         memory, disk = self.inflight_bytes()
         return {
             "records_in": sum(c.delivered - c.ended for c in self.partitions),
@@ -101,6 +101,6 @@ class Channels:
 
 
 def _upstream(topology: Topology, sender: TaskIndex, depth: int) -> Upstream:
-    """Returns what the graph says about a channel from this sender."""
+    """Return what the graph says about a channel from this sender."""
     behind = (sender, *topology.ancestors(sender))
     return Upstream(behind, frozenset(topology.shared_by(sender, depth)), topology.held_by(sender, depth))

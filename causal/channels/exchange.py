@@ -393,7 +393,7 @@ class Exchange:
         return wire.Header(kind, self.job, end.id, self.incarnation if incarnation is None else incarnation)
 
     def next_deadline_ns(self) -> int | None:
-        """Returns when `pump` or `credit` has something to do although nothing arrives."""
+        """Return when `pump` or `credit` has something to do although nothing arrives."""
         due = [sender.hello_at_ns for sender in self.outputs.values() if sender.waiting]
         for receiver in self.inputs.values():
             if receiver.flow.credit_due_ns:

@@ -92,7 +92,7 @@ class Allowance:
         """Bytes that were delivered from there to the last CREDIT."""
 
     def credit(self, now_ns: int) -> bool:
-        """Whether CREDIT is due: immediately when much was delivered, a little later when little."""
+        """Return whether CREDIT is due: immediately when much was delivered, a little later when little."""
         uncredited_bytes = self.uncredited_bytes
         if not uncredited_bytes:
             return False
@@ -106,7 +106,7 @@ class Allowance:
         return True
 
     def grant(self, now_ns: int) -> bool:
-        """Whether CREDIT for all that can be allowed is due: a replay waits for more than is here.
+        """Return whether CREDIT for all that can be allowed is due: a replay waits for more than is here.
 
         The log has an event with more elements than have arrived; what was delivered together may come together.
         Live, the allowance had grown until that much was here; a sender to a successor begins with the least.  It is

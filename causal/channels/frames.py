@@ -52,7 +52,7 @@ _EARLY_DATA = "data before the handshake"
 
 
 def _answer(name: str, of_peer: bool = True) -> Rule:
-    """Returns the rule of an answer, which a sender takes in every state: what it reports is true in all of them."""
+    """Return the rule of an answer, which a sender takes in every state: what it reports is true in all of them."""
     return Rule(
         name,
         from_upstream=False,

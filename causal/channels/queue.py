@@ -81,8 +81,8 @@ class InputQueue:
         return bool(self._queue) and not self.blocked
 
     def head_count(self, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
-        """Returns how many elements a live event should take: whole chunks up to the bounds and a watermark behind
-        them, or one punctuation; 0 if there are none.
+        """Return how many elements a live event should take: whole chunks up to the bounds and a watermark behind them,
+        or one punctuation; 0 if there are none.
 
         Args:
             cutting: a chunk that alone is more than `elements_max` is not taken whole.
@@ -117,7 +117,7 @@ class InputQueue:
         return self._queue[0].kind
 
     def has_records_only(self, count: int) -> bool:
-        """Whether the next `count` elements, which are there, are records as they came, without punctuation."""
+        """Return whether the next `count` elements, which are there, are records as they came, without punctuation."""
         for chunk in self._queue:
             if chunk.kind != RECORDS:
                 return False
@@ -127,7 +127,7 @@ class InputQueue:
         return True
 
     def head_bytes(self, count: int) -> int:
-        """Returns the bytes of the chunks that hold the next `count` elements."""
+        """Return the bytes of the chunks that hold the next `count` elements."""
         size = 0
         for chunk in self._queue:
             if count <= 0:
@@ -156,7 +156,7 @@ class InputQueue:
         return taken
 
     def _cut(self, chunk: Chunk, count: int) -> Chunk:
-        """Returns the first `count` elements of a chunk, and puts the others back as a list."""
+        """Return the first `count` elements of a chunk, and put the others back as a list."""
         body = decode_records(chunk.body) if chunk.kind == RECORDS else chunk.body
         self._queue.appendleft(Chunk(LISTED, chunk.count - count, body[count:], chunk.origin_ns))
         return Chunk(LISTED, count, body[:count], chunk.origin_ns)
@@ -175,11 +175,11 @@ class InputQueue:
                 self.mark = stamp_ns
 
     def delivered_depends(self) -> list[Extent]:
-        """Returns what has come to count since the last call of what elements depend on (D9)."""
+        """Return what has come to count since the last call of what elements depend on (D9)."""
         return []
 
     def digest_at_barrier(self, epoch: int) -> int:
-        """Returns the digest behind a barrier that was delivered; asked for once."""
+        """Return the digest behind a barrier that was delivered; asked for once."""
         return 0
 
 
@@ -334,7 +334,7 @@ class FramedQueue(InputQueue):
         return taken
 
     def _take_several(self, count: int) -> tuple[list[Chunk], int]:
-        """Returns several chunks or a part of one, and the bytes to give credit for."""
+        """Return several chunks or a part of one, and the bytes to give credit for."""
         taken: list[Chunk] = []
         size, left = 0, count
         while left:
@@ -365,7 +365,7 @@ class FramedQueue(InputQueue):
         return due
 
     def queued_depends(self) -> list[Extent]:
-        """Returns what elements depend on that wait in the queue: their sender must regenerate them."""
+        """Return what elements depend on that wait in the queue: their sender must regenerate them."""
         return [extent for _, extents in self._depends for extent in extents]
 
     def digest_at_barrier(self, epoch: int) -> int:

@@ -113,7 +113,7 @@ class Receiver(FramedQueue):
             self._early_hello = early
 
     def take_early(self) -> EarlyHello | None:
-        """Returns the HELLO that was kept, once its incarnation is announced; one below the announced is dropped."""
+        """Return the HELLO that was kept, once its incarnation is announced; one below the announced is dropped."""
         early = self._early_hello
         if early is None or early.incarnation > self.peer_incarnation:
             return None
@@ -121,7 +121,7 @@ class Receiver(FramedQueue):
         return early if early.incarnation == self.peer_incarnation else None
 
     def welcome(self, attempt: int) -> Welcome:
-        """Returns the answer to a HELLO, or with attempt 0 the report of a gap, without determinants."""
+        """Return the answer to a HELLO, or with attempt 0 the report of a gap, without determinants."""
         return Welcome(attempt, self.next, self.digest, [], [], [], self.credited)
 
     def give_back(self) -> None:
@@ -132,7 +132,7 @@ class Receiver(FramedQueue):
     # -- frames in -----------------------------------------------------------------------------------------
 
     def follows(self, session: int, sequence: int) -> bool | None:
-        """Returns true if a frame is the next one, false if frames before it are missing, None if it is an old one.
+        """Return true if a frame is the next one, false if frames before it are missing, None if it is an old one.
 
         Positions alone cannot show it: a frame that was lost may have repeated elements that are here already, and
         yet have carried determinants that are not (found by the rough world, seed 117).
@@ -148,7 +148,7 @@ class Receiver(FramedQueue):
         self.next_frame = (session, sequence + 1)
 
     def resync_due(self, now_ns: int) -> bool:
-        """Whether a gap is to be reported now: not for every frame behind it."""
+        """Return whether a gap is to be reported now: not for every frame behind it."""
         if now_ns < self._resync_at_ns:
             return False
         self._resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS

@@ -116,7 +116,7 @@ class Sender(OutputQueue):
         self.flow.forget()
 
     def hello(self, collecting: bool, now_ns: int) -> Hello:
-        """Returns the next HELLO; without an answer it is due again after a while, a longer one each time."""
+        """Return the next HELLO; without an answer it is due again after a while, a longer one each time."""
         self.attempt += 1
         if self.state is _GREETING:
             self.hello_at_ns = now_ns + min(HELLO_AGAIN_NS * self.attempt, PROBE_AFTER_NS)
@@ -166,7 +166,7 @@ class Sender(OutputQueue):
             self._logs_ahead[delta.task, delta.epoch, delta.offset] = delta
 
     def unstage(self) -> list[LogDelta]:
-        """Returns what has travelled ahead of the WELCOME that is here now."""
+        """Return what has travelled ahead of the WELCOME that is here now."""
         staged, self._logs_ahead = self._logs_ahead, {}
         return list(staged.values())
 
@@ -181,7 +181,7 @@ class Sender(OutputQueue):
     # -- frames out ----------------------------------------------------------------------------------------
 
     def next_entry(self) -> Entry | None:
-        """Returns what to send now as one frame, which may be several entries of the log (see `InflightLog.frame_at`).
+        """Return what to send now as one frame, which may be several entries of the log (see `InflightLog.frame_at`).
 
         None when there is none, or no credit, or no peer.  Its payload may be on disk.
         """
@@ -238,5 +238,5 @@ class Sender(OutputQueue):
         return dropped
 
     def spillable(self) -> Sequence[Entry]:
-        """Returns entries that memory can be had from: sent ones, or all while the peer is absent."""
+        """Return entries that memory can be had from: sent ones, or all while the peer is absent."""
         return self.log.spillable(self.cursor if self.welcomed else self.log.end_place)

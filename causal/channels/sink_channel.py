@@ -22,7 +22,7 @@ BUNDLE_EVENTS_MAX = 64
 
 
 def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]:
-    """Returns the marks without those of earlier epochs, but for the last of these: there what follows begins.
+    """Return the marks without those of earlier epochs, but for the last of these: there what follows begins.
 
     Its rows are covered by the checkpoint and depend on nothing later; what it knew of later epochs, because its
     writer's neighbours were ahead, counts for the rows behind it, and for the logs that came with it.
@@ -36,7 +36,7 @@ def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]
 
 
 def depended(marks: Sequence[WithdrawPoint]) -> dict[tuple[int, int], int]:
-    """All that the rows up to the last mark depend on, of what no complete checkpoint covers."""
+    """Return all that the rows up to the last mark depend on, of what no complete checkpoint covers."""
     return vector_of(extent for mark in marks for extent in mark.depends)
 
 
@@ -90,7 +90,8 @@ class SinkChannel:
         self._befores = []
 
     def orphaned(self, state: StoreState, rollback: Rollback) -> WithdrawPoint | None:
-        """The place to which visible rows must be taken back, because what is behind it depends on what was lost.
+        """Return the place to which visible rows must be taken back, because what is behind it depends on what was
+        lost.
 
         Raises:
             DeterminantsLost: rows that a complete checkpoint covers would have to go.
@@ -113,7 +114,7 @@ class SinkChannel:
         return self._first > 0
 
     def stands(self, lost: list[Extent]) -> dict[tuple[int, int], int]:
-        """Returns what the visible rows depend on that may stay, if these logs are lost."""
+        """Return what the visible rows depend on that may stay, if these logs are lost."""
         stands: dict[tuple[int, int], int] = {}
         for mark in self._marks:
             depends = stands | vector_of(mark.depends)
@@ -123,7 +124,7 @@ class SinkChannel:
         return stands
 
     def untruncated(self, state: StoreState) -> bool:
-        """Whether the store has not heard yet of the checkpoint that this task was restored from."""
+        """Return whether the store has not heard yet of the checkpoint that this task was restored from."""
         return sum(mark.epoch < self.covered for mark in state.marks) > 1
 
     def open(self, state: StoreState, aligned: bool) -> None:
@@ -158,7 +159,7 @@ class SinkChannel:
             self._compare()
 
     def _drop_known(self, befores: list[tuple[int, int]]) -> None:
-        """Drops the rows of a hot standby that the store has."""
+        """Drop the rows of a hot standby that the store has."""
         self._befores = None
         places = [*befores, (self.position, self._digest.value)]
         if self._held_next < self.position and (self._held_next, self._held_digest) not in places:
@@ -273,7 +274,7 @@ class SinkChannel:
         return self._row_bytes >= BUNDLE_BYTES_TARGET or len(self._rows) >= BUNDLE_EVENTS_MAX
 
     def last(self, partial: bool, incarnation: int, rollback: int) -> Bundle:
-        """Returns a bundle without rows and determinants: nothing is replayed any more."""
+        """Return a bundle without rows and determinants: nothing is replayed any more."""
         depends = () if partial else None
         return Bundle(
             self.position, 0, b"", self._digest.value, self.epoch, incarnation, (), True, depends, rollback
@@ -282,7 +283,7 @@ class SinkChannel:
     def bundle(
         self, holdings: Holdings | None, incarnation: int, rollback: int
     ) -> tuple[Bundle, list[tuple[int, int]]]:
-        """Returns what waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
+        """Return what waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
         logs, extents = ([], []) if holdings is None else holdings.lacking(self.seen, store=True)
         self.bundle_delta_bytes += sum([len(delta.bytes) for delta in logs])
         first, count = self._first, self.position - self._first

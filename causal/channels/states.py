@@ -101,7 +101,7 @@ Step = TypeVar("Step", bound=Enum)
 
 
 def transition(table: Mapping[State, Mapping[Step, State]], state: State, step: Step, **where: object) -> State:
-    """Returns the state that follows `state` by `step`; the only place where one comes from.
+    """Return the state that follows `state` by `step`; the only place where one comes from.
 
     Args:
         where: what an error names, the channel of a session for example.

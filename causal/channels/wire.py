@@ -89,7 +89,7 @@ class Header:
 
 
 def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
-    """Reads the header of a multipart frame, without its other parts.
+    """Read the header of a multipart frame, without its other parts.
 
     Raises:
         PeerViolation: malformed, too long, of another version or of another job.
@@ -128,7 +128,7 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
 
 
 def read_echoed(packed: bytes | memoryview, job: int) -> Header:
-    """Reads the header of a frame in the body of an ECHO: it is DATA, and its payload is plain.
+    """Read the header of a frame in the body of an ECHO: it is DATA, and its payload is plain.
 
     Raises:
         PeerViolation: it is something else.
@@ -140,7 +140,7 @@ def read_echoed(packed: bytes | memoryview, job: int) -> Header:
 
 
 def channel_of(header: bytes) -> int | None:
-    """The channel that a header names; None for what is no header.  `read_header` checks the rest."""
+    """Return the channel that a header names; None for what is no header. `read_header` checks the rest."""
     if len(header) != HEADER_BYTES or not header.startswith(MAGIC):
         return None
     channel: int = _HEADER.unpack(header)[4]
@@ -148,7 +148,7 @@ def channel_of(header: bytes) -> int | None:
 
 
 def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) -> list[bytes]:
-    """Returns [header, payload], compressed where requested and worthwhile; sets the header's length and flags."""
+    """Return [header, payload], compressed where requested and worthwhile; sets the header's length and flags."""
     header.plain_bytes = len(payload)
     if compress and len(payload) >= _COMPRESS_FROM_BYTES:
         packed = lz4.block.compress(payload, store_size=False)
@@ -159,7 +159,7 @@ def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) ->
 
 
 def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memoryview:
-    """Returns the plain payload.
+    """Return the plain payload.
 
     Raises:
         PeerViolation: its length is not the one stated, or it does not decompress.
@@ -223,7 +223,7 @@ def _numbers(value: object, count: int) -> bool:
 
 
 def read_hello(body: bytes) -> Hello:
-    """Reads the HELLO in the body of a frame.
+    """Read the HELLO in the body of a frame.
 
     Raises:
         PeerViolation: it is none.
@@ -235,7 +235,7 @@ def read_hello(body: bytes) -> Hello:
 
 
 def read_welcome(body: bytes) -> Welcome:
-    """Reads the WELCOME in the body of a frame.
+    """Read the WELCOME in the body of a frame.
 
     Raises:
         PeerViolation: it is none.

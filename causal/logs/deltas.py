@@ -61,12 +61,12 @@ class DeltaWriter:
         """Task → epoch and extent of the last dependency that was packed."""
 
     def begin(self) -> None:
-        """Begins a new session, in which nothing has been named."""
+        """Begin a new session, in which nothing has been named."""
         self._logs = {}
         self._vector = {}
 
     def pack(self, deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
-        """Returns the bytes for the next frame: none, if there is nothing to send."""
+        """Return the bytes for the next frame: none, if there is nothing to send."""
         out: list[bytes] = []
         logs = self._logs
         for task, epoch, offset, piece in deltas:
@@ -119,7 +119,7 @@ class DeltaReader:
         self._next: tuple[list[_Log], dict[int, int], dict[int, tuple[int, int]]] = ([], {}, {})
 
     def read(self, data: bytes, begins: bool) -> tuple[list[LogDelta], list[Extent]]:
-        """Returns the deltas and dependencies of the next frame; `begins` marks the first one of a session.
+        """Return the deltas and dependencies of the next frame; `begins` marks the first one of a session.
 
         Raises:
             PeerViolation: the bytes do not encode deltas and dependencies.
@@ -151,12 +151,12 @@ class DeltaReader:
         return deltas, depends
 
     def commit(self) -> None:
-        """Accepts the frame that was read last."""
+        """Accept the frame that was read last."""
         self._logs, self._numbers, self._vector = self._next
 
 
 def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
-    """Reads consecutive short deltas: nearly always the whole part."""
+    """Read consecutive short deltas: nearly always the whole part."""
     named, stop = len(logs), min(len(data), place + DELTAS_PER_FRAME_MAX)
     while place < stop:
         tag = data[place]
@@ -231,7 +231,7 @@ def _named(data: bytes, place: int, logs: list[_Log], numbers: dict[int, int], d
 
 
 def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends: list[Extent]) -> int:
-    """Reads consecutive dependencies."""
+    """Read consecutive dependencies."""
     end, stop = len(data), place + DELTAS_PER_FRAME_MAX
     while place < end and place < stop:
         tag = data[place]
@@ -260,12 +260,12 @@ def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends
 
 
 def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
-    """Packs deltas and dependencies outside of any session; no bytes, if there is nothing to send."""
+    """Pack deltas and dependencies outside of any session; no bytes, if there is nothing to send."""
     return DeltaWriter().pack(deltas, depends)
 
 
 def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[Extent]]:
-    """Returns the deltas and dependencies that `pack_deltas` packed.
+    """Return the deltas and dependencies that `pack_deltas` packed.
 
     Raises:
         PeerViolation: the bytes are not such a part.
@@ -274,7 +274,7 @@ def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[Extent]]:
 
 
 def split_deltas(deltas: Sequence[LogDelta], bytes_max: int) -> list[list[LogDelta]]:
-    """Returns the same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
+    """Return the same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
     if sum([len(delta.bytes) for delta in deltas]) <= bytes_max:
         return [list(deltas)]
     groups: list[list[LogDelta]] = [[]]

@@ -45,7 +45,7 @@ class Seen:
         """The extents reported to it as stable, if the job writes its determinants."""
 
     def reset(self, extents: Iterable[Extent]) -> None:
-        """Takes what the holder says it has; anything that was sent before may have been lost."""
+        """Take what the holder says it has; anything that was sent before may have been lost."""
         self.extents = {}
         for task, epoch, extent in extents:
             self.extents.setdefault(task, {})[epoch] = extent
@@ -55,7 +55,7 @@ class Seen:
         self.stable = {}
 
     def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
-        """Notes that the holder has forgotten what does not stand of these tasks' logs; they grow again from there."""
+        """Record that the holder has forgotten what does not stand of these tasks' logs; they grow again from there."""
         for task, retreat in retreats.items():
             sent = self.extents.get(task, {})
             self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in sent.items()}
@@ -96,7 +96,7 @@ class Holdings:
         self._depends_version = 0
 
     def merge(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
-        """Stores what came with a message, before any element of it can be delivered (always-no-orphans, D4).
+        """Store what came with a message, before any element of it can be delivered (always-no-orphans, D4).
 
         All or nothing: a log that ended inside a determinant could not be replayed.
 
@@ -110,7 +110,7 @@ class Holdings:
         self.store(deltas)
 
     def check(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
-        """Raises what `merge` would raise; changes nothing."""
+        """Raise what `merge` would raise; changes nothing."""
         reach: dict[tuple[int, int], int] = {}
         for delta in deltas:
             log = self.logs.get(delta.task)
@@ -129,12 +129,12 @@ class Holdings:
                 raise PeerViolation(f"log of task {task}, epoch {epoch}: {reached} of {extent} bytes came")
 
     def store(self, deltas: Sequence[LogDelta]) -> None:
-        """Stores deltas that `check` has accepted."""
+        """Store deltas that `check` has accepted."""
         for delta in deltas:
             self.logs[delta.task].merge(delta)
 
     def following(self, deltas: Sequence[LogDelta]) -> list[Following] | None:
-        """Returns what `follow` is to append, if each delta continues the log that is held, and each log occurs once.
+        """Return what `follow` is to append, if each delta continues the log that is held, and each log occurs once.
 
         It replaces `check` for nearly every message; None where `check` has to decide.
         """
@@ -149,13 +149,13 @@ class Holdings:
         return appends if len(appends) < 2 or len(set(map(_task_of, deltas))) == len(appends) else None
 
     def follow(self, following: Iterable[Following]) -> None:
-        """Appends what `following` has returned."""
+        """Append what `following` has returned."""
         for log, content, piece in following:
             content += piece
             log.grown += len(piece)
 
     def depend(self, extents: Iterable[Extent]) -> None:
-        """Notes how far ancestors' logs had come that the elements depend on."""
+        """Record how far ancestors' logs had come that the elements depend on."""
         depends = self._depends
         for task, epoch, extent in extents:
             if extent > depends.get((task, epoch), 0) and epoch >= self.own.first_epoch and task in self._everyone:
@@ -163,7 +163,7 @@ class Holdings:
                 self._depends_version += 1
 
     def lacking(self, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Extent]]:
-        """Returns what a message to that holder must carry; `seen` counts it as sent.
+        """Return what a message to that holder must carry; `seen` counts it as sent.
 
         Args:
             store: the holder is a sink's store, which outlives processes: it gets all logs held here, for the rows
@@ -206,7 +206,7 @@ class Holdings:
         return deltas, self._news(seen)
 
     def _news(self, seen: Seen) -> list[Extent]:
-        """Returns those of `dependencies` that this holder has not been sent; `seen` counts them as sent."""
+        """Return those of `dependencies` that this holder has not been sent; `seen` counts them as sent."""
         me, known = self.task, seen.depends
         if len(known) > _EPOCHS_HELD * len(self._everyone):
             known = seen.depends = {(t, e): extent for (t, e), extent in known.items() if e >= self.own.first_epoch}
@@ -218,7 +218,7 @@ class Holdings:
         return sorted([(task, epoch, extent) for (task, epoch), extent in fresh])
 
     def _settled(self, log: DeterminantLog, seen: Seen) -> list[LogDelta]:
-        """Returns what that holder can forget because it is stable: not more than it has been sent."""
+        """Return what that holder can forget because it is stable: not more than it has been sent."""
         reported = seen.stable.setdefault(log.task, {})
         fresh: list[LogDelta] = []
         for epoch, extent in log.stable.items():
@@ -231,14 +231,14 @@ class Holdings:
         return fresh
 
     def _depended(self, task: int) -> dict[int, int]:
-        """Returns how much of that log to pass on where dependencies are sent: not more than they cover.
+        """Return how much of that log to pass on where dependencies are sent: not more than they cover.
 
         With bytes beyond, their owner would replay what no task has said to depend on.
         """
         return {epoch: extent for (owner, epoch), extent in self._depends.items() if owner == task}
 
     def dependencies(self) -> list[Extent]:
-        """Returns how far every log had come that this task's state depends on, held or not.
+        """Return how far every log had come that this task's state depends on, held or not.
 
         What was merely received does not count: an element that waits in a queue has had no consequence yet.
         """
@@ -248,7 +248,7 @@ class Holdings:
         )
 
     def extents_for(self, tasks: Iterable[int]) -> list[Extent]:
-        """Returns the extents held of the logs of these tasks: part of a WELCOME."""
+        """Return the extents held of the logs of these tasks: part of a WELCOME."""
         return [
             (task, epoch, extent)
             for task in tasks
@@ -257,7 +257,7 @@ class Holdings:
         ]
 
     def logs_for(self, tasks: Iterable[int], depends: Sequence[Extent]) -> list[LogDelta]:
-        """Returns the bytes held of the logs of these tasks, for a task that collects.
+        """Return the bytes held of the logs of these tasks, for a task that collects.
 
         Args:
             depends: the dependencies sent with them; where they matter, no bytes go beyond them (see `_depended`).
@@ -271,7 +271,7 @@ class Holdings:
         return deltas
 
     def needed(self) -> list[Extent]:
-        """Returns how much of the own log others depend on, where they depend on more than could be collected."""
+        """Return how much of the own log others depend on, where they depend on more than could be collected."""
         own = self.own
         return [
             (task, epoch, extent)
@@ -292,7 +292,7 @@ class Holdings:
         return self.own.grown + self._depends_version
 
     def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
-        """Forgets what does not stand of the logs of tasks that roll back."""
+        """Forget what does not stand of the logs of tasks that roll back."""
         for task, retreat in retreats.items():
             if task in self.logs:
                 self.logs[task].cut(retreat.stands)
@@ -305,14 +305,14 @@ class Holdings:
         self._depends_version += 1
 
     def forget_beyond(self, depends: Iterable[Extent]) -> None:
-        """Forgets the bytes of others' logs beyond `depends`: it came with elements that were given back."""
+        """Forget the bytes of others' logs beyond `depends`: it came with elements that were given back."""
         vector = vector_of(depends)
         for task, log in self.logs.items():
             if task != self.task:
                 log.cut({epoch: extent for (owner, epoch), extent in vector.items() if owner == task})
 
     def knowledge(self) -> Knowledge:
-        """Returns what a task keeps when it rolls back: its dependencies, and the logs it holds as far as these reach.
+        """Return what a task keeps when it rolls back: its dependencies, and the logs it holds as far as these reach.
 
         Bytes that only came with elements that were never delivered are forgotten with their elements.
         """
@@ -320,7 +320,7 @@ class Holdings:
         return Knowledge(tuple(self.logs_for(self.logs, depends)), depends)
 
     def truncate(self, epoch: int) -> None:
-        """Forgets what came before checkpoint `epoch`, which is complete: no task will replay it."""
+        """Forget what came before checkpoint `epoch`, which is complete: no task will replay it."""
         for log in self.logs.values():
             log.truncate(epoch)
         self._depends = {(t, e): extent for (t, e), extent in self._depends.items() if e >= epoch}

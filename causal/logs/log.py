@@ -50,7 +50,7 @@ class DeterminantLog:
         """Epoch → bytes that the owner has on stable storage; it keeps the bytes as well."""
 
     def append(self, epoch: int, entry: bytes) -> None:
-        """Adds a determinant of the owner at the end of `epoch`."""
+        """Add a determinant of the owner at the end of `epoch`."""
         content = self._epochs.get(epoch)
         if content is None:
             invariant(epoch >= self.first_epoch, "appending to a truncated epoch", task=self.task, epoch=epoch)
@@ -62,7 +62,7 @@ class DeterminantLog:
         self.grown += len(entry)
 
     def check(self, delta: LogDelta, reach: int = 0) -> int:
-        """Returns the extent of its epoch that `delta` leads to, unless it cannot be merged; changes nothing.
+        """Return the extent of its epoch that `delta` leads to, unless it cannot be merged; changes nothing.
 
         Args:
             reach: the extent that other deltas lead to, which are merged before.
@@ -92,7 +92,7 @@ class DeterminantLog:
         return max(extent, delta.offset + len(delta.bytes))
 
     def merge(self, delta: LogDelta) -> int:
-        """Appends the unseen suffix of `delta`; returns how many bytes were new.
+        """Append the unseen suffix of `delta`; returns how many bytes were new.
 
         Raises:
             PeerViolation: it begins beyond the bytes held, or contradicts them.  Nothing was appended.
@@ -115,7 +115,7 @@ class DeterminantLog:
         return len(fresh)
 
     def tail(self, epoch: int, offset: int) -> bytearray | None:
-        """Returns the bytes of `epoch`, if all are here and end at `offset`: a delta from there can be appended.
+        """Return the bytes of `epoch`, if all are here and end at `offset`: a delta from there can be appended.
 
         None where `check` and `merge` have to decide.
         """
@@ -123,7 +123,7 @@ class DeterminantLog:
         return None if content is None or offset != len(content) or self._begins else content
 
     def fresh(self, epoch: int, start: int, grown: int) -> bytearray | None:
-        """Returns the bytes of `epoch`, if those from `start` are all that is new since `grown` and nothing is stable.
+        """Return the bytes of `epoch`, if those from `start` are all that is new since `grown` and nothing is stable.
 
         None where `deltas` has to decide.
         """
@@ -133,7 +133,7 @@ class DeterminantLog:
         return content
 
     def _settle(self, epoch: int, extent: int) -> None:
-        """Forgets the first `extent` bytes of `epoch`, which are stable, and counts those that never came as known."""
+        """Forget the first `extent` bytes of `epoch`, which are stable, and counts those that never came as known."""
         begin = self._begins.get(epoch, 0)
         if epoch < self.first_epoch or extent <= (self.extent(epoch) if self._owner else begin):
             return
@@ -143,7 +143,7 @@ class DeterminantLog:
         self.grown += 1
 
     def written(self, epoch: int, extent: int) -> None:
-        """Notes that the owner has `extent` bytes of `epoch` on stable storage."""
+        """Record that the owner has `extent` bytes of `epoch` on stable storage."""
         if epoch >= self.first_epoch and extent > self._written.get(epoch, 0):
             self._written[epoch] = extent
             self.grown += 1
@@ -159,7 +159,7 @@ class DeterminantLog:
         return self._begins
 
     def fill(self, epoch: int, prefix: bytes, extent: int) -> None:
-        """Fills in what the owner has read from stable storage: bytes that holders have forgotten, and up to `extent`.
+        """Fill in what the owner has read from stable storage: bytes that holders have forgotten, and up to `extent`.
 
         Raises:
             PeerViolation: it contradicts the bytes held.
@@ -182,20 +182,20 @@ class DeterminantLog:
         return len(content) + self._begins.get(epoch, 0) if self._begins else len(content)
 
     def extents(self) -> dict[int, int]:
-        """Returns the bytes known per epoch, ascending, here or stable; epochs without any are left out."""
+        """Return the bytes known per epoch, ascending, here or stable; epochs without any are left out."""
         return {epoch: extent for epoch in sorted(self._epochs) if (extent := self.extent(epoch))}
 
     def view(self, epoch: int) -> bytearray | bytes:
-        """Returns the bytes themselves, for reading in place; valid until the next append or merge."""
+        """Return the bytes themselves, for reading in place; valid until the next append or merge."""
         return self._epochs.get(epoch, b"")
 
     def bytes_of(self, epoch: int, start: int = 0) -> bytes:
-        """Returns the bytes from `start`, or from the first one that is here."""
+        """Return the bytes from `start`, or from the first one that is here."""
         content = self._epochs.get(epoch)
         return b"" if content is None else bytes(content[max(0, start - self._begins.get(epoch, 0)) :])
 
     def deltas(self, beyond: dict[int, int], limits: dict[int, int] | None = None) -> list[LogDelta]:
-        """Returns what a holder with `beyond[epoch]` bytes of each epoch lacks; up to `limits[epoch]`, if given.
+        """Return what a holder with `beyond[epoch]` bytes of each epoch lacks; up to `limits[epoch]`, if given.
 
         Stable bytes are reported, not sent.
         """
@@ -224,7 +224,7 @@ class DeterminantLog:
         return lacking
 
     def whole(self, limits: Mapping[int, int] | None = None) -> list[LogDelta]:
-        """Returns all bytes that are here, and where they begin; up to `limits[epoch]`, if given."""
+        """Return all bytes that are here, and where they begin; up to `limits[epoch]`, if given."""
         deltas = []
         for epoch, extent in self.extents().items():
             end = extent if limits is None else min(extent, limits.get(epoch, 0))
@@ -236,7 +236,7 @@ class DeterminantLog:
         return deltas
 
     def unwritten(self) -> list[LogDelta]:
-        """Returns what the owner has to put on stable storage."""
+        """Return what the owner has to put on stable storage."""
         return [
             LogDelta(self.task, epoch, start, bytes(content[start:]))
             for epoch, content in sorted(self._epochs.items())
@@ -244,7 +244,7 @@ class DeterminantLog:
         ]
 
     def cut(self, stands: Mapping[int, int]) -> None:
-        """Forgets what is beyond `stands[epoch]` bytes of each epoch: it did not happen (D9)."""
+        """Forget what is beyond `stands[epoch]` bytes of each epoch: it did not happen (D9)."""
         self._written = {e: least for e, n in self._written.items() if (least := min(n, stands.get(e, 0)))}
         for epoch in list(self._epochs):
             begin, stand = self._begins.get(epoch, 0), stands.get(epoch, 0)
@@ -257,7 +257,7 @@ class DeterminantLog:
                 del self._epochs[epoch]
 
     def truncate(self, epoch: int) -> None:
-        """Forgets every epoch below `epoch`."""
+        """Forget every epoch below `epoch`."""
         for old in [e for e in self._epochs if e < epoch]:
             del self._epochs[old]
             self._begins.pop(old, None)

@@ -23,7 +23,7 @@ Vector = Mapping[tuple[int, int], int]
 
 
 def beyond(depends: Vector, lost: Iterable[Extent]) -> Extent | None:
-    """Returns the first of the lost logs that `depends` reaches into; None if it depends on nothing lost.
+    """Return the first of the lost logs that `depends` reaches into; None if it depends on nothing lost.
 
     Args:
         lost: the bytes of each of these logs that could be collected.  Of later epochs of these tasks there are none.
@@ -36,7 +36,7 @@ def beyond(depends: Vector, lost: Iterable[Extent]) -> Extent | None:
 
 
 def vector_of(extents: Iterable[Extent]) -> dict[tuple[int, int], int]:
-    """Returns the longest extent per log."""
+    """Return the longest extent per log."""
     vector: dict[tuple[int, int], int] = {}
     for task, epoch, extent in extents:
         vector[task, epoch] = max(extent, vector.get((task, epoch), 0))
@@ -66,11 +66,11 @@ class Rollback:
     retreats: Mapping[int, TaskRollback] = field(default_factory=dict)
 
     def lost_since(self, number: int) -> list[Extent]:
-        """Returns what was lost after `number` inquiries had been decided."""
+        """Return what was lost after `number` inquiries had been decided."""
         return [(task, epoch, extent) for at, task, epoch, extent in self.lost if at > number]
 
     def message(self) -> dict[str, Any]:
-        """Returns the rollback as a part of a message or a journal, for `read_rollback`."""
+        """Return the rollback as a part of a message or a journal, for `read_rollback`."""
         retreats = [[task, r.incarnation, sorted(r.stands.items())] for task, r in sorted(self.retreats.items())]
         return {"number": self.number, "lost": [list(each) for each in self.lost], "retreats": retreats}
 
@@ -79,7 +79,7 @@ NO_ROLLBACK = Rollback()
 
 
 def read_rollback(message: Any) -> Rollback:
-    """Reads what `Rollback.message` returned; None stands for no decision.
+    """Read what `Rollback.message` returned; None stands for no decision.
 
     Raises:
         PeerViolation: it is something else.
@@ -114,7 +114,7 @@ class OrphanAnswer:
 
 
 def decide(findings: Mapping[int, OrphanAnswer]) -> dict[int, dict[int, int]]:
-    """Returns the tasks that roll back, and how far the log of each stands: as far as a task that stays depends on it.
+    """Return the tasks that roll back, and how far the log of each stands: as far as a task that stays depends on it.
 
     What stands depends on nothing lost, because a task that depends on it would depend on that too and be an orphan.
     """

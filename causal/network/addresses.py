@@ -16,7 +16,7 @@ _OWN_HEADERS = frozenset(("content-length", "transfer-encoding", "host", "connec
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only processes of this machine can reach an address, of either family."""
+    """Return whether only processes of this machine can reach an address, of either family."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -25,7 +25,7 @@ def is_loopback(address: str) -> bool:
 
 
 def check_url(who: str, url: object) -> SplitResult:
-    """Returns the parts of a URL that HTTP can ask for.
+    """Return the parts of a URL that HTTP can ask for.
 
     Args:
         who: the beginning of the message.

@@ -41,7 +41,7 @@ class Authenticator:
         self._complaints: set[bytes] = set()
 
     def serve(self) -> None:
-        """Answers the handshakes that wait."""
+        """Answer the handshakes that wait."""
         while True:
             try:
                 request = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -73,7 +73,7 @@ class Authenticator:
 
 
 def new_key(name: str) -> KeyPair:
-    """Makes a key pair."""
+    """Make a key pair."""
     public, secret = zmq.curve_keypair()
     return KeyPair(name, public.decode(), secret.decode())
 
@@ -95,7 +95,7 @@ def connect_with(socket: zmq.Socket[Any], key: KeyPair, server_public: str) -> N
 
 
 def user_of(frame: zmq.Frame) -> str:
-    """The host that sent this frame, as proved by its key; empty on a socket without CURVE."""
+    """Return the host that sent this frame, as proved by its key; empty on a socket without CURVE."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:

@@ -52,12 +52,12 @@ class HostFile:
     """Whether the operator may have the agent killed from the dashboard."""
 
     def save(self, directory: Path) -> None:
-        """Replaces the file atomically."""
+        """Replace the file atomically."""
         replace_text(directory / FILE, json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, directory: Path) -> HostFile | None:
-        """Reads the file; None in the directory of a job on one machine.
+        """Read the file; None in the directory of a job on one machine.
 
         Raises:
             PipelineError: it is damaged.
@@ -72,14 +72,16 @@ class HostFile:
 
 
 def keys_of(directory: Path) -> tuple[KeyPair | None, Roster]:
-    """The key of the host whose job directory this is, and the roster; no key where everything is on loopback."""
+    """Return the key of the host whose job directory this is, and the roster; no key where everything is on
+    loopback.
+    """
     if not (directory / KEY).exists():
         return None, Roster({})
     return load_key(directory / KEY), Roster.load(directory / ROSTER)
 
 
 def roster_mark(directory: Path) -> str:
-    """The mark of the roster in a host's job directory; empty if there is none."""
+    """Return the mark of the roster in a host's job directory; empty if there is none."""
     path = directory / ROSTER
     return mark_of(path.read_text()) if path.exists() else ""
 
@@ -93,7 +95,7 @@ class RosterFile:
         self._roster = Roster({})
 
     def read(self) -> Roster:
-        """The roster as it is now; as it was before where the file cannot be read."""
+        """Return the roster as it is now; as it was before where the file cannot be read."""
         try:
             mtime_ns = self._path.stat().st_mtime_ns
             if mtime_ns != self._mtime_ns:
@@ -104,7 +106,7 @@ class RosterFile:
 
 
 def read_incarnation(directory: Path, session: str) -> int:
-    """The incarnation in which the host has joined with this mark; 0 if it has not."""
+    """Return the incarnation in which the host has joined with this mark; 0 if it has not."""
     try:
         content = json.loads((directory / INCARNATION).read_text())
         return int(content["incarnation"]) if content["session"] == session else 0
@@ -113,33 +115,33 @@ def read_incarnation(directory: Path, session: str) -> int:
 
 
 def save_incarnation(directory: Path, session: str, incarnation: int) -> None:
-    """Remembers the incarnation for an agent that is started again in the same session."""
+    """Remember the incarnation for an agent that is started again in the same session."""
     replace_text(directory / INCARNATION, json.dumps({"session": session, "incarnation": incarnation}))
 
 
 def save_roster(directory: Path, text: str) -> None:
-    """Replaces the roster, which the processes of the host read again."""
+    """Replace the roster, which the processes of the host read again."""
     replace_text(directory / ROSTER, text)
 
 
 def save_began(directory: Path, began_ns: int) -> None:
-    """Writes the time at which the job began to read, unless a process of this host has."""
+    """Write the time at which the job began to read, unless a process of this host has."""
     with suppress(FileExistsError), open(directory / BEGAN, "x") as file:
         file.write(str(began_ns))
 
 
 def save_earlier(directory: Path, began_ns: int) -> None:
-    """Replaces the time at which the job began to read by that of a clock which was restarted since."""
+    """Replace the time at which the job began to read by that of a clock which was restarted since."""
     replace_text(directory / BEGAN, str(began_ns))
 
 
 def save_sign(directory: Path, joined: bool) -> None:
-    """Renews the host's sign of life."""
+    """Renew the host's sign of life."""
     replace_text(directory / SIGN, json.dumps({"joined": joined}))
 
 
 def read_term(directory: Path) -> int:
-    """The highest leadership term of which this host has heard; 0 for none."""
+    """Return the highest leadership term of which this host has heard; 0 for none."""
     try:
         return int((directory / TERM).read_text())
     except (FileNotFoundError, ValueError):
@@ -147,5 +149,5 @@ def read_term(directory: Path) -> int:
 
 
 def save_term(directory: Path, term: int) -> None:
-    """Remembers the term for an agent that is started again, and for the tether."""
+    """Remember the term for an agent that is started again, and for the tether."""
     replace_text(directory / TERM, str(term))

@@ -54,7 +54,7 @@ class Member:
 
 
 def is_supervisor(name: str) -> bool:
-    """Whether the key of that name is a supervisor's."""
+    """Return whether the key of that name is a supervisor's."""
     return name == SUPERVISOR or name.startswith(f"{SUPERVISOR}-")
 
 
@@ -65,7 +65,7 @@ class Roster:
     members: Mapping[str, Member]
 
     def name_of(self, public: str) -> str | None:
-        """The host with this public key; None if it may not take part."""
+        """Return the host with this public key; None if it may not take part."""
         return next((member.name for member in self.members.values() if member.public == public), None)
 
     @property
@@ -80,7 +80,7 @@ class Roster:
 
     @classmethod
     def read(cls, text: str, where: str) -> Roster:
-        """Reads a roster.
+        """Read a roster.
 
         Raises:
             PipelineError: it is no roster; the message names what is wrong.
@@ -104,7 +104,7 @@ class Roster:
 
     @classmethod
     def load(cls, path: Path) -> Roster:
-        """Reads the roster in a file.
+        """Read the roster in a file.
 
         Raises:
             PipelineError: it cannot be read, or is no roster.
@@ -144,7 +144,7 @@ def _problem_of(table: Mapping[str, Any]) -> str | None:
 
 
 def read_rosters(paths: Sequence[Path]) -> tuple[Roster, str]:
-    """Reads the files that together are one roster; returns it and its text.
+    """Read the files that together are one roster; returns it and its text.
 
     Raises:
         PipelineError: one cannot be read, or together they are no roster, for example because both have a host.
@@ -154,12 +154,12 @@ def read_rosters(paths: Sequence[Path]) -> tuple[Roster, str]:
 
 
 def mark_of(text: str) -> str:
-    """The mark of a roster by which both ends notice that one has another; empty for none."""
+    """Return the mark of a roster by which both ends notice that one has another; empty for none."""
     return blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 
 
 def load_key(path: Path) -> KeyPair:
-    """Reads a key file.
+    """Read a key file.
 
     Raises:
         PipelineError: it cannot be read, others can read it, or it holds no key.
@@ -178,7 +178,7 @@ def load_key(path: Path) -> KeyPair:
 
 
 def save_key(folder: Path, key: KeyPair) -> Path:
-    """Writes a new key file, which only its user can read, and adds its public half to the roster next to it.
+    """Write a new key file, which only its user can read, and add its public half to the roster next to it.
 
     Returns: the key file.
 
@@ -204,7 +204,7 @@ def save_key(folder: Path, key: KeyPair) -> Path:
 
 
 def save_members(path: Path, keys: Iterable[KeyPair]) -> None:
-    """Replaces a roster by one with the public halves of these keys, atomically."""
+    """Replace a roster by one with the public halves of these keys, atomically."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text("".join(map(_table_of, keys)))
     os.replace(fresh, path)

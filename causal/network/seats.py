@@ -19,12 +19,12 @@ class Seat:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Returns what `seats_of` reads from the values of `--join`, each with one address or several."""
+    """Return what `seats_of` reads from the values of `--join`, each with one address or several."""
     return ",".join(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def seats_of(join: str, roster: Roster) -> list[Seat]:
-    """Returns the addresses in a text, separated by commas, and those of the other supervisors of a roster.
+    """Return the addresses in a text, separated by commas, and those of the other supervisors of a roster.
 
     `NAME@tcp://…` says which supervisor is there; otherwise it is the one that the roster has at that address, or the
     only one that it has.

@@ -60,7 +60,7 @@ class Strangers:
         self.socket.connect(address)
 
     def serve(self) -> None:
-        """Takes what has happened, and closes the oldest of too many strangers."""
+        """Take what has happened, and close the oldest of too many strangers."""
         while True:
             try:
                 event, descriptor = _EVENT.unpack(self.socket.recv_multipart(zmq.NOBLOCK)[0])
@@ -89,7 +89,7 @@ class Strangers:
 
 
 def _end(descriptor: int, port: int) -> bool:
-    """Ends a connection to that port, as its peer would, unless its key was accepted; ZeroMQ closes the descriptor.
+    """End a connection to that port, as its peer would, unless its key was accepted; ZeroMQ closes the descriptor.
 
     Returns: whether it is ended; not one that ZeroMQ has closed meanwhile, nor what has its descriptor since.
     """

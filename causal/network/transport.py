@@ -128,7 +128,7 @@ class Transport:
         return self._strangers.refused if self._strangers is not None else 0
 
     def place(self, task: int, endpoint: str) -> None:
-        """Notes where a neighbour is, so that it is heard from there alone."""
+        """Record where a neighbour is, so that it is heard from there alone."""
         host, at, _ = endpoint.partition("://")[2].rpartition("@")
         if at:
             self._hosts[task] = host
@@ -136,7 +136,7 @@ class Transport:
             self._hosts.pop(task, None)
 
     def dial(self, target: int, endpoint: str) -> None:
-        """Connects to the task downstream; an older connection is closed, and what was queued to it is dropped."""
+        """Connect to the task downstream; an older connection is closed, and what was queued to it is dropped."""
         old = self._dealers.pop(target, None)
         if old is not None:
             self._poller.unregister(old)
@@ -157,7 +157,7 @@ class Transport:
         self._poller.register(socket, zmq.POLLIN)
 
     def send(self, target: int, parts: list[bytes]) -> None:
-        """Sends a frame if it can; the protocol handles frames that do not arrive."""
+        """Send a frame if it can; the protocol handles frames that do not arrive."""
         socket = self._dealers.get(target)
         if socket is None:
             self.undeliverable += 1
@@ -179,7 +179,7 @@ class Transport:
             self.undeliverable += 1
 
     def receive(self, ready: dict[zmq.Socket[bytes], int]) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Yields (link, parts) of frames that have arrived; the link is empty for answers from downstream."""
+        """Yield (link, parts) of frames that have arrived; the link is empty for answers from downstream."""
         for socket in list(self._dealers.values()):
             if socket in ready:
                 for parts in _take(socket):
@@ -214,7 +214,7 @@ class Transport:
                 return
 
     def _heard(self, host: str, parts: list[bytes]) -> bool:
-        """Whether the task that this frame claims to be of is on the host that has sent it."""
+        """Return whether the task that this frame claims to be of is on the host that has sent it."""
         network = self._network
         if network is None or network.key is None or not parts:
             return True
@@ -258,7 +258,7 @@ def _send(socket: zmq.Socket[bytes], parts: list[bytes]) -> None:
 
 
 def _message(socket: zmq.Socket[bytes], frame: zmq.Frame) -> list[bytes]:
-    """Returns all parts of the message that begins with this frame."""
+    """Return all parts of the message that begins with this frame."""
     parts = [frame.bytes]
     while frame.more:
         frame = socket.recv(copy=False)
@@ -267,7 +267,7 @@ def _message(socket: zmq.Socket[bytes], frame: zmq.Frame) -> list[bytes]:
 
 
 def _has_more(socket: zmq.Socket[bytes]) -> bool:
-    """Whether another message has arrived."""
+    """Return whether another message has arrived."""
     return bool(cast(int, socket.get(_EVENTS)) & _POLLIN)
 
 

@@ -42,14 +42,14 @@ class Correction:
     goal_ns: int = 0
 
     def at(self, local_ns: int) -> int:
-        """The offset at a moment of this host's clock."""
+        """Return the offset at a moment of this host's clock."""
         if self.start_ns == self.goal_ns:
             return self.goal_ns
         most_ns = max(0, local_ns - self.since_ns) // SLEW
         return self.start_ns + max(-most_ns, min(most_ns, self.goal_ns - self.start_ns))
 
     def toward(self, goal_ns: int, local_ns: int) -> Correction:
-        """The correction that continues from a moment of this host's clock to a new measurement."""
+        """Return the correction that continues from a moment of this host's clock to a new measurement."""
         return Correction(local_ns, self.at(local_ns), goal_ns)
 
 
@@ -61,23 +61,23 @@ def _offset_at(local_ns: int) -> int:
 
 
 def monotonic_ns() -> int:
-    """Reads the clock that all processes of a job share: CLOCK_MONOTONIC, on another host moved to the supervisor's."""
+    """Read the clock that all processes of a job share: CLOCK_MONOTONIC, on another host moved to the supervisor's."""
     local_ns = time.monotonic_ns()
     return local_ns + _offset_at(local_ns)
 
 
 def of_job(local_ns: int) -> int:
-    """Returns a moment of this host's own clock (`time.monotonic_ns()`) in the job's time; 0 stays 0, for none."""
+    """Return a moment of this host's own clock (`time.monotonic_ns()`) in the job's time; 0 stays 0, for none."""
     return local_ns + _offset_at(local_ns) if local_ns else 0
 
 
 def of_host(job_ns: int) -> int:
-    """Returns a moment of the job's time in this host's own clock."""
+    """Return a moment of the job's time in this host's own clock."""
     return job_ns - _offset_at(time.monotonic_ns())
 
 
 def take_offset(directory: Path) -> None:
-    """Takes the offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
+    """Take the offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
 
     Two clocks drift apart by seconds in a day, so a process takes it again and again.
     """
@@ -90,7 +90,9 @@ def take_offset(directory: Path) -> None:
 
 
 def read_offset(directory: Path) -> int | None:
-    """The offset that the agent has measured last; None on the supervisor's own host, or before the first one."""
+    """Return the offset that the agent has measured last; None on the supervisor's own host, or before the first
+    one.
+    """
     try:
         return int((directory / OFFSET).read_text())
     except (FileNotFoundError, ValueError):
@@ -98,7 +100,7 @@ def read_offset(directory: Path) -> int | None:
 
 
 def save_offset(directory: Path, offset_ns: int) -> None:
-    """Replaces the offset, which the processes of the host take."""
+    """Replace the offset, which the processes of the host take."""
     fresh = directory / (OFFSET + ".new")
     fresh.write_text(str(offset_ns))
     os.replace(fresh, directory / OFFSET)

@@ -31,7 +31,7 @@ NESTED_MAX = 8
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Runs a process to its end, with what `main` returns as its status; raises what that raises.
+    """Run a process to its end, with what `main` returns as its status; raises what that raises.
 
     A child that user code has forked, and that comes back from `main`, ends as `os._exit` ends it.
     """
@@ -43,7 +43,7 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 
 def end(status: int) -> NoReturn:
-    """Ends this process: waits for its threads, calls what `atexit` has, writes its files; leaves its objects alone.
+    """End this process: waits for its threads, calls what `atexit` has, writes its files; leaves its objects alone.
 
     No finaliser (`__del__`) runs, as where a process is killed.  What the C library has at its exit is done: it writes
     the files of C code.
@@ -61,7 +61,7 @@ def end(status: int) -> NoReturn:
 
 
 def _exit(status: int) -> NoReturn:
-    """Exits as the C library does, which keeps the lock of the interpreter.
+    """Exit as the C library does, which keeps the lock of the interpreter.
 
     A library may wait there for a thread of its own that waits for that lock, or computes: SIGALRM ends the process
     then, with its number as the status, by a handler that needs no lock.
@@ -76,7 +76,7 @@ def _exit(status: int) -> NoReturn:
 
 
 def _attempt(step: Callable[[], object]) -> bool:
-    """Performs a step; returns whether it did not raise.  The next one is performed all the same."""
+    """Perform a step; returns whether it did not raise. The next one is performed all the same."""
     try:
         step()
     except BaseException as problem:
@@ -86,7 +86,7 @@ def _attempt(step: Callable[[], object]) -> bool:
 
 
 def _write_files() -> None:
-    """Writes what is in memory, on threads: to files on the disk first, and to the others as far as they are read."""
+    """Write what is in memory, on threads: to files on the disk first, and to the others as far as they are read."""
     if not _has_open_files():
         return
     gc.unfreeze()
@@ -110,7 +110,8 @@ def _write(files: Sequence[Any]) -> None:
 
 
 def _order(file: Any) -> tuple[bool, bool, int]:
-    """The place of a file in the order of writing: text, then what encodes it (`gzip`) and may add an end, then bytes.
+    """Return the place of a file in the order of writing: text, then what encodes it (`gzip`) and may add an end, then
+    bytes.
 
     Of those that encode, first those that write into another one.
     """
@@ -118,7 +119,7 @@ def _order(file: Any) -> tuple[bool, bool, int]:
 
 
 def _depth(file: Any, most: int) -> int:
-    """The number of files that encode one within the other, from this one on."""
+    """Return the number of files that encode one within the other, from this one on."""
     if not most or not _encodes(file):
         return 0
     kept = gc.get_referents(file)
@@ -127,7 +128,9 @@ def _depth(file: Any, most: int) -> int:
 
 
 def _encodes(file: Any) -> bool:
-    """Whether it is to be closed.  What is only read has nothing to write, and may be in use by another thread."""
+    """Return whether it is to be closed. What is only read has nothing to write, and may be in use by another
+    thread.
+    """
     return (
         issubclass(type(file), _BufferedIOBase) and not _is_built_in(file) and _answer(lambda: file.writable()) is True
     )
@@ -138,18 +141,18 @@ def _is_built_in(file: object) -> bool:
 
 
 def _is_closed(file: Any) -> bool:
-    """Whether nothing can be written: it is closed, or detached from what it wrote to, or says neither."""
+    """Return whether nothing can be written: it is closed, or detached from what it wrote to, or says neither."""
     return _answer(lambda: bool(file.closed)) is not False
 
 
 def _is_on_disk(file: Any) -> bool:
-    """Whether writing cannot wait for a reader; also of what is in memory, or no file of the system's."""
+    """Return whether writing cannot wait for a reader; also of what is in memory, or no file of the system's."""
     mode = _answer(lambda: os.fstat(file.fileno()).st_mode)
     return not isinstance(mode, int) or stat.S_ISREG(mode)
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """Returns what a file says, or the exception that its class, which may be the user's, raises instead."""
+    """Return what a file says, or the exception that its class, which may be the user's, raise instead."""
     try:
         return ask()
     except Exception as problem:

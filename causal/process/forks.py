@@ -20,7 +20,7 @@ file's by now, which a child needs."""
 
 
 def lock(descriptor: int, wait_s: float, pause_s: float = 0.02) -> bool:
-    """Locks an open file against every other process; returns false where one of them had it all the time."""
+    """Lock an open file against every other process; returns false where one of them had it all the time."""
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
@@ -40,7 +40,7 @@ def keep_from_children(descriptor: int) -> int:
 
 
 def close(descriptor: int) -> None:
-    """Closes a descriptor that was kept from children."""
+    """Close a descriptor that was kept from children."""
     _mine.pop(descriptor, None)
     os.close(descriptor)
 

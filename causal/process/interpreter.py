@@ -11,7 +11,7 @@ PYTHON, JOB = "{python}", "{job}"
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """Returns the command line that runs a module of this package.
+    """Return the command line that runs a module of this package.
 
     `-P`: a file `queue.py` or `operators.py` in the working directory must not be imported.
     """
@@ -19,6 +19,8 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def on_this_host(argv: Sequence[str], job: Path) -> tuple[str, ...]:
-    """The command line with the Python of this process and the job's directory of this host in the place of words."""
+    """Return the command line with the Python of this process and the job's directory of this host in the place of
+    words.
+    """
     here = {PYTHON: sys.executable, JOB: str(job)}
     return tuple(here.get(argument, argument) for argument in argv)

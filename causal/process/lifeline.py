@@ -36,7 +36,7 @@ class _Moment(ctypes.Structure):
 
 
 def _c_library() -> Any:
-    """Returns the C library, or None if it has no robust mutexes."""
+    """Return the C library, or None if it has no robust mutexes."""
     library = ctypes.CDLL(None)
     known = all(
         hasattr(library, f"pthread_{name}")
@@ -50,7 +50,7 @@ def _mutex_in(page: mmap.mmap) -> ctypes.c_void_p:
 
 
 def _locked_within(library: Any, mutex: ctypes.c_void_p) -> int:
-    """Waits for the mutex for a while; returns the status, ETIMEDOUT if it was not released in that time.
+    """Wait for the mutex for a while; returns the status, ETIMEDOUT if it was not released in that time.
 
     A clock that is set back must not lengthen the wait by hours, so it is the wall clock only where the C library
     has no other (musl, glibc before 2.30).
@@ -71,14 +71,14 @@ class Lifeline:
         self._pid = os.getpid()
 
     def let_go(self) -> None:
-        """Releases the mutex before a normal end, so that no death is signalled.  Does nothing in a fork."""
+        """Release the mutex before a normal end, so that no death is signalled. Does nothing in a fork."""
         if os.getpid() == self._pid:
             _HEADER.pack_into(self._page, 0, _MAGIC, self._pid, _LET_GO)
             self._library.pthread_mutex_unlock(_mutex_in(self._page))
 
 
 def hold() -> Lifeline | None:
-    """Returns the lifeline of this process, held by the calling thread; None where there can be none."""
+    """Return the lifeline of this process, held by the calling thread; None where there can be none."""
     library = _c_library()
     if library is None:
         return None
@@ -118,7 +118,7 @@ class Watch:
         self._page = page
 
     def wait(self) -> bool:
-        """Waits for the holder's end; True if it died, False if it let go or `over` was set some seconds ago.
+        """Wait for the holder's end; True if it died, False if it let go or `over` was set some seconds ago.
 
         It can be called once.
         """
@@ -134,7 +134,7 @@ class Watch:
 
 
 def watch(pid: int) -> Watch | None:
-    """Returns the lifeline that a process holds; None if it holds none (yet), or access is denied.
+    """Return the lifeline that a process holds; None if it holds none (yet), or access is denied.
 
     The caller makes sure, by a pidfd, that the process of this pid is the one that it means.
     """

@@ -43,7 +43,7 @@ class Tail:
         self.label = self.path.name.partition(".log")[0].removeprefix("companion-")
 
     def lines(self, bytes_max: int | None = None) -> Iterator[Placed]:
-        """Yields each complete new line.
+        """Yield each complete new line.
 
         Args:
             bytes_max: of more than this, only the end is read.
@@ -95,12 +95,12 @@ class LogTails:
                 self._tails[path] = Tail(path, offset, inode)
 
     def new(self) -> Iterator[tuple[Path, Placed]]:
-        """The file and the line of each new line, in the order of time."""
+        """Return the file and the line of each new line, in the order of time."""
         self._look()
         return heapq.merge(*(_with_path(tail, None) for tail in self._tails.values()), key=lambda each: each[1][0])
 
     def newest(self, bytes_max: int) -> list[tuple[Path, Placed]]:
-        """The same of the last `bytes_max` bytes alone, which the files that have grown share."""
+        """Return the same of the last `bytes_max` bytes alone, which the files that have grown share."""
         self._look()
         grown = [tail for tail in self._tails.values() if _size(tail.path) > tail.offset]
         each_max = max(1, bytes_max // max(1, len(grown)))
@@ -118,7 +118,7 @@ class LogTails:
         return {tail.path.name: (tail.inode, tail.offset - len(tail.rest)) for tail in self._tails.values()}
 
     def _look(self) -> None:
-        """Finds files that are new, were emptied because they were full, or are gone."""
+        """Find files that are new, were emptied because they were full, or are gone."""
         for path in [path for path in self._tails if not path.exists()]:
             del self._tails[path]
         for path in sorted(self._directory.glob("*.log")):

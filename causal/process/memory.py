@@ -18,7 +18,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def give_large_blocks_back() -> bool:
-    """Configures the C library of this process and those forked from it; False where it is not glibc."""
+    """Configure the C library of this process and those forked from it; False where it is not glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

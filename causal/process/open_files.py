@@ -9,7 +9,7 @@ DESCRIPTORS_MAX = 65_536
 
 
 def raise_limit() -> None:
-    """Raises this process's limit on descriptors as far as the system allows; it is never lowered.
+    """Raise this process's limit on descriptors as far as the system allows; it is never lowered.
 
     Shells and service managers give 1,024 with a much higher hard limit, because `select` cannot have more; nothing
     here uses that.

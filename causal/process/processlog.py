@@ -55,7 +55,7 @@ class ProcessLog:
         self._lock = threading.Lock()  # another thread of the parent may hold the old one forever
 
     def write(self, source: str, text: str) -> None:
-        """Writes each line of `text`."""
+        """Write each line of `text`."""
         seconds, rest_ns = divmod(_time_ns(), 1_000_000_000)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", _gmtime(seconds))
         prefix = f"{stamp}.{rest_ns // 1_000_000:03d}Z {self._label()} {source}: "
@@ -87,7 +87,7 @@ class ProcessLog:
 
 
 def open_log(path: Path) -> int:
-    """Opens a log, and makes it or its directory where they are missing; returns the descriptor, which appends.
+    """Open a log, and make it or its directory where they are missing; returns the descriptor, which appends.
 
     Raises:
         OSError: it cannot be made.
@@ -97,7 +97,7 @@ def open_log(path: Path) -> int:
 
 
 def bound(path: Path, more: int = 0) -> None:
-    """Empties a log that would be too large with so many bytes more; `NAME.log.1` gets what it had, or the end of that.
+    """Empty a log that would be too large with so many bytes more; `NAME.log.1` gets what it had, or the end of that.
 
     Whatever writes there appends, so this concerns user code, its children and C libraries as well, which have the
     descriptor and write to it directly.
@@ -170,7 +170,7 @@ class _Printed(io.TextIOBase):
         return len(text)
 
     def end_line(self) -> None:
-        """Writes what this thread has printed since its last newline."""
+        """Write what this thread has printed since its last newline."""
         if getattr(self._begun, "text", ""):
             self.write("\n")
 
@@ -189,7 +189,7 @@ class _Logged(logging.Handler):
 
 
 def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
-    """Turns all that this process prints, and logs from INFO on, into lines of its log (`ProcessLog`).
+    """Turn all that this process prints, and logs from INFO on, into lines of its log (`ProcessLog`).
 
     A crash in C code has its stacks there, without the time in front.
     """
@@ -205,6 +205,6 @@ def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
 
 
 def parsed(line: str) -> tuple[str, str, str]:
-    """Returns (time, label, text) of a line of a log; ("", "", the line) if `ProcessLog` did not write it."""
+    """Return (time, label, text) of a line of a log; ("", "", the line) if `ProcessLog` did not write it."""
     match = _PREFIX.match(line)
     return ("", "", line) if match is None else (match[1], match[2], line[match.end() :])

@@ -27,7 +27,7 @@ Message = tuple[str, dict[str, Any]]
 
 
 def look_ns(heartbeat_timeout_ms: int) -> int:
-    """Returns the time between two looks of the thread: several fit into the silence that counts as death."""
+    """Return the time between two looks of the thread: several fit into the silence that counts as death."""
     return min(LOOK_NS_MAX, heartbeat_timeout_ms * 1_000_000 // LOOKS_PER_LIMIT)
 
 
@@ -83,7 +83,7 @@ class Pulse:
             os._exit(1)
 
     def close(self) -> None:
-        """Ends the thread and closes its socket."""
+        """End the thread and close its socket."""
         self._closed.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def woken_by_signals() -> Iterator[socket.socket]:
-    """Returns a socket that each signal with a handler of Python's makes readable, with the number of the signal.
+    """Return a socket that each signal with a handler of Python's makes readable, with the number of the signal.
 
     Both ends stay open until signals write elsewhere again: one that comes as the process ends is no error.  In another
     thread than the main one, which alone may say where signals write, none makes it readable.

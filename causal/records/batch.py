@@ -85,18 +85,18 @@ def end() -> Chunk:
 
 
 def stamp_of(chunk: Chunk) -> int:
-    """The epoch of a barrier or the time of a watermark."""
+    """Return the epoch of a barrier or the time of a watermark."""
     stamp: int = _EIGHT.unpack(chunk.body)[0]
     return stamp & ~FINAL if chunk.kind == BARRIER else stamp
 
 
 def is_final(chunk: Chunk) -> bool:
-    """Whether a barrier is the last one."""
+    """Return whether a barrier is the last one."""
     return bool(_EIGHT.unpack(chunk.body)[0] & FINAL)
 
 
 def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
-    """Encodes records: equal records give equal bytes.
+    """Encode records: equal records give equal bytes.
 
     Tuples of one length, the common case, travel as columns, as do vectors.
 
@@ -127,7 +127,7 @@ def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
 
 
 def _columns(records: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Returns the columns of many tuples of one length.
+    """Return the columns of many tuples of one length.
 
     Raises:
         ValueError: they are of different lengths.
@@ -145,7 +145,7 @@ def _encode_plain(records: Sequence[Any]) -> bytes:
 
 
 def decode_records(body: bytes | memoryview) -> Any:
-    """Returns the records that `encode_records` encoded: a list, `Counted` or `Vectors`.
+    """Return the records that `encode_records` encoded: a list, `Counted` or `Vectors`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
@@ -154,7 +154,7 @@ def decode_records(body: bytes | memoryview) -> Any:
 
 
 def decode_rows(body: bytes | memoryview) -> Any:
-    """Returns the same as `decode_records`, but tuples of one length as `Rows`.
+    """Return the same as `decode_records`, but tuples of one length as `Rows`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
@@ -179,7 +179,7 @@ def decode_rows(body: bytes | memoryview) -> Any:
 
 
 def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
-    """Returns the payload of a frame: each chunk behind a small header (kind, count, length)."""
+    """Return the payload of a frame: each chunk behind a small header (kind, count, length)."""
     parts: list[bytes] = []
     for chunk in chunks:
         parts.append(_CHUNK.pack(chunk.kind, chunk.count, len(chunk.body)))
@@ -188,7 +188,7 @@ def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
 
 
 def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk]:
-    """Returns the chunks of a payload, bodies as bytes.
+    """Return the chunks of a payload, bodies as bytes.
 
     Raises:
         PeerViolation: lengths do not add up, a count is 0, or a kind is unknown.

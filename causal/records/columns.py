@@ -56,7 +56,7 @@ class Column:
 
 
 def _entry_of(name: str, kind: pa.DataType) -> Any:
-    """Returns the entry of a type in a schema.
+    """Return the entry of a type in a schema.
 
     Raises:
         NotCarried: vectors cannot hold it.
@@ -90,14 +90,14 @@ def _type_of(entry: Any) -> tuple[pa.DataType, Column]:
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _encoded_schema(schema: pa.Schema) -> tuple[bytes, tuple[Column, ...]]:
-    """Returns the schema as bytes, and its columns."""
+    """Return the schema as bytes, and its columns."""
     entries = [[field.name, _entry_of(field.name, field.type)] for field in schema]
     return encode_value(entries), tuple(_type_of(kind)[1] for _, kind in entries)
 
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _decoded_schema(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], struct.Struct]:
-    """Returns the schema that `_encoded_schema` encoded, its columns, and the layout of the numbers behind it.
+    """Return the schema that `_encoded_schema` encoded, its columns, and the layout of the numbers behind it.
 
     Raises:
         PeerViolation: it is not a schema.
@@ -122,7 +122,7 @@ def _decoded_schema(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], stru
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Returns the schema without metadata, every column nullable.
+    """Return the schema without metadata, every column nullable.
 
     Raises:
         NotCarried: vectors cannot have it.
@@ -141,7 +141,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def carried(rows: Any) -> pa.RecordBatch:
-    """Returns a record batch, table or dict of columns as one record batch that can be carried.
+    """Return a record batch, table or dict of columns as one record batch that can be carried.
 
     Raises:
         NotCarried: it cannot be; the message names the column and the remedy.
@@ -174,7 +174,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Returns the rows of all batches, in order.
+    """Return the rows of all batches, in order.
 
     Raises:
         NotCarried: the columns of one are not those of another.
@@ -193,7 +193,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
-    """Encodes these rows as a body."""
+    """Encode these rows as a body."""
     schema, columns = _encoded_schema(batch.schema)
     shape: list[int] = []
     parts: list[Any] = [b""]
@@ -228,7 +228,7 @@ def _bits(flags: Any) -> bytes:
 
 
 def _values(column: pa.Array, width: int, empty: Any) -> Any:
-    """Returns the values, zero where there is none, without what surrounds them in the buffer."""
+    """Return the values, zero where there is none, without what surrounds them in the buffer."""
     buffer, size = column.buffers()[1], len(column) * width
     if buffer is None:
         return bytes(size)
@@ -241,7 +241,7 @@ def _values(column: pa.Array, width: int, empty: Any) -> Any:
 
 
 def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
-    """Appends the offsets, from 0, and the text they point into; returns its length."""
+    """Append the offsets, from 0, and the text they point into; returns its length."""
     _, places, text = column.buffers()
     if not len(column) or places is None:
         _put(parts, bytes(width * (len(column) + 1)))
@@ -258,7 +258,7 @@ def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
 
 
 def decode(body: bytes | memoryview) -> pa.RecordBatch:
-    """Returns the rows of a body.  Nothing is copied: the columns are views of it.
+    """Return the rows of a body. Nothing is copied: the columns are views of it.
 
     Raises:
         PeerViolation: it is not the body of any rows.
@@ -297,7 +297,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
 
 
 def _sizes(column: Column, rows: int, nulls: int, text: int) -> list[int | None]:
-    """Returns the length of each buffer of a column; None for one that is absent."""
+    """Return the length of each buffer of a column; None for one that is absent."""
     if nulls > 1 or (text and not column.offset):
         raise PeerViolation("a body of vectors has a column of an unknown shape")
     bits = (rows + 7) // 8

@@ -33,7 +33,7 @@ class Rows:
         return zip(*self.columns, strict=True) if self._listed is None else iter(self._listed)
 
     def listed(self) -> list[tuple[Any, ...]]:
-        """Returns the rows as tuples, the same ones at every call."""
+        """Return the rows as tuples, the same ones at every call."""
         if self._listed is None:
             self._listed = list(zip(*self.columns, strict=True))
         return self._listed
@@ -65,5 +65,5 @@ class Counted:
 
 
 def listed(records: Any) -> Any:
-    """Returns `Rows` as a list of tuples; anything else as it is."""
+    """Return `Rows` as a list of tuples; anything else as it is."""
     return records.listed() if type(records) is Rows else records

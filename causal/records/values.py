@@ -83,7 +83,7 @@ class NotCarried(TypeError):
 def _extender(
     depth: int, extension: Callable[[int, bytes], Any], pack: Callable[[Any, int], bytes], swallowed: list[Any] | None
 ) -> Callable[[Any], Any]:
-    """Returns the hook for what is within so many tuples and MessagePack has no type for."""
+    """Return the hook for what is within so many tuples and MessagePack has no type for."""
 
     def extend(value: Any) -> Any:
         try:
@@ -163,7 +163,7 @@ def _datetime_bytes(value: datetime) -> bytes:
 
 
 def _datetime_of(text: str) -> datetime:
-    """The datetime that was spelled so; Python itself reads offsets of less than a second as none."""
+    """Return the datetime that was spelled so; Python itself reads offsets of less than a second as none."""
     value = datetime.fromisoformat(text)
     if value.tzinfo is UTC and text[-7] == ".":
         size = int(text[-6:])
@@ -172,7 +172,7 @@ def _datetime_of(text: str) -> datetime:
 
 
 def _restorer(inner: Callable[[int, bytes], Any] | None, swallowed: list[Any] | None) -> Callable[[int, bytes], Any]:
-    """Returns the hook for extensions; `inner` is that for those within a tuple, None where none may be there."""
+    """Return the hook for extensions; `inner` is that for those within a tuple, None where none may be there."""
 
     def restore(code: int, data: bytes) -> Any:
         try:
@@ -204,7 +204,7 @@ _NESTED = b""
 
 
 def _attempt(value: Any, depth: int) -> bytes | None:
-    """Encodes within so many tuples with ormsgpack; None where msgpack decides, `_NESTED` where because of nesting."""
+    """Encode within so many tuples with ormsgpack; None where msgpack decides, `_NESTED` where because of nesting."""
     first = value[0] if type(value) is list and value else value
     if type(first) is dict and _begins_otherwise(first):
         return None
@@ -219,12 +219,12 @@ def _attempt(value: Any, depth: int) -> bytes | None:
 
 
 def _begins_otherwise(value: dict[Any, Any]) -> bool:
-    """Whether the first key is no text: then ormsgpack would refuse it anyway."""
+    """Return whether the first key is no text: then ormsgpack would refuse it anyway."""
     return bool(value) and type(next(iter(value))) is not str
 
 
 def _pack(value: Any, depth: int, attempt: bytes | None) -> bytes:
-    """Encodes with msgpack what ormsgpack did not.
+    """Encode with msgpack what ormsgpack did not.
 
     Raises:
         RecursionError: msgpack could not read it; it reads one level less than it writes, if nothing is in the last.
@@ -266,7 +266,7 @@ _EXTENSIONS, _FRAGMENTS = getrefcount(_Extension), getrefcount(_Fragment)
 
 
 def encode(value: Any) -> bytes:
-    """Encodes `value`: equal values of equal types give equal bytes.
+    """Encode `value`: equal values of equal types give equal bytes.
 
     Raises:
         NotCarried: a type that would not come back unchanged, NaN as a key of a dict, or nesting that is too deep.
@@ -283,7 +283,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_loosely(value: Any, tuples: int = 0) -> bytes:
-    """Encodes like `encode`, but accepts bytearray and memoryview, which come back as bytes: for bulk.
+    """Encode like `encode`, but accepts bytearray and memoryview, which come back as bytes: for bulk.
 
     Args:
         tuples: the number of tuples around what is encoded, which count.
@@ -317,7 +317,7 @@ PLACE_CHARACTERS_MAX = 200
 
 
 def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], object] = encode) -> str:
-    """Returns the place in `value` of what `carry` refuses, as `['a'][0]`; "" where no part alone is to blame."""
+    """Return the place in `value` of what `carry` refuses, as `['a'][0]`; "" where no part alone is to blame."""
     place = ""
     while not problem.whole and len(place) < PLACE_CHARACTERS_MAX:
         kind = type(value)
@@ -343,7 +343,7 @@ _UNFAITHFUL = frozenset((bytearray, memoryview, msgpack.ExtType, msgpack.Timesta
 
 
 def _refuse_unfaithful(value: Any, keys: bool) -> None:
-    """Refuses types that MessagePack takes for others without calling the hook, and keys that are NaN.
+    """Refuse types that MessagePack takes for others without calling the hook, and keys that are NaN.
 
     Level by level: in few calls for however many values, and without recursion, whose depth depends on the caller.
 
@@ -368,7 +368,7 @@ def _refuse_unfaithful(value: Any, keys: bool) -> None:
 
 
 def _refuse_nan_keys(value: Any) -> None:
-    """Refuses keys that are NaN, level by level, in a value that was encoded and so has an end."""
+    """Refuse keys that are NaN, level by level, in a value that was encoded and so has an end."""
     level = [value]
     while level:
         dicts = [each for each in level if type(each) is dict]
@@ -381,7 +381,7 @@ _EQUAL_TO_THEMSELVES = frozenset((str, int, bytes, bool, type(None), datetime))
 
 
 def refuse_nan(keys: Iterable[Any]) -> None:
-    """Refuses keys of a dict that are NaN, or tuples with NaN in them.
+    """Refuse keys of a dict that are NaN, or tuples with NaN in them.
 
     Raises:
         NotCarried: a dict finds such a key only by its identity, which a restore does not keep.
@@ -396,7 +396,7 @@ def refuse_nan(keys: Iterable[Any]) -> None:
 
 
 def _holds_small_dicts(data: bytes | memoryview) -> bool:
-    """Whether it begins like a list of dicts with texts as keys, and the keys make up much of it."""
+    """Return whether it begins like a list of dicts with texts as keys, and the keys make up much of it."""
     mark = data[0]
     if 0x92 <= mark <= 0x9F:
         count, place = mark & 0x0F, 1
@@ -415,7 +415,7 @@ def _holds_small_dicts(data: bytes | memoryview) -> bool:
 
 
 def _read_dicts(data: bytes | memoryview) -> Any:
-    """Returns the list of dicts, or None where msgpack has to decide.
+    """Return the list of dicts, or None where msgpack has to decide.
 
     ormsgpack reads a value and ignores what follows.  So it reads a pair, of the value and of `_END`, a text that is
     nowhere else: it arrives as the second item only if the value ends exactly where the data does.
@@ -433,7 +433,7 @@ def _read_dicts(data: bytes | memoryview) -> Any:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Returns the value that `encode` encoded.
+    """Return the value that `encode` encoded.
 
     Raises:
         PeerViolation: the bytes are not one complete value.
@@ -447,7 +447,7 @@ def decode(data: bytes | memoryview) -> Any:
 
 
 def decode_dicts(data: bytes | memoryview) -> Any:
-    """Decodes like `decode`, and a list of dicts with texts as keys twice as fast: for bulk.
+    """Decode like `decode`, and a list of dicts with texts as keys twice as fast: for bulk.
 
     Raises:
         PeerViolation: the bytes are not one complete value.

@@ -6,7 +6,7 @@ from causal.errors import PeerViolation
 
 
 def varint(number: int) -> bytes:
-    """Encodes a number from 0 in LEB128."""
+    """Encode a number from 0 in LEB128."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -18,7 +18,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, int]:
-    """Returns (number, place behind it).
+    """Return (number, place behind it).
 
     Raises:
         PeerViolation: the bytes end inside it, or it has more than 64 bits.

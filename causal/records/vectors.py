@@ -33,7 +33,7 @@ class Vectors:
 
     @classmethod
     def of(cls, rows: Any) -> Vectors:
-        """Returns the vectors of a record batch, a table, or a dict of columns.
+        """Return the vectors of a record batch, a table, or a dict of columns.
 
         Raises:
             NotCarried: a type that cannot be carried, a name that two columns share, or another object.
@@ -47,7 +47,7 @@ class Vectors:
         return rows
 
     def __getitem__(self, place: slice | int) -> Any:
-        """Returns the vectors of a range of rows; for an index, the one row as a dict, for messages."""
+        """Return the vectors of a range of rows; for an index, the one row as a dict, for messages."""
         if isinstance(place, int):
             return self.batch.slice(place, 1).to_pylist()[0]
         start, stop, step = place.indices(len(self))
@@ -55,14 +55,14 @@ class Vectors:
         return Vectors(self.batch.slice(start, max(0, stop - start)))
 
     def encode(self) -> bytes:
-        """Encodes the rows: equal rows give equal bytes, whatever they were sliced from."""
+        """Encode the rows: equal rows give equal bytes, whatever they were sliced from."""
         from causal.records.columns import encode
 
         return encode(self.batch)
 
     @classmethod
     def decode(cls, body: bytes | memoryview) -> Vectors:
-        """Decodes what `encode` returned, and checks it; the columns are views of `body`.
+        """Decode what `encode` returned, and check it; the columns are views of `body`.
 
         Raises:
             PeerViolation: the bytes are not such a body, or pyarrow is not installed here.
@@ -77,7 +77,7 @@ class Vectors:
 
 
 def join(pieces: Sequence[Vectors]) -> Vectors:
-    """Returns all rows, in order.
+    """Return all rows, in order.
 
     Raises:
         NotCarried: the columns of one piece are not those of another.
@@ -90,7 +90,7 @@ def join(pieces: Sequence[Vectors]) -> Vectors:
 
 
 def require_arrow(what: str) -> None:
-    """Checks that Arrow is installed.
+    """Check that Arrow is installed.
 
     Raises:
         PipelineError: pyarrow or NumPy is not installed; `what` needs them.

@@ -75,14 +75,14 @@ class TaskDriver:
         self.feed(Started())
 
     def feed(self, event: Event) -> None:
-        """Passes one event to the task, performs its effects, and passes on their answers."""
+        """Pass one event to the task, perform its effects, and pass on their answers."""
         self._performer.feed(event)
 
     def _handled(self, event: Event) -> list[Effect]:
         return self.task.handle(event, monotonic_ns())
 
     def work(self, ready: dict[Any, int], rested_ns: int = 0) -> None:
-        """Performs one round: frames that have arrived, answers of the disk, due reads, then some turns.
+        """Perform one round: frames that have arrived, answers of the disk, due reads, then some turns.
 
         Args:
             rested_ns: how long the loop has slept before it.
@@ -110,7 +110,7 @@ class TaskDriver:
                 return
 
     def wait_ms(self) -> int:
-        """Returns how long the loop may sleep."""
+        """Return how long the loop may sleep."""
         if self._performer.waiting:
             return ms_until(self._store_calls.again_ns, monotonic_ns())
         if not self.task.idle:
@@ -121,7 +121,7 @@ class TaskDriver:
         return ms_until(min(due), now_ns) if due else WAIT_MS_MAX
 
     def _report_abandoned(self) -> None:
-        """Logs once that the calls that may run are all abandoned, and once that they are not any more."""
+        """Log once that the calls that may run are all abandoned, and once that they are not any more."""
         stuck = self._asking.abandoned
         if stuck != self._abandoned:
             self._abandoned = stuck
@@ -133,7 +133,7 @@ class TaskDriver:
         return next_ns is not None and next_ns <= monotonic_ns()
 
     def counters(self) -> dict[str, Any]:
-        """Returns the task's counters and those that only the shell can know."""
+        """Return the task's counters and those that only the shell can know."""
         return {
             **self.task.counters(),
             "latency_ms_buckets": dict(self._performer.latencies.buckets_ms),
@@ -150,7 +150,7 @@ class TaskDriver:
         }
 
     def _note_rest(self, rested_ns: int) -> None:
-        """Counts the sleep of the loop: blocked, if a neighbour or a store has to take something first."""
+        """Count the sleep of the loop: blocked, if a neighbour or a store has to take something first."""
         if rested_ns < REST_NS_MIN:
             return
         if self._performer.waiting or self.task.full:
@@ -159,23 +159,23 @@ class TaskDriver:
             self._idle_ns += rested_ns
 
     def _shares(self) -> dict[str, float]:
-        """Returns the seconds since the task began in which it worked, was blocked, and had nothing to do."""
+        """Return the seconds since the task began in which it worked, was blocked, and had nothing to do."""
         busy_ns = max(0, monotonic_ns() - self._began_ns - self._blocked_ns - self._idle_ns)
         seconds = {"busy_s": busy_ns, "blocked_s": self._blocked_ns, "idle_s": self._idle_ns}
         return {name: round(spent_ns / 1e9, 3) for name, spent_ns in seconds.items()}
 
     def _staged_counters(self) -> dict[str, int]:
-        """Returns the rows that wait for their checkpoint, if stores stage rows."""
+        """Return the rows that wait for their checkpoint, if stores stage rows."""
         staged = [store.staged() for store in self._staging]
         return {"staged_rows": sum(r for r, _ in staged), "staged_bytes": sum(b for _, b in staged)} if staged else {}
 
     def _source_counters(self) -> dict[str, int | float]:
-        """Returns what readers count of their sources beside records."""
+        """Return what readers count of their sources beside records."""
         figures = [counters() for counters in self._counting]
         return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
 
     def _input_counters(self) -> dict[str, int]:
-        """Returns how much input the task has and has read, where every reader of it knows (`measured`)."""
+        """Return how much input the task has and has read, where every reader of it knows (`measured`)."""
         if not self._readers:
             return {}
         known: list[tuple[int, int]] = []
@@ -213,7 +213,7 @@ class TaskDriver:
         return self._store_calls.call_ns
 
     def overdue(self) -> str | None:
-        """Returns why the process must end, if a store does not answer at all.  Another thread may call it."""
+        """Return why the process must end, if a store does not answer at all. Another thread may call it."""
         return self._store_calls.overdue()
 
     def close(self) -> None:
@@ -225,10 +225,10 @@ class TaskDriver:
         self._asking.close()
 
     def _tried_again(self) -> bool:
-        """Retries the effects that wait for a store, if that is due; returns whether none waits any more."""
+        """Retry the effects that wait for a store, if that is due; returns whether none waits any more."""
         return monotonic_ns() >= self._store_calls.again_ns and self._performer.retry()
 
 
 def ms_until(at_ns: int, now_ns: int) -> int:
-    """Returns how long to sleep, in whole milliseconds rounded up: after an early wake-up nothing is due."""
+    """Return how long to sleep, in whole milliseconds rounded up: after an early wake-up nothing is due."""
     return max(0, min(WAIT_MS_MAX, -((now_ns - at_ns) // 1_000_000)))

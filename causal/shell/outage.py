@@ -28,7 +28,7 @@ _THREAD = threading.local()
 
 
 def progressed() -> None:
-    """Note, inside of a call of a store, that a part of what it was asked for is done for good."""
+    """Record, inside of a call of a store, that a part of what it was asked for is done for good."""
     calls: StoreCalls | None = getattr(_THREAD, "calls", None)
     if calls is not None:
         calls.progressed()
@@ -64,7 +64,7 @@ class StoreCalls:
         return (call_ns, NO_ANSWER) if call_ns and monotonic_ns() - call_ns > LONG_NS else None
 
     def make(self, attempt: Callable[[], T]) -> T:
-        """Calls `attempt` and returns its result.
+        """Call `attempt` and return its result.
 
         Raises:
             StoreUnavailable: it has raised `Unavailable`, and is to be retried at `again_ns`.
@@ -115,7 +115,7 @@ class StoreCalls:
         )
 
     def overdue(self) -> str | None:
-        """Returns why the process must end, if a call has not returned for longer than is allowed."""
+        """Return why the process must end, if a call has not returned for longer than is allowed."""
         call_ns = self.call_ns
         if not call_ns:
             return None

@@ -69,7 +69,7 @@ class _Operator:
         self._threads = 0
 
     def start(self, now_ns: int) -> None:
-        """Starts the calls that may run now."""
+        """Start the calls that may run now."""
         for attempt in [each for each in self.resting if each.due_ns <= now_ns]:
             self.resting.remove(attempt)
             self.waiting.append(attempt)
@@ -85,12 +85,12 @@ class _Operator:
             self._calls.put(attempt)
 
     def ended(self, attempt: _Attempt) -> bool:
-        """Notes that a call has returned; false if it was abandoned."""
+        """Record that a call has returned; false if it was abandoned."""
         self.abandoned.pop(id(attempt), None)
         return self.running.pop(id(attempt), None) is not None
 
     def out_of_time(self, now_ns: int) -> list[_Attempt]:
-        """Abandons the calls that have taken too long, and returns them."""
+        """Abandon the calls that have taken too long, and return them."""
         late = [attempt for attempt in self.running.values() if attempt.due_ns and attempt.due_ns <= now_ns]
         for attempt in late:
             self.abandoned[id(attempt)] = self.running.pop(id(attempt))
@@ -103,7 +103,7 @@ class _Operator:
         return late
 
     def again(self, attempt: _Attempt, now_ns: int) -> bool:
-        """Schedules another attempt; false if that was the last one."""
+        """Schedule another attempt; false if that was the last one."""
         if attempt.tries > self.policy.retries:
             return False
         pause_s = self.policy.backoff_s * 2 ** min(attempt.tries - 1, BACKOFF_DOUBLINGS_MAX)
@@ -111,7 +111,7 @@ class _Operator:
         return True
 
     def next_ns(self) -> int | None:
-        """Returns the next time at which a call is out of time or an attempt is due."""
+        """Return the next time at which a call is out of time or an attempt is due."""
         due = [attempt.due_ns for attempt in self.running.values() if attempt.due_ns]
         return min([*due, *(attempt.due_ns for attempt in self.resting)], default=None)
 
@@ -123,7 +123,7 @@ class _Operator:
             self._deliver(attempt, *self.policy.perform(attempt.request.body))
 
     def close(self) -> None:
-        """Ends the threads that wait for calls; those in a call end with the process."""
+        """End the threads that wait for calls; those in a call end with the process."""
         for _ in range(self._threads):
             self._calls.put(None)
 
@@ -152,13 +152,13 @@ class RequestPool:
             os.set_blocking(self._waker, False)
 
     def ask(self, requests: Sequence[Request]) -> None:
-        """Queues these requests, in their order."""
+        """Queue these requests, in their order."""
         for request in requests:
             self._operators[request.operator].waiting.append(_Attempt(request, 1))
         self._start()
 
     def answers(self) -> list[ResponseReceived]:
-        """Returns the final outcomes since the last call.
+        """Return the final outcomes since the last call.
 
         Raises:
             OperatorFailed: too many calls are out of time and have not returned.
@@ -184,7 +184,7 @@ class RequestPool:
         return responses
 
     def next_ns(self) -> int | None:
-        """Returns when to call `answers` although nothing has arrived."""
+        """Return when to call `answers` although nothing has arrived."""
         return min((at for each in self._operators.values() if (at := each.next_ns()) is not None), default=None)
 
     @property
@@ -200,7 +200,7 @@ class RequestPool:
         return ""
 
     def counters(self) -> dict[str, float]:
-        """Returns how many calls run and are abandoned, and how long the oldest has run; empty without requests."""
+        """Return how many calls run and are abandoned, and how long the oldest has run; empty without requests."""
         if not self._operators:
             return {}
         now_ns = monotonic_ns()
@@ -224,7 +224,7 @@ class RequestPool:
             operator.start(now_ns)
 
     def _deliver(self, ordinal: int, attempt: _Attempt, well: bool, body: bytes) -> None:
-        """Queues an outcome and wakes the task; called on a thread of the pool."""
+        """Queue an outcome and wake the task; called on a thread of the pool."""
         self._ended.put((ordinal, attempt, well, body))
         with self._lock:
             if self._waker >= 0:

@@ -46,12 +46,12 @@ class Activity:
     total: int = 0
 
     def message(self) -> dict[str, Any]:
-        """Returns the activity as a part of a control message."""
+        """Return the activity as a part of a control message."""
         return {name: value for name, value in asdict(self).items() if value or name in ("kind", "since_ns")}
 
     @classmethod
     def read(cls, message: Any) -> Activity:
-        """Returns the activity that `message` describes.
+        """Return the activity that `message` describes.
 
         Raises:
             PeerViolation: it is something else.
@@ -70,7 +70,7 @@ class Activity:
 
 
 def sentence(activity: Mapping[str, Any], now_ns: int) -> str:
-    """Returns an activity as a person reads it, for example "in 'slow' for 7.2 s, key 5, at counts.py:12".
+    """Return an activity as a person reads it, for example "in 'slow' for 7.2 s, key 5, at counts.py:12".
 
     Args:
         activity: a result of `Activity.message`.

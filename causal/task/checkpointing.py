@@ -36,7 +36,7 @@ LINKED_MAX_BYTES = 32 << 20
 
 
 def files_max(base_bytes: int) -> int:
-    """Returns how many files may restore a state whose first, complete file has `base_bytes`."""
+    """Return how many files may restore a state whose first, complete file has `base_bytes`."""
     return min(FILES_MAX, FILES_MIN + base_bytes // BYTES_PER_FILE)
 
 
@@ -72,7 +72,7 @@ class Checkpointing:
         self._event_ns = 0
 
     def took(self, took_ns: int) -> None:
-        """Takes how long the previous turn lasted; 0 where no clock was read."""
+        """Take how long the previous turn lasted; 0 where no clock was read."""
         keys, self._stepped = self._stepped, 0
         if keys and took_ns:
             self._ns_per_key = took_ns / keys
@@ -80,7 +80,7 @@ class Checkpointing:
             self._event_ns = took_ns
 
     def _keys(self, busy: bool) -> int:
-        """Returns how many keys the next step encodes: as many as fit into its time."""
+        """Return how many keys the next step encodes: as many as fit into its time."""
         if not self._event_ns and not self._ns_per_key:
             return KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE
         budget_ns = min(max(self._event_ns, STEP_NS_MIN), STEP_NS_MAX) if busy else FREE_NS
@@ -88,7 +88,7 @@ class Checkpointing:
         return max(1, min(fitting, GROWTH * self._keys_before, KEYS_MAX))
 
     def deliver(self, channel: InputQueue, epoch: int, inputs: Sequence[InputQueue], at: int) -> bool:
-        """Notes a barrier that was delivered on `channel`; true if it has now been delivered on all inputs.
+        """Record a barrier that was delivered on `channel`; true if it has now been delivered on all inputs.
 
         Raises:
             PeerViolation: it is not the barrier that must come next.
@@ -103,7 +103,7 @@ class Checkpointing:
         return True
 
     def freeze(self, cut: Cut) -> None:
-        """Freezes the current state as the state at barrier `cut.epoch`."""
+        """Freeze the current state as the state at barrier `cut.epoch`."""
         invariant(self._job is None and not self._writing, "one snapshot at a time", epoch=cut.epoch)
         sizes = [size for _, size, _ in self.files]
         self._full = not sizes or len(sizes) >= files_max(sizes[0]) or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
@@ -113,7 +113,7 @@ class Checkpointing:
         self._linked = False
 
     def _behind(self, sizes: Sequence[int]) -> str:
-        """Returns the digest of the file that holds the snapshot before, if this one is to hold what has changed."""
+        """Return the digest of the file that holds the snapshot before, if this one is to hold what has changed."""
         wanted = sum(sizes) >= LINKED_FROM_BYTES and sizes[-1] <= LINKED_MAX_BYTES
         return self.files[-1][2] if wanted and self._linked and not self.withholding else ""
 
@@ -122,7 +122,7 @@ class Checkpointing:
         return self._job is not None
 
     def step(self, busy: bool = True) -> list[Effect]:
-        """Encodes some more of the frozen state; `busy` if events wait meanwhile."""
+        """Encode some more of the frozen state; `busy` if events wait meanwhile."""
         self.encodes_next = False
         if self._job is None:
             return []
@@ -137,7 +137,7 @@ class Checkpointing:
         return [WriteSnapshot(self._cut.epoch, parts)]
 
     def finish_encoding(self) -> list[Effect]:
-        """Encodes all that is left, as the next barrier has already arrived (only in a replay)."""
+        """Encode all that is left, as the next barrier has already arrived (only in a replay)."""
         effects: list[Effect] = []
         while self._job is not None:
             effects += self.step()
@@ -153,7 +153,7 @@ class Checkpointing:
         return [SnapshotReady(epoch, list(self.files))]
 
     def resume(self, epoch: int, files: list[SnapshotFile], withheld: WriteSnapshot | None) -> None:
-        """Continues as the task itself, from the complete checkpoint `epoch`.
+        """Continue as the task itself, from the complete checkpoint `epoch`.
 
         Args:
             withheld: the snapshot behind it that is to be written now.
@@ -165,11 +165,11 @@ class Checkpointing:
             self._job = None  # its task has written it
 
     def encodes_behind(self, epoch: int) -> bool:
-        """Whether a snapshot of a later barrier than `epoch` is being encoded."""
+        """Return whether a snapshot of a later barrier than `epoch` is being encoded."""
         return self._job is not None and self._cut.epoch > epoch
 
     def completed(self, epoch: int) -> Cut | None:
-        """Notes that checkpoint `epoch` is complete; returns its cut, if this incarnation knows it."""
+        """Record that checkpoint `epoch` is complete; returns its cut, if this incarnation knows it."""
         for old in [e for e in self.cuts if e < epoch]:
             del self.cuts[old]
         return self.cuts.get(epoch)

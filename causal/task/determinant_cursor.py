@@ -52,11 +52,11 @@ class DeterminantCursor:
         return self.run_left > 0 or self._place < self.log.extent(self.epoch)
 
     def take_run(self) -> None:
-        """Takes a run from the log."""
+        """Take a run from the log."""
         self.run_left = self.take(Run).count
 
     def rule(self, choice: bool) -> None:
-        """Counts an event that the rule of an ordered task has selected: one of a run of the log, or a new one.
+        """Count an event that the rule of an ordered task has selected: one of a run of the log, or a new one.
 
         Args:
             choice: whether another event could have come here (a timer, an answer, an idle input).  Then a log that
@@ -71,7 +71,7 @@ class DeterminantCursor:
                 self.log_run()
 
     def log_run(self) -> None:
-        """Logs the events that have no entry yet: those that the rule of an ordered task has selected, or that commute.
+        """Log the events that have no entry yet: those that the rule of an ordered task has selected, or that commute.
 
         Of those that commute each input has one entry: a replay performs them in another order, with the same state.
         The event that is performed now comes last, because it is what shows that state.
@@ -89,22 +89,22 @@ class DeterminantCursor:
             self._append(Order.kind, encode_order(input, count))
 
     def defer_order(self, input: int, count: int) -> None:
-        """Begins an event of a task whose events commute: logged before anything else, else with others of its kind."""
+        """Begin an event of a task whose events commute: logged before anything else, else with others of its kind."""
         if self.logging:
             self._event = (input, count)
 
     def settle_order(self) -> None:
-        """Ends the event: one that nothing shows has no place among those before it."""
+        """End the event: one that nothing shows has no place among those before it."""
         if self._event is not None:
             (input, count), self._event = self._event, None
             self._loose[input] = self._loose.get(input, 0) + count
 
     def exhausted(self) -> bool:
-        """Returns whether nothing is left to replay, in this epoch or a later one."""
+        """Return whether nothing is left to replay, in this epoch or a later one."""
         return not self.replaying and not any(epoch > self.epoch for epoch in self.log.extents())
 
     def peek(self) -> Determinant:
-        """Returns the next determinant of the log without taking it; only while `replaying`."""
+        """Return the next determinant of the log without taking it; only while `replaying`."""
         return (self._ahead or self._read_ahead())[0]
 
     def _read_ahead(self) -> tuple[Determinant, int, int]:
@@ -118,7 +118,7 @@ class DeterminantCursor:
         return ahead
 
     def take(self, kind: type[Kind]) -> Kind:
-        """Takes the next determinant, which must be of `kind`.
+        """Take the next determinant, which must be of `kind`.
 
         Raises:
             ReplayDivergence: the log has another event here.
@@ -140,7 +140,7 @@ class DeterminantCursor:
         return determinant
 
     def record(self, determinant: Determinant) -> None:
-        """Appends what just happened; only when not `replaying`."""
+        """Append what just happened; only when not `replaying`."""
         if not self.logging:
             return
         invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
@@ -150,7 +150,7 @@ class DeterminantCursor:
         self._append(determinant.kind, entry)
 
     def record_order(self, input: int, count: int) -> None:
-        """Does the same as `record` for the commonest kind."""
+        """Do the same as `record` for the commonest kind."""
         if self.logging:
             self.log_run()
             self._append(Order.kind, encode_order(input, count))
@@ -161,7 +161,7 @@ class DeterminantCursor:
         self.bytes_by_kind[kind] += len(entry)
 
     def advance(self, epoch: int) -> None:
-        """Continues with the log of the next epoch, as a barrier has been passed.
+        """Continue with the log of the next epoch, as a barrier has been passed.
 
         Raises:
             ReplayDivergence: the log of this epoch has unread entries.

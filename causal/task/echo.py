@@ -38,7 +38,7 @@ _ACTIVE, _ABSENT = EchoState.ACTIVE, EchoState.ABSENT
 
 
 def outputs_digest(cut: Cut) -> int:
-    """Returns a digest of where the outputs of a task stood at a barrier, and of all that had gone through them."""
+    """Return a digest of where the outputs of a task stood at a barrier, and of all that had gone through them."""
     return xxhash.xxh3_64_intdigest(encode([[channel, *cut.outputs[channel]] for channel in sorted(cut.outputs)]))
 
 
@@ -95,18 +95,18 @@ class Echo:
         self.state = transition(ECHO, self.state, step, channel=self._channel)
 
     def begin(self) -> None:
-        """Begins immediately: another standby is there, and a connection to it."""
+        """Begin immediately: another standby is there, and a connection to it."""
         self._step(EchoStep.ANNOUNCED)
         self._again_ns = AGAIN_NS_MIN
         self._open()
 
     def end(self) -> None:
-        """Ends the echo: the standby is gone."""
+        """End the echo: the standby is gone."""
         self._step(EchoStep.GONE)
         self._clear()
 
     def give_up(self, now_ns: int) -> None:
-        """Ends an echo that its standby cannot follow; another one begins after a while."""
+        """End an echo that its standby cannot follow; another one begins after a while."""
         if self.state is _ACTIVE:
             self._clear()
             self._again_at_ns = now_ns + self._again_ns
@@ -131,7 +131,7 @@ class Echo:
             self._take(Start(receiver.id, receiver.next, self.rollback).header(self._job), b"")
 
     def take(self, header: wire.Header, payload: bytes | memoryview, depends: Sequence[Extent]) -> None:
-        """Takes the plain payload of a frame that the task has accepted, and what its elements depend on."""
+        """Take the plain payload of a frame that the task has accepted, and what its elements depend on."""
         if self.state is _ACTIVE:
             if self._holdings.partial:
                 self._depends += depends
@@ -151,7 +151,7 @@ class Echo:
         self._frames, self._frame_count, self._frame_bytes = [], 0, 0
 
     def answered(self, header: wire.Header, now_ns: int) -> None:
-        """Takes the standby's report of how much of an echo it has performed, or that it has lost it.
+        """Take the standby's report of how much of an echo it has performed, or that it has lost it.
 
         Raises:
             PeerViolation: it is no such report.
@@ -169,7 +169,7 @@ class Echo:
             self._answered = True
 
     def due(self, cut: Cut, incarnation: int, now_ns: int) -> list[Effect]:
-        """Returns the frames to send at the end of a turn.
+        """Return the frames to send at the end of a turn.
 
         Args:
             cut: the position of the task at the last barrier that it has passed.
@@ -201,7 +201,7 @@ class Echo:
         return effects
 
     def _report_late(self) -> None:
-        """Reports once that a standby has not begun: it can only at a checkpoint that follows within the bound."""
+        """Report once that a standby has not begun: it can only at a checkpoint that follows within the bound."""
         if not (self._answered or self._reported):
             self._reported = True
             self._report(
@@ -210,7 +210,7 @@ class Echo:
             )
 
     def _fresh(self) -> list[LogDelta]:
-        """Returns what the standby lacks of all logs; the task's own is whole, as the shadow performs it."""
+        """Return what the standby lacks of all logs; the task's own is whole, as the shadow performs it."""
         deltas: list[LogDelta] = []
         for log in self._holdings.logs.values():
             if self._grown.get(log.task) == log.grown:
@@ -228,7 +228,7 @@ class Echo:
         return deltas
 
     def _frame(self, deltas: list[LogDelta], body: bytes, count: int, more: bool) -> Effect:
-        """Returns one frame; the last of a turn has what its elements depend on."""
+        """Return one frame; the last of a turn has what its elements depend on."""
         depends = [] if more else [(*log, extent) for log, extent in sorted(vector_of(self._depends).items())]
         logs = pack_deltas(deltas, depends)
         header = EchoHeader(

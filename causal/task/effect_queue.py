@@ -30,11 +30,11 @@ class EffectQueue:
         self._ends_performed: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """Whether effects wait for a store."""
+        """Return whether effects wait for a store."""
         return bool(self._waiting)
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Performs `effects` behind those that wait; an effect that a store prevents waits as well."""
+        """Perform `effects` behind those that wait; an effect that a store prevents waits as well."""
         for effect in effects:
             if (self._waiting and not _at_once(effect)) or not self._try(effect):
                 self._waiting.append(effect)
@@ -42,12 +42,12 @@ class EffectQueue:
                 self._ends_performed |= ENDS & {effect.name}
 
     def retry(self) -> None:
-        """Retries the effects that wait, from the one that the store refused."""
+        """Retry the effects that wait, from the one that the store refused."""
         due, self._waiting = self._waiting, deque()
         self.perform(due)
 
     def reported_state(self, state: str, waiting_state: str) -> str:
-        """Returns the state that a heartbeat reports: an end only after the store has taken all rows.
+        """Return the state that a heartbeat reports: an end only after the store has taken all rows.
 
         Args:
             state: the state that the task reports; it has requested the last write, which may wait here.
@@ -57,5 +57,5 @@ class EffectQueue:
 
 
 def _at_once(effect: Effect) -> bool:
-    """Returns whether it is performed while effects wait: it does not say that the store has taken what waits."""
+    """Return whether it is performed while effects wait: it does not say that the store has taken what waits."""
     return type(effect) in _AT_ONCE and not (isinstance(effect, Phase) and effect.name in ENDS)

@@ -100,12 +100,12 @@ class Execution:
         self._answers: deque[ResponseReceived] = deque()
 
     def answered(self, event: ResponseReceived) -> None:
-        """Takes a response of the outside world, unless this incarnation did not send the request or has it already."""
+        """Take a response of the outside world, unless this incarnation did not send the request or has it already."""
         if self._asked.pop((event.operator, event.number), self) is None:
             self._answers.append(event)
 
     def ask_for(self, epoch: int, final: bool, hold: bool) -> None:
-        """Requests a checkpoint; its barrier is the last one if it is `final`.
+        """Request a checkpoint; its barrier is the last one if it is `final`.
 
         Args:
             hold: deliver no records of a source until it is complete.
@@ -118,12 +118,12 @@ class Execution:
             self.holding = self._held_epoch > self._completed_epoch
 
     def completed(self, epoch: int) -> None:
-        """Notes that checkpoint `epoch` is complete: a source that waited for it resumes."""
+        """Record that checkpoint `epoch` is complete: a source that waited for it resumes."""
         self._completed_epoch = max(self._completed_epoch, epoch)
         self.holding = self._held_epoch > self._completed_epoch
 
     def last_bundles(self) -> list[Effect]:
-        """Returns, at the end of the job, the bundles that inform every store that its rows stay."""
+        """Return, at the end of the job, the bundles that inform every store that its rows stay."""
         if not self.reported_finished:
             return []
         partial = self._logging and self._holdings.partial
@@ -131,13 +131,13 @@ class Execution:
         return [WriteBundle(sink.id, sink.last(partial, self.incarnation, self.rollback), []) for sink in sinks]
 
     def begin_turn(self, took_ns: int) -> None:
-        """Takes how long the previous turn lasted: the size of the next events follows from it."""
+        """Take how long the previous turn lasted: the size of the next events follows from it."""
         self.pace.took(self._turn_elements, self._turn_bytes, took_ns)
         self.checkpointing.took(took_ns)
         self._turn_elements = self._turn_bytes = 0
 
     def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
-        """Performs one step: one event, or in a replay up to `events_max`; false if none can be performed now.
+        """Perform one step: one event, or in a replay up to `events_max`; false if none can be performed now.
 
         Together they deliver what waits in the queues, which credit bounds, and stop at as many elements as a live
         event has at most: no other work of the process waits longer.
@@ -171,7 +171,7 @@ class Execution:
         return any(channel.deliverable for channel in self._inputs)
 
     def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
-        """Performs one event; false if none can be performed now.
+        """Perform one event; false if none can be performed now.
 
         Raises:
             ReplayDivergence: the log has an event that cannot happen here.
@@ -196,7 +196,7 @@ class Execution:
         return self._perform_live(effects)
 
     def rehearse_next(self, effects: list[Effect]) -> bool:
-        """Performs one event as the log says; false if it has no other, or its input has not arrived.
+        """Perform one event as the log says; false if it has no other, or its input has not arrived.
 
         Raises:
             ReplayDivergence, OperatorFailed: as `perform_next`.
@@ -208,7 +208,7 @@ class Execution:
         return self._perform_between(self._by_content, effects)
 
     def _perform_between(self, rule: ByContent, effects: list[Effect]) -> bool:
-        """Performs an event by the rule alone, up to the barrier: this epoch's log has ended, a later one's has not."""
+        """Perform an event by the rule alone, up to the barrier: this epoch's log has ended, a later one's has not."""
         epoch, before = self.schedule.epoch, self._holdings.own.extent(self.schedule.epoch)
         performed = self._perform_ruled(rule, effects)
         if self._holdings.own.extent(epoch) != before:
@@ -219,7 +219,7 @@ class Execution:
         return performed
 
     def _perform_ruled(self, rule: ByContent, effects: list[Effect]) -> bool:
-        """Performs the event that the rule selects, if its elements have arrived."""
+        """Perform the event that the rule selects, if its elements have arrived."""
         chain = self.chain
         picked = rule.ruled(chain.full())
         if picked is None:
@@ -285,7 +285,7 @@ class Execution:
         self._ask(self.chain.outstanding())
 
     def _ask(self, requests: Sequence[Request]) -> None:
-        """Queues these requests to leave with the next bundles, never before what they depend on is stored (D4)."""
+        """Queue these requests to leave with the next bundles, never before what they depend on is stored (D4)."""
         if requests and not self.standing:
             self._asked.update(dict.fromkeys((each.operator, each.number) for each in requests))
             self._unasked += requests
@@ -337,7 +337,7 @@ class Execution:
         return True
 
     def _perform_loosely(self, channel: InputQueue, count: int, effects: list[Effect]) -> None:
-        """Performs an event that may change places with those before it, as long as nothing shows its order.
+        """Perform an event that may change places with those before it, as long as nothing shows its order.
 
         Few bytes may: a replay waits for the elements of one input while those of the others fill their queues.
         """
@@ -379,7 +379,7 @@ class Execution:
         self._finish()
 
     def _finish(self) -> None:
-        """Finishes the chain, once: after the event that ended the last input and left no request unanswered."""
+        """Finish the chain, once: after the event that ended the last input and left no request unanswered."""
         if self.finished or self.chain.waiting() or not all(channel.ended for channel in self._inputs):
             return
         self._emit(self.chain.finish(self._services))
@@ -388,7 +388,7 @@ class Execution:
             output.put(batch.end())
 
     def _perform_barrier(self, epoch: int, final: bool, effects: list[Effect]) -> None:
-        """Passes barrier `epoch`, which all inputs have reached, on, then freezes the state."""
+        """Pass barrier `epoch`, which all inputs have reached, on, then freezes the state."""
         invariant(epoch == self.schedule.epoch + 1, "barriers come in order", task=self.name, barrier=epoch)
         self.flush_sinks(effects, force=True)
         effects += [StageRows(sink.id, epoch) for sink in self._channels.sinks.values() if sink.staging]
@@ -407,7 +407,7 @@ class Execution:
         self.unchanged = True
 
     def _emit(self, outputs: list[Output]) -> None:
-        """Passes on what the chain returned for an event."""
+        """Pass on what the chain returned for an event."""
         self.unchanged = False
         if outputs and self._commutes and not self.schedule.replaying:
             self.schedule.log_run()  # what leaves depends on the state, and so on all events before
@@ -417,7 +417,7 @@ class Execution:
             self._outputs[ordinal].put(chunk)
 
     def flush_sinks(self, effects: list[Effect], force: bool) -> None:
-        """Writes the rows that wait, if they are many or if `force`; behind them, requests are sent.
+        """Write the rows that wait, if they are many or if `force`; behind them, requests are sent.
 
         Reports the end of the task if these were its last rows.  A hot standby keeps them.
         """
@@ -439,12 +439,12 @@ class Execution:
                 self._report_end(effects)
 
     def cover(self, epoch: int) -> None:
-        """Notes that all rows staged below barrier `epoch` are visible."""
+        """Record that all rows staged below barrier `epoch` are visible."""
         cut = self.checkpointing.cuts.get(epoch)
         self.covered = self.covered or (cut is not None and cut.finished)
 
     def _report_end(self, effects: list[Effect]) -> None:
-        """Reports the end, as all rows are in the store: "finished", or "staged" if they wait for a checkpoint."""
+        """Report the end, as all rows are in the store: "finished", or "staged" if they wait for a checkpoint."""
         if self.covered:
             self.reported_finished = True
             effects.append(Phase("finished"))

@@ -40,7 +40,7 @@ class Flushing:
         self._due_ns = 0
 
     def wanted(self) -> list[Effect]:
-        """Returns the read that is needed before a loss can be determined; none if it has been done for this state."""
+        """Return the read that is needed before a loss can be determined; none if it has been done for this state."""
         holdings = self._holdings
         if not holdings.flushing or not (holdings.own.begins or holdings.missing()):
             return []
@@ -51,7 +51,7 @@ class Flushing:
         return [ReadStable()]
 
     def answered(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> None:
-        """Takes an answer of the disk."""
+        """Take an answer of the disk."""
         if isinstance(event, StableRead):
             self._read(event.logs)
         elif isinstance(event, StableWritten):
@@ -62,7 +62,7 @@ class Flushing:
             self._asked, self._grown, self._due_ns = False, -1, now_ns + AGAIN_NS
 
     def _read(self, deltas: Sequence[LogDelta]) -> None:
-        """Fills the log from the newest file's bytes, from offset 0, as far as others report that it had come.
+        """Fill the log from the newest file's bytes, from offset 0, as far as others report that it had come.
 
         Raises:
             DeterminantsLost: a part that others have forgotten is missing, and no task can roll back.
@@ -89,7 +89,7 @@ class Flushing:
         self._read_at = holdings.version
 
     def begin(self) -> list[Effect]:
-        """Writes everything that has been collected, and forgets the files of older incarnations."""
+        """Write everything that has been collected, and forget the files of older incarnations."""
         if self._asked:
             return []
         self._asked = True
@@ -97,7 +97,7 @@ class Flushing:
         return [BeginStable(self._holdings.own.whole())]
 
     def due(self, now_ns: int) -> list[Effect]:
-        """Writes what has been logged since, unless a write is outstanding."""
+        """Write what has been logged since, unless a write is outstanding."""
         own = self._holdings.own
         if not self._flushes() or now_ns < self._due_ns:
             return []
@@ -113,7 +113,7 @@ class Flushing:
         return self._holdings.flushing and self.begun and not self._asked and self._holdings.own.grown != self._grown
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """Returns the time at which the next write is due although nothing arrives; None if none is."""
+        """Return the time at which the next write is due although nothing arrives; None if none is."""
         return max(self._due_ns, now_ns) if self._flushes() else None
 
     @property

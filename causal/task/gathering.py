@@ -31,7 +31,7 @@ class Gathering:
         """The times of the last small batches."""
 
     def again_ns(self, now_ns: int) -> int:
-        """Returns when a partition is to be asked that has something at a moment: then, or later."""
+        """Return when a partition is to be asked that has something at a moment: then, or later."""
         small_ns, wait_ns = self._small_ns, self._wait_ns
         if not wait_ns or len(small_ns) < REMEMBERED:
             return now_ns
@@ -40,7 +40,7 @@ class Gathering:
         return -(-now_ns // wait_ns) * wait_ns
 
     def took(self, elements: int, elements_max: int, now_ns: int) -> None:
-        """Takes what the partition gave of the elements that it was asked for."""
+        """Take what the partition gave of the elements that it was asked for."""
         if elements < elements_max:
             self._small_ns.append(now_ns)
         else:

@@ -62,7 +62,9 @@ class HotKeys:
         self._counts = {key: (count, error) for key, (count, error) in halved.items() if count >= 1}
 
     def shares(self) -> tuple[Share, ...]:
-        """The keys with the most samples and the share of all samples that each had at least, the highest first."""
+        """Return the keys with the most samples and the share of all samples that each had at least, the highest
+        first.
+        """
         if not self._samples:
             return ()
         certain = {key: count - error for key, (count, error) in self._counts.items()}

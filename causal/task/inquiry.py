@@ -24,12 +24,12 @@ class Inquiry:
         self.asked: OrphanQuery | None = None
 
     def ask(self, event: OrphanQuery) -> None:
-        """Takes a question, unless it is already decided."""
+        """Take a question, unless it is already decided."""
         if event.number > self.rollback.number:
             self.asked = event
 
     def decided(self, rollback: Rollback) -> bool:
-        """Takes a decision that lets this task stay; returns whether it was new."""
+        """Take a decision that lets this task stay; returns whether it was new."""
         if rollback.number <= self.rollback.number:
             return False
         self.rollback = rollback
@@ -38,7 +38,7 @@ class Inquiry:
         return True
 
     def answer(self, state: State, holdings: Holdings, channels: Channels) -> list[Effect]:
-        """Returns the answer to the open question, once it can be determined."""
+        """Return the answer to the open question, once it can be determined."""
         asked = self.asked
         # Rows outlive their writer: what the store holds must be known before it can be decided what stands.
         if asked is None or not all(sink.opened for sink in channels.sinks.values()):

@@ -102,7 +102,7 @@ class Calls(Protocol):
     """The way in which stores are called."""
 
     def make(self, attempt: Callable[[], T]) -> T:
-        """Returns the result of `attempt`.
+        """Return the result of `attempt`.
 
         Raises:
             StoreUnavailable: it is to be tried again later.
@@ -181,22 +181,22 @@ class Performer:
         return self._effects.reported_state(self._task.reported_state, self._task.recovery.state.value)
 
     def feed(self, event: Event) -> None:
-        """Passes one event to the task, performs its effects, and passes on their answers."""
+        """Pass one event to the task, perform its effects, and pass on their answers."""
         self.perform(self._handle(event))
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Performs effects, and passes their answers to the task."""
+        """Perform effects, and pass their answers to the task."""
         self._effects.perform(effects)
         self._hand_over()
 
     def retry(self) -> bool:
-        """Retries the effects that wait for a store; returns whether none waits any more."""
+        """Retry the effects that wait for a store; returns whether none waits any more."""
         self._effects.retry()
         self._hand_over()
         return not self._effects
 
     def read_again(self, due_ns: int) -> None:
-        """Repeats the reads that had returned nothing and are due by then."""
+        """Repeat the reads that had returned nothing and are due by then."""
         for channel, pending in sorted(self.pending.items()):
             if pending.again_at_ns <= due_ns:
                 self._ask_reader(channel, pending.position, pending.count_max)

@@ -36,7 +36,7 @@ class ByArrival:
         """The inputs that came since one whose turn it is has been passed over."""
 
     def pick(self, full: bool) -> Pick | None:
-        """Returns the next input in turn that has something to deliver, or one that is behind it; None if none has.
+        """Return the next input in turn that has something to deliver, or one that is behind it; None if none has.
 
         Args:
             full: whether only barriers, no records, are to be delivered now.
@@ -72,14 +72,14 @@ class ByContent:
         self._inputs = inputs
 
     def ruled(self, full: bool) -> Pick | None:
-        """Returns what the rule delivers next; None while that has not arrived."""
+        """Return what the rule delivers next; None while that has not arrived."""
         candidates = [each for each in self._inputs if not (each.blocked or each.idle)]
         if not candidates:
             return None
         return _whole(min(candidates, key=_progress), full)
 
     def arrived(self, full: bool) -> Pick | None:
-        """Returns what has arrived on an idle input: the rule does not wait for it, so this is a choice."""
+        """Return what has arrived on an idle input: the rule does not wait for it, so this is a choice."""
         for channel in self._inputs:
             if channel.idle and not channel.blocked:
                 picked = _whole(channel, full)
@@ -94,7 +94,7 @@ class ByContent:
 
 
 def _progress(channel: InputQueue) -> tuple[bool, bool, int, int]:
-    """The sort key: inputs furthest behind first, ended ones last, as only barriers follow there, which wait."""
+    """Return the sort key: inputs furthest behind first, ended ones last, as only barriers follow there, which wait."""
     mark = channel.mark
     return channel.ended, mark is not None, mark or 0, channel.ordinal
 

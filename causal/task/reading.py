@@ -18,7 +18,7 @@ class Reading:
         self._pace = pace
 
     def due(self) -> list[Effect]:
-        """Returns the reads to ask for now."""
+        """Return the reads to ask for now."""
         effects: list[Effect] = []
         for partition in self._partitions:
             if partition.reading or partition.read_out or partition.ended:

@@ -38,7 +38,7 @@ class Recording:
         self._bytes = 0
 
     def delivered(self, input: int, chunks: Sequence[Chunk]) -> None:
-        """Keeps the elements as they are now: user code may change what it receives."""
+        """Keep the elements as they are now: user code may change what it receives."""
         if self.unfit:
             return
         try:
@@ -57,7 +57,7 @@ class Recording:
         self.unfit, self._deliveries = why, []
 
     def parts(self, log: bytes) -> list[bytes]:
-        """Returns the whole epoch, with the determinants that were logged, for `read_recording`; starts a new one."""
+        """Return the whole epoch, with the determinants that were logged, for `read_recording`; starts a new one."""
         head = encode([self.unfit, [[input, listed] for input, listed, _ in self._deliveries]])
         parts = [head, log, *(packed for _, _, packed in self._deliveries)]
         self.unfit, self._deliveries, self._bytes = "", [], 0
@@ -78,7 +78,7 @@ class Recorded:
 
 
 def read_recording(parts: Sequence[bytes]) -> Recorded:
-    """Reads the epoch that these parts record.
+    """Read the epoch that these parts record.
 
     Raises:
         CorruptData: the parts are not from `Recording.parts`.

@@ -67,7 +67,7 @@ class Recovery:
         return self.state in REPLAYS
 
     def step(self, step: Step, now_ns: int) -> State:
-        """Takes the step, which must be legal in the current state."""
+        """Take the step, which must be legal in the current state."""
         after = TRANSITIONS.get((self.state, step))
         invariant(
             after is not None, "no such transition", task=self.task_name, state=self.state, step=step, story=self.story

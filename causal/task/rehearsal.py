@@ -33,7 +33,7 @@ def rehearse(
     recorded: Recorded,
     reached: Cut,
 ) -> None:
-    """Performs the events of `recorded`, from `cut` to the next barrier, and compares with the task's cut there.
+    """Perform the events of `recorded`, from `cut` to the next barrier, and compare with the task's cut there.
 
     Args:
         chain: the chain, restored to `cut`; it is at the barrier of `reached` afterwards, and may be compared further.

@@ -27,7 +27,7 @@ class Retention:
         self._completed_epoch = epoch
 
     def completed(self, epoch: int) -> None:
-        """Notes that checkpoint `epoch` is complete, and what it covers is forgotten."""
+        """Record that checkpoint `epoch` is complete, and what it covers is forgotten."""
         self._completed_epoch = max(self._completed_epoch, epoch)
 
     @property

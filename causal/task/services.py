@@ -40,7 +40,7 @@ class CausalServices:
         return reading
 
     def reading_ns(self) -> int:
-        """Reads the wall clock, which is kept from running backwards; the reading is not recorded."""
+        """Read the wall clock, which is kept from running backwards; the reading is not recorded."""
         self._last_ns = max(self._live.wall_ns(), self._schedule.last_ns, self._last_ns)
         return self._last_ns
 
@@ -58,7 +58,7 @@ class CausalServices:
         return self._schedule.epoch
 
     def replaying(self) -> bool:
-        """Returns whether the event that is performed now was performed before.
+        """Return whether the event that is performed now was performed before.
 
         An ordered task has no entry for an event that its rule selects.  One that asks has effects that are not to be
         repeated, so it is logged as if it had asked for an answer.

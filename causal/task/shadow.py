@@ -26,7 +26,7 @@ Frame = tuple[wire.Header, bytes | memoryview]
 
 
 def read_frames(job: int, count: int, body: bytes) -> list[Frame]:
-    """Reads the frames in the body of an ECHO, whose header says how many there are.
+    """Read the frames in the body of an ECHO, whose header says how many there are.
 
     Raises:
         PeerViolation: they are not what its header says.
@@ -88,7 +88,7 @@ class Shadow:
         self.state = transition(SHADOW, self.state, step, incarnation=self.incarnation, echo=self._echo)
 
     def announce(self, incarnation: int) -> bool:
-        """Takes which incarnation of the task is to be followed; returns whether what was performed so far is void.
+        """Take which incarnation of the task is to be followed; returns whether what was performed so far is void.
 
         What another one has performed since the checkpoint may be other than what this one performs: a task whose
         determinants no other process holds is free to.
@@ -102,7 +102,7 @@ class Shadow:
         return void
 
     def receive(self, link: bytes, parts: Sequence[bytes]) -> bool:
-        """Takes a frame; returns whether what was performed so far is void, because another echo has begun.
+        """Take a frame; returns whether what was performed so far is void, because another echo has begun.
 
         Raises:
             PeerViolation: it does not follow on the one before, and the echo is lost.
@@ -171,7 +171,7 @@ class Shadow:
         self._waiting_bytes, self._acknowledged = 0, -1
 
     def lose(self) -> None:
-        """Gives up this echo; the next one begins from a later checkpoint."""
+        """Give up this echo; the next one begins from a later checkpoint."""
         self._forget()
         self._step(ShadowStep.LOST)
         self._answer_due = True
@@ -182,13 +182,13 @@ class Shadow:
         self.task = task
 
     def follows(self, cut: Cut) -> bool:
-        """Whether everything that the task has taken since a checkpoint was echoed."""
+        """Return whether everything that the task has taken since a checkpoint was echoed."""
         starts = self._starts
         behind = all(start <= cut.inputs.get(each, _NOWHERE)[0] for each, start in starts.items())
         return self.state is ShadowState.BUFFERING and bool(starts) and behind
 
     def hand_over(self, now_ns: int) -> None:
-        """Hands what has arrived to the task, whose turns perform it.
+        """Hand what has arrived to the task, whose turns perform it.
 
         Raises:
             PeerViolation: it does not follow on what the task has.
@@ -200,7 +200,7 @@ class Shadow:
             self._waiting_bytes = 0
 
     def compare(self) -> str:
-        """Compares the outputs at each barrier that both have passed; returns what differs, empty for nothing."""
+        """Compare the outputs at each barrier that both have passed; returns what differs, empty for nothing."""
         task = self.task
         if task is None:
             return ""
@@ -214,7 +214,7 @@ class Shadow:
         return ""
 
     def acknowledgement(self) -> tuple[bytes, list[bytes]] | None:
-        """Returns the link of the task and the frame that reports how much has been performed; None for no news."""
+        """Return the link of the task and the frame that reports how much has been performed; None for no news."""
         position, lost, self._answer_due = self._acknowledged, self._answer_due, False
         if self.task is not None:
             self._acknowledged = sum(channel.delivered for channel in self.task.channels.network)

@@ -23,7 +23,7 @@ class Spilling:
         self._not_before_ns = 0
 
     def over_bounds(self) -> bool:
-        """Returns whether no more may be appended to the logs now.
+        """Return whether no more may be appended to the logs now.
 
         A task waits for the disk while a segment is being written, and for a neighbour that is unavailable.  With all
         neighbours connected it continues over its bounds: only the next checkpoint shortens the logs, and its barrier
@@ -38,7 +38,7 @@ class Spilling:
         return not all(output.welcomed for output in self._channels.downstream.values())
 
     def due(self, now_ns: int) -> list[Effect]:
-        """Returns the segment to write now, if any."""
+        """Return the segment to write now, if any."""
         if self._under_way or now_ns < self._not_before_ns or not self._channels.downstream:
             return []
         if self._channels.inflight_bytes()[0] <= self._memory_max:
@@ -52,7 +52,7 @@ class Spilling:
         return [SpillSegment(output.id, self._segment, entries)]
 
     def written(self, event: SegmentWritten) -> list[Effect]:
-        """Frees the memory of entries whose segment is on disk; removes it if a checkpoint has covered them."""
+        """Free the memory of entries whose segment is on disk; removes it if a checkpoint has covered them."""
         self._under_way = False
         log = self._channels.downstream[event.channel].log
         if log.start >= event.first + event.count:
@@ -61,6 +61,6 @@ class Spilling:
         return []
 
     def failed(self, now_ns: int) -> None:
-        """Schedules a retry after a write failed; the entries are still in memory."""
+        """Schedule a retry after a write failed; the entries are still in memory."""
         self._under_way = False
         self._not_before_ns = now_ns + AGAIN_NS

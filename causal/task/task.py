@@ -176,7 +176,7 @@ class TaskProtocol:
     # -- the one mutator ---------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
-        """Handles `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
+        """Handle `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
         asked = self.inquiry.asked is not None
         self.idle = asked  # otherwise the event may have given a Turn something to do
         if asked and type(event) in _NOT_WHILE_ASKED:
@@ -218,7 +218,7 @@ class TaskProtocol:
         return []
 
     def _echoed(self, event: Echoed, now_ns: int) -> list[Effect]:
-        """Takes what the task has taken.
+        """Take what the task has taken.
 
         Raises:
             PeerViolation: it does not follow the events performed here.
@@ -232,7 +232,7 @@ class TaskProtocol:
         return []
 
     def _shadowed_turn(self, now_ns: int) -> list[Effect]:
-        """Performs what the log says; what a snapshot has is kept, and in-flight entries stay in their bounds.
+        """Perform what the log says; what a snapshot has is kept, and in-flight entries stay in their bounds.
 
         Everything else is the task's own business.
         """
@@ -250,12 +250,14 @@ class TaskProtocol:
         return self._spilling.due(now_ns)
 
     def covers(self, epoch: int) -> bool:
-        """Whether a hot standby can become its task from checkpoint `epoch`: it has passed that barrier or the next."""
+        """Return whether a hot standby can become its task from checkpoint `epoch`: it has passed that barrier or the
+        next.
+        """
         behind = self.execution.checkpointing.encodes_behind(epoch) + sum(each.epoch > epoch for each in self.withheld)
         return self.schedule.epoch >= epoch and behind < 2
 
     def settle(self, epoch: int, files: Sequence[SnapshotFile]) -> list[Effect]:
-        """Forgets, as a hot standby that has passed barrier `epoch`, what that checkpoint covers, which is complete.
+        """Forget, as a hot standby that has passed barrier `epoch`, what that checkpoint covers, which is complete.
 
         Args:
             files: those of the checkpoint, which the task has written: they decide when a snapshot is to be complete.
@@ -326,7 +328,7 @@ class TaskProtocol:
         return []
 
     def _collected(self, now_ns: int) -> list[Effect]:
-        """Begins to replay once all tasks downstream have answered (D5), unless something is lost (D9)."""
+        """Begin to replay once all tasks downstream have answered (D5), unless something is lost (D9)."""
         if self.recovery.state is not State.COLLECTING or self.inquiry.asked is not None:
             return []
         answered = [o.welcomed for o in self.channels.downstream.values()]
@@ -373,7 +375,7 @@ class TaskProtocol:
         return self._answer_early() + self._pump(now_ns)
 
     def retained(self, rollback: Rollback) -> Knowledge:
-        """Returns what the incarnation that follows this one in its process keeps of its determinants."""
+        """Return what the incarnation that follows this one in its process keeps of its determinants."""
         self.holdings.cut(rollback.retreats)
         return self.holdings.knowledge()
 
@@ -471,7 +473,7 @@ class TaskProtocol:
         return any(o.congested for o in self.channels.downstream.values()) or self._spilling.over_bounds()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """Returns the monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
+        """Return the monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
         if self.inquiry.asked is not None:
             return None
         due = [self.exchange.next_deadline_ns(), self.flushing.next_deadline_ns(now_ns)]
@@ -483,7 +485,7 @@ class TaskProtocol:
         return min((at for at in due if at is not None), default=None)
 
     def counters(self) -> dict[str, Any]:
-        """Returns counters for heartbeats; positions are absolute, so the last report of any incarnation is valid."""
+        """Return counters for heartbeats; positions are absolute, so the last report of any incarnation is valid."""
         return {
             **self.channels.counters(),
             "determinant_bytes": dict(self.schedule.bytes_by_kind),

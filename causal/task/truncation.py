@@ -9,7 +9,7 @@ from causal.logs.dissemination import Holdings
 
 
 def truncate(epoch: int, cut: Cut | None, holdings: Holdings, channels: Channels) -> list[Effect]:
-    """Forgets what came before checkpoint `epoch`, which is complete; rows staged before it become visible.
+    """Forget what came before checkpoint `epoch`, which is complete; rows staged before it become visible.
 
     Args:
         cut: the position of this task at that barrier, if it is known.

@@ -29,7 +29,7 @@ ANSWER_S = 5.0
 
 
 def add_parsers(commands: Any) -> None:
-    """Adds the commands to those of `causal`."""
+    """Add the commands to those of `causal`."""
     showing = commands.add_parser("hosts", help="show the hosts of a job, their tasks and standbys")
     showing.add_argument("--json", action="store_true", help="as JSON")
     add_job(showing)
@@ -57,7 +57,8 @@ def _new_key(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings of a job of several hosts that the command line gives, complete and checked; None for not given.
+    """Return the settings of a job of several hosts that the command line gives, complete and checked; None for not
+    given.
 
     Raises:
         PipelineError: one is missing or wrong.
@@ -101,7 +102,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> None:
-    """Refuses a job of several hosts that would lose something with a host without anybody having said so.
+    """Refuse a job of several hosts that would lose something with a host without anybody having said so.
 
     Raises:
         PipelineError: one line with the operator and the remedy.
@@ -129,7 +130,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
 
 
 def _check_port(listen: str) -> None:
-    """Refuses an address that cannot be bound, before anything of an earlier job is discarded."""
+    """Refuse an address that cannot be bound, before anything of an earlier job is discarded."""
     address, port = address_of(listen)
     try:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
@@ -139,7 +140,7 @@ def _check_port(listen: str) -> None:
 
 
 def share(config: JobConfig, archive: Archive) -> None:
-    """Puts what hosts need before they can load anything into the shared store.
+    """Put what hosts need before they can load anything into the shared store.
 
     Raises:
         PipelineError: the store cannot be used.
@@ -154,7 +155,7 @@ def share(config: JobConfig, archive: Archive) -> None:
 
 
 def unreachable(problem: Unavailable) -> str:
-    """The line about a shared store that does not answer, with what to do."""
+    """Return the line about a shared store that does not answer, with what to do."""
     return f"{problem}; check the URL and the credentials"
 
 
@@ -185,7 +186,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 
 def shown(view: Mapping[str, Any], present: bool = True) -> Iterator[str]:
-    """The lines for a user; those of a job that is not led any more say what was."""
+    """Yield the lines for a user; those of a job that is not led any more say what was."""
     width = max((len(host["host"]) for host in view["hosts"]), default=4)
     for host in view["hosts"]:
         silent_ms = host["last_heard_ms"] if present else None

@@ -52,7 +52,7 @@ OF_THIS_MACHINE = ("listen", "key", "hosts", "metrics_port", "metrics_listen")
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to those of `causal`."""
+    """Add the command to those of `causal`."""
     waiting = commands.add_parser("supervisor", help="take over a job of several hosts when its supervisor is lost")
     waiting.add_argument(
         "--standby", action="store_true", required=True, help="wait until the supervisor that leads is silent"
@@ -70,7 +70,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command until the job has ended; returns its exit status.
+    """Run the command until the job has ended; returns its exit status.
 
     Raises:
         PipelineError: it could not take over, for a reason that another try would meet again.
@@ -110,7 +110,7 @@ class Shown:
         self._last: tuple[int, bool] | None = None
 
     def show(self, view: Mapping[str, Any], elapsed_s: float) -> None:
-        """Takes a view of the job."""
+        """Take a view of the job."""
         leader = view.get("leader")
         if leader is None or self._last == (leader["term"], leader["here"]):
             return
@@ -122,7 +122,7 @@ class Shown:
 
 
 def _check_free(listen: str) -> None:
-    """Refuses an address now that could not be bound when it is needed."""
+    """Refuse an address now that could not be bound when it is needed."""
     address, port = address_of(listen)
     try:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
@@ -133,7 +133,7 @@ def _check_free(listen: str) -> None:
 
 
 def _awaited(store: str, name: str) -> tuple[str, Term]:
-    """Waits for a run of the job that has not ended; returns it, and its newest term."""
+    """Wait for a run of the job that has not ended; returns it, and its newest term."""
     said = ""
     while True:
         runs = insist(Depot(store, name).folders, Outage().report, lambda: True) or []
@@ -152,7 +152,7 @@ def _sighting(depot: Depot) -> Sighting | None:
 
 
 def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, Any]) -> None:
-    """Makes the directory that of a candidate; one that was the same candidate before keeps its identity."""
+    """Make the directory that of a candidate; one that was the same candidate before keeps its identity."""
     path = directory.path
     directory.end_leftovers()
     if not (path / IDENTITY).exists() or not holds_job(path) or JobConfig.load(path).run != run:
@@ -173,13 +173,13 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
 
 
 def enrol(config: JobConfig, job: Path) -> None:
-    """Gives the supervisor of a job of several hosts an identity, unless it has one."""
+    """Give the supervisor of a job of several hosts an identity, unless it has one."""
     if config.listen and not (job / IDENTITY).exists():
         Identity(secrets.token_hex(8)).save(job)
 
 
 def refuse_if_led(config: JobConfig, job: Path) -> None:
-    """Refuses a new run of a job whose place is taken, or whose run before is led elsewhere or was interrupted here.
+    """Refuse a new run of a job whose place is taken, or whose run before is led elsewhere or was interrupted here.
 
     Raises:
         PipelineError: it is; the line says by whom, and what to do.
@@ -209,7 +209,7 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
 
 
 def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
-    """The place of the newest earlier run of a job that a supervisor was elected for, and what is seen there."""
+    """Return the place of the newest earlier run of a job that a supervisor was elected for, and what is seen there."""
     for run in reversed(Depot(config.store, config.name).folders()):
         depot = Depot(config.store, f"{config.name}/{run}")
         if run < config.run and (seen := perform(looked(None), depot)) is not None:
@@ -218,7 +218,10 @@ def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
 
 
 def _closing(depot: Depot, seen: Sighting) -> str:
-    """The reason for which the leader of a term closed its journal; empty if it did not.  A seal is not its entry."""
+    """Return the reason for which the leader of a term closed its journal; empty if it did not.
+
+    A seal is not its entry.
+    """
     entry, place = seen.entry, seen.place
     if entry is not None and entry.sealed_by and place > 0:
         name = entry_name(seen.term.number, place - 1)
@@ -235,7 +238,7 @@ class Brought(Enum):
 
 
 def bring(directory: JobDirectory) -> Brought:
-    """Brings the decisions of a job of several hosts from the store, so that it can be resumed here.
+    """Bring the decisions of a job of several hosts from the store, so that it can be resumed here.
 
     Raises:
         Unavailable: the store does not answer.
@@ -264,7 +267,7 @@ def _brought(directory: JobDirectory) -> Brought:
 
 
 def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path, blueprint: Blueprint) -> bool:
-    """Whether a job that was interrupted is resumed by taking its tasks over where they work; says so.
+    """Return whether a job that was interrupted is resumed by taking its tasks over where they work; says so.
 
     Tasks of other settings or another graph cannot be: all begin again from the last checkpoint.  Neither can agents
     that end with `causal run`.
@@ -283,7 +286,7 @@ def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path
 
 
 def fetch_decisions(job: Path) -> bool:
-    """Brings the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
+    """Bring the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
 
     Settings, graph and the manifest of the last checkpoint become those that the decisions are about: what an upgrade
     has left here counts only if it is in the store.  A job that no supervisor has begun is what its directory says.
@@ -319,7 +322,7 @@ def fetch_decisions(job: Path) -> bool:
 
 
 def read_decisions(job: Path) -> Sequence[Record]:
-    """The decisions of a job that does not run here; of several hosts those in the store, which stays as it is.
+    """Return the decisions of a job that does not run here; of several hosts those in the store, which stays as it is.
 
     Raises:
         Unavailable: the store does not answer.
@@ -332,7 +335,7 @@ def read_decisions(job: Path) -> Sequence[Record]:
 
 
 def _check_unbegun(config: JobConfig, job: Path) -> None:
-    """Refuses a store without decisions of a job that this directory's supervisor has led."""
+    """Refuse a store without decisions of a job that this directory's supervisor has led."""
     if (job / IDENTITY).exists() and Identity.load(job).boot:
         raise CorruptData(
             f"{config.store}: {config.place_in_store} lacks the decisions of this job; restore it from a copy, or "
@@ -341,7 +344,7 @@ def _check_unbegun(config: JobConfig, job: Path) -> None:
 
 
 def _check_checkpoint(config: JobConfig, job: Path) -> None:
-    """Refuses a store that lacks files of the last checkpoint, before any process begins with it."""
+    """Refuse a store that lacks files of the last checkpoint, before any process begins with it."""
     newest = newest_manifest(job)
     if newest is None:
         return
@@ -355,7 +358,7 @@ def _check_checkpoint(config: JobConfig, job: Path) -> None:
 
 
 def _restore_manifest(job: Path, records: Sequence[Record]) -> None:
-    """Makes the manifest of the last complete checkpoint the newest one in a job's directory."""
+    """Make the manifest of the last complete checkpoint the newest one in a job's directory."""
     last = next((record for record in reversed(records) if record["kind"] == "checkpoint"), None)
     for path in manifests_from(job, last["epoch"] if last is not None else 0):
         path.unlink()
@@ -368,7 +371,7 @@ def _holder(job: Path) -> str:
 
 
 def _leader(depot: Depot, own: str) -> Term | None:
-    """The term of another supervisor that leads: its journal grows while it is watched; None if none does."""
+    """Return the term of another supervisor that leads: its journal grows while it is watched; None if none does."""
     seen = perform(looked(None), depot)
     if seen is None or seen.term.holder == own or (seen.entry is not None and seen.entry.closing in (ENDED, STOPPED)):
         return None

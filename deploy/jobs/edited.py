@@ -15,7 +15,7 @@ SHOWN_MAX = 5
 
 
 def changed_since(job: Path, config: JobConfig) -> list[str]:
-    """The names of files of a job's code that have other code now.
+    """Return the names of files of a job's code that have other code now.
 
     Raises:
         CorruptData: the archive of the job is damaged.
@@ -37,6 +37,6 @@ def _differing(kept: Archive) -> Iterator[str]:
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:
-    """The names as text for one line; only some if there are many."""
+    """Return the names as text for one line; only some if there are many."""
     shown = ", ".join(names[:SHOWN_MAX])
     return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown

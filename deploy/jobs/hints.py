@@ -15,7 +15,7 @@ from deploy.jobs.lookup import ROOT
 
 
 def resume_command(job: Path) -> str:
-    """The command that resumes the job in a directory, for a reader in the current directory."""
+    """Return the command that resumes the job in a directory, for a reader in the current directory."""
     try:
         config = JobConfig.load(job)
     except PipelineError:  # it cannot be read, which `--resume` will report
@@ -25,7 +25,7 @@ def resume_command(job: Path) -> str:
 
 
 def not_running(job: Path) -> str:
-    """The error for a request that only a running job can serve."""
+    """Return the error for a request that only a running job can serve."""
     try:
         ended = json.loads((job / "status.json").read_text())["ended"]
     except (OSError, ValueError, KeyError, TypeError):  # it never came up, or was interrupted while it was written
@@ -36,17 +36,17 @@ def not_running(job: Path) -> str:
 
 
 def candidate_shown(candidate: Mapping[str, Any]) -> str:
-    """A candidate in a view, as messages name it."""
+    """Return a candidate in a view, as messages name it."""
     return f"{candidate['name'] or 'a supervisor'} at {candidate['listen']}"
 
 
 def led_by(leader: Mapping[str, Any]) -> str:
-    """The leader in a view, as messages name it."""
+    """Return the leader in a view, as messages name it."""
     return f"{leader['name'] or 'the supervisor'} at {leader['listen']} (term {leader['term']})"
 
 
 def check_led_here(job: Path) -> None:
-    """Refuses a request to a supervisor that does not lead its job.
+    """Refuse a request to a supervisor that does not lead its job.
 
     Raises:
         PipelineError: another one does; the line says which.
@@ -60,7 +60,7 @@ def check_led_here(job: Path) -> None:
 
 
 def _short(path: Path) -> str:
-    """The path relative to the current directory if it is inside it; otherwise absolute."""
+    """Return the path relative to the current directory if it is inside it; otherwise absolute."""
     try:
         return os.fspath(path.absolute().relative_to(Path.cwd()))
     except ValueError:

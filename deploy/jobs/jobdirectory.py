@@ -113,7 +113,7 @@ class JobDirectory:
     """A job's directory, locked by this process until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Locks it.
+        """Lock it.
 
         Raises:
             PipelineError: it cannot be used, it has other files under the names of a job's, or a job runs in it.
@@ -143,24 +143,26 @@ class JobDirectory:
         self._note_view()
 
     def _note_view(self) -> None:
-        """Names the view that is there in the lock, as that of the life before (`coming_up`)."""
+        """Name the view that is there in the lock, as that of the life before (`coming_up`)."""
         with suppress(OSError):  # a disk that is full
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, str((self.path / VIEW).stat().st_mtime_ns).encode(), 0)
 
     def _locked(self) -> bool:
-        """Whether the lock is ours now; `running` shares it for a moment, when a dashboard or `causal status` looks."""
+        """Return whether the lock is ours now; `running` shares it for a moment, when a dashboard or `causal status`
+        looks.
+        """
         return lock(self._lock, LOOK_S, 0.01)
 
     def _locks_what_is_there(self) -> bool:
-        """Whether the locked file is still the one in the directory: a job that is refused removes its file."""
+        """Return whether the locked file is still the one in the directory: a job that is refused removes its file."""
         try:
             return os.path.samestat(os.fstat(self._lock), os.stat(self.path / "lock"))
         except FileNotFoundError:
             return False
 
     def _close_to_others(self) -> None:
-        """Removes the permissions of other users, which an earlier version or the maker of the directory may have set.
+        """Remove the permissions of other users, which an earlier version or the maker of the directory may have set.
 
         The directory itself keeps its mode where other files are in it, or another user owns it.
         """
@@ -172,7 +174,7 @@ class JobDirectory:
                 closed_to_others(self.path / name)
 
     def clear(self) -> None:
-        """Ends the remaining processes of the job before and discards its state."""
+        """End the remaining processes of the job before and discard its state."""
         self.end_leftovers()
         try:
             for name in OWNED:
@@ -187,7 +189,7 @@ class JobDirectory:
             raise PipelineError(f"{problem.filename} cannot be removed: {problem.strerror}") from None
 
     def take_over(self) -> JobConfig:
-        """Ends the remaining processes of the job before and takes over its state.
+        """End the remaining processes of the job before and take over its state.
 
         Raises:
             PipelineError: there is no job to resume.
@@ -203,7 +205,7 @@ class JobDirectory:
         return config
 
     def _check_journal(self) -> None:
-        """Compares the journal with the other files, because SQLite reads an empty file as a new database and ignores a
+        """Compare the journal with the other files, because SQLite reads an empty file as a new database and ignore a
         damaged log next to it.
         """
         records = journaled(self.path)
@@ -226,7 +228,7 @@ class JobDirectory:
             raise CorruptData(f"{path} is damaged; remove it: the rates of sources then begin again")
 
     def _carry_out_change(self) -> None:
-        """Puts in place what `deploy.savepoints.upgrading` has prepared; may be interrupted and repeated."""
+        """Put in place what `deploy.savepoints.upgrading` has prepared; may be interrupted and repeated."""
         prepared = self.path / CHANGE
         if (prepared / "ready").exists():
             for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
@@ -245,12 +247,12 @@ class JobDirectory:
         shutil.rmtree(prepared, ignore_errors=True)
 
     def change(self) -> None:
-        """Decides on the change that has been prepared, and carries it out."""
+        """Decide on the change that has been prepared, and carries it out."""
         (self.path / CHANGE / "ready").touch()
         self._carry_out_change()
 
     def sync(self) -> None:
-        """Makes its files survive a loss of power; the job's processes sync what they write themselves."""
+        """Make its files survive a loss of power; the job's processes sync what they write themselves."""
         for name in OWNED:
             path = self.path / name
             if path.is_file():
@@ -260,7 +262,7 @@ class JobDirectory:
             sync_directory(folder)
 
     def note_resumption(self) -> None:
-        """Journals that every earlier process of the job has died, so that the supervisor starts all tasks again."""
+        """Journal that every earlier process of the job has died, so that the supervisor starts all tasks again."""
         figures = {}
         with suppress(FileNotFoundError):  # the life before was killed before it had a view
             os.replace(self.path / VIEW, self.path / VIEW_BEFORE)
@@ -273,15 +275,17 @@ class JobDirectory:
         journal.close()
 
     def finished(self) -> bool:
-        """Whether the job finished, and did not stop at a savepoint, so that there is nothing to resume."""
+        """Return whether the job finished, and did not stop at a savepoint, so that there is nothing to resume."""
         return finished(journaled(self.path))
 
     def stopped(self) -> bool:
-        """Whether the job ended at a savepoint, and has not been resumed since."""
+        """Return whether the job ended at a savepoint, and has not been resumed since."""
         return stopped_at(journaled(self.path)) is not None
 
     def resumable(self) -> bool:
-        """Whether the journal here is of a job that came neither to its end nor to a savepoint, which would be kept."""
+        """Return whether the journal here is of a job that came neither to its end nor to a savepoint, which would be
+        kept.
+        """
         try:
             records = journaled(self.path)
         except CorruptData:
@@ -289,14 +293,16 @@ class JobDirectory:
         return bool(records) and not finished(records) and stopped_at(records) is None
 
     def begun(self) -> bool:
-        """Whether there is the state of an earlier job, which may still be resumed or queried; ends its processes."""
+        """Return whether there is the state of an earlier job, which may still be resumed or queried; ends its
+        processes.
+        """
         if not begun(self.path):
             return False
         self.end_leftovers()
         return True
 
     def open_runtime(self) -> None:
-        """Makes the short directory for sockets.
+        """Make the short directory for sockets.
 
         Raises:
             PipelineError: as `check_room_for_sockets`.
@@ -312,7 +318,7 @@ class JobDirectory:
             (self.path / name).mkdir(exist_ok=True)
 
     def close(self) -> None:
-        """Removes the runtime directory and what was made for a job that was refused, and releases the lock."""
+        """Remove the runtime directory and what was made for a job that was refused, and release the lock."""
         if self._runtime is not None:
             shutil.rmtree(self._runtime, ignore_errors=True)
         if self._new_lock and not any((self.path / name).exists() for name in OWNED):
@@ -323,7 +329,7 @@ class JobDirectory:
         close_lock(self._lock)
 
     def end_leftovers(self) -> None:
-        """Ends the remaining processes of a job whose `causal run` was killed."""
+        """End the remaining processes of a job whose `causal run` was killed."""
         # This process has the lock, so the `causal run` of those has ended, and its agent and supervisor are ending.
         for name in (SUPERVISOR_LOCK, AGENT_LOCK):
             self._await_release(name)
@@ -358,7 +364,7 @@ PROCESSES = Path("/proc/self/stat")
 
 
 def check_processes_are_shown() -> None:
-    """Refuses a machine, or a container, on which processes cannot be looked at.
+    """Refuse a machine, or a container, on which processes cannot be looked at.
 
     Raises:
         PipelineError: there is no `/proc`.
@@ -368,7 +374,7 @@ def check_processes_are_shown() -> None:
 
 
 def check_room_for_sockets() -> None:
-    """Refuses a place of temporary files in which paths of sockets would be too long.
+    """Refuse a place of temporary files in which paths of sockets would be too long.
 
     Raises:
         PipelineError: it is one.
@@ -380,7 +386,7 @@ def check_room_for_sockets() -> None:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """Blocks signals between making a file and knowing that it must be removed."""
+    """Block signals between making a file and knowing that it must be removed."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         yield
@@ -389,5 +395,5 @@ def _whole() -> Iterator[None]:
 
 
 def begun(job: Path) -> bool:
-    """Whether a supervisor has made decisions about the job in this directory, here or in the shared store."""
+    """Return whether a supervisor has made decisions about the job in this directory, here or in the shared store."""
     return (job / JOURNAL).exists() or (job / IDENTITY).exists()

@@ -27,7 +27,7 @@ VIEW_BEFORE = "status-before.json"
 
 
 def running(job: Path) -> bool:
-    """Whether a `causal run` holds the job in this directory, which needs only permission to read."""
+    """Return whether a `causal run` holds the job in this directory, which needs only permission to read."""
     try:
         handle = os.open(job / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -42,7 +42,9 @@ def running(job: Path) -> bool:
 
 
 def coming_up(job: Path) -> bool:
-    """Whether the view of a job that runs is that of the life before, which its `causal run` has named in the lock."""
+    """Return whether the view of a job that runs is that of the life before, which its `causal run` has named in the
+    lock.
+    """
     try:
         return (job / "lock").read_text() == str((job / VIEW).stat().st_mtime_ns)
     except (OSError, ValueError):
@@ -50,7 +52,7 @@ def coming_up(job: Path) -> bool:
 
 
 def ended(job: Path, slot: str, within_s: float) -> bool:
-    """Whether the supervisor shows within that time that a process has ended that it was just asked to kill."""
+    """Return whether the supervisor shows within that time that a process has ended that it was just asked to kill."""
     deadline, before = time.monotonic() + within_s, ""
     while time.monotonic() < deadline:
         try:
@@ -67,7 +69,7 @@ def ended(job: Path, slot: str, within_s: float) -> bool:
 
 
 def holds_job(directory: Path) -> bool:
-    """Whether there is a job in it.
+    """Return whether there is a job in it.
 
     Raises:
         PipelineError: the directory cannot be read.
@@ -82,7 +84,7 @@ def holds_job(directory: Path) -> bool:
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:
-    """The directory that `--job` and `--state-dir` name; the only job under `.causal` if neither is given.
+    """Return the directory that `--job` and `--state-dir` name; the only job under `.causal` if neither is given.
 
     Raises:
         PipelineError: there is none, or more than one.
@@ -104,19 +106,19 @@ def find_job(name: str | None, state_dir: str | None) -> Path:
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that name a job, the same for every command; positional ones of a command come after them."""
+    """Add the arguments that name a job, the same for every command; positional ones of a command come after them."""
     parser.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
     parser.add_argument("--job", dest="name", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
     parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 
 
 def names_job(text: str) -> bool:
-    """Whether a text is the name of a job under `.causal`, or the directory of one."""
+    """Return whether a text is the name of a job under `.causal`, or the directory of one."""
     return holds_job(Path(text)) or holds_job(ROOT / text)
 
 
 def chosen_job(arguments: argparse.Namespace) -> Path:
-    """Returns the job's directory, named by itself, by a name under `.causal`, or not at all.
+    """Return the job's directory, named by itself, by a name under `.causal`, or not at all.
 
     Raises:
         PipelineError: there is no such job, there are several, or it is named twice.

@@ -19,7 +19,7 @@ from operators.frozen.archive import Archive, changed, same_code
 
 
 def of_other_file(job: Path, config: JobConfig, path: Path) -> bool:
-    """Whether the job in a directory, which has that configuration, is of another pipeline file than `path`."""
+    """Return whether the job in a directory, which has that configuration, is of another pipeline file than `path`."""
     before = Path(config.pipeline)
     if before == path:
         return False
@@ -37,7 +37,7 @@ def _same_code(job: Path, config: JobConfig, path: Path) -> bool:
 
 
 def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> list[str]:
-    """The names of the files and settings of a job that would do something else now."""
+    """Return the names of the files and settings of a job that would do something else now."""
     settings = sorted({*before.settings, *config.settings})
     differing = [name for name in settings if before.settings.get(name) != config.settings.get(name)]
     if not path.exists() or (not differing and not changed_since(job, before)):
@@ -53,7 +53,7 @@ def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> lis
 
 
 def check_unfinished(job: Path, path: Path) -> None:
-    """Refuses to begin a job of `path` where that would discard an unfinished one of another file.
+    """Refuse to begin a job of `path` where that would discard an unfinished one of another file.
 
     Raises:
         PipelineError: it would.
@@ -71,7 +71,7 @@ def check_unfinished(job: Path, path: Path) -> None:
 
 
 def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str:
-    """The line for a resume of `path` where a job has finished.
+    """Return the line for a resume of `path` where a job has finished.
 
     Args:
         before: the settings of that job; `config`: those of the resume.

@@ -61,7 +61,7 @@ class Written:
 
     @classmethod
     def by(cls, config: JobConfig) -> Written:
-        """Returns those of a version of a job."""
+        """Return those of a version of a job."""
         return cls(config.code, {name: _plain(getattr(config, name)) for name in sorted(REPLAYED)})
 
 
@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 
 def check(written: Written, config: JobConfig, read: Settings) -> None:
-    """Refuses a resume that would replay a log with other settings than those it was written with.
+    """Refuse a resume that would replay a log with other settings than those it was written with.
 
     Args:
         config: the settings of the resume.
@@ -89,7 +89,7 @@ def check(written: Written, config: JobConfig, read: Settings) -> None:
 
 
 def _changes(written: Written, config: JobConfig, read: Settings) -> Iterator[str]:
-    """The differences that a replay would see, as clauses."""
+    """Yield the differences that a replay would see, as clauses."""
     before, now = written.read["settings"], config.settings
     for name in sorted({*before, *now}):
         values = [each.get(name, read.default(name)) for each in (before, now)]
@@ -102,7 +102,7 @@ def _changes(written: Written, config: JobConfig, read: Settings) -> Iterator[st
 
 
 def _is_safe(name: str, written: Written, config: JobConfig) -> bool:
-    """Whether a replay gives the same with a new value, because the old one would have ended the job."""
+    """Return whether a replay gives the same with a new value, because the old one would have ended the job."""
     stopped = bool(written.read["on_error"] == "stop")
     if name == "on_error":
         return stopped
@@ -114,7 +114,7 @@ def _shown(value: Any) -> str:
 
 
 def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> JobConfig:
-    """Returns the settings of a resume with the code that wrote the log, which has its settings, too.
+    """Return the settings of a resume with the code that wrote the log, which has its settings, too.
 
     Args:
         explicit: the settings that are given with this resume; they win, and are refused by `check` if they differ.
@@ -126,7 +126,7 @@ def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> Jo
 
 
 def written_before(job: Path, config: JobConfig) -> Written | None:
-    """Returns the version that the present one has replaced, while no checkpoint since is complete; otherwise None.
+    """Return the version that the present one has replaced, while no checkpoint since is complete; otherwise None.
 
     Args:
         config: of the present version.
@@ -157,12 +157,12 @@ def _side(record: Mapping[str, Any]) -> Written:
 
 
 def written(job: Path, config: JobConfig) -> Written:
-    """Returns the version that wrote the log of a job: its present one, or the one that this has replaced."""
+    """Return the version that wrote the log of a job: its present one, or the one that this has replaced."""
     return written_before(job, config) or Written.by(config)
 
 
 def note(job: Path, before: JobConfig, config: JobConfig) -> None:
-    """Note that a resume replaces what wrote the log, until a checkpoint of the new version is complete.
+    """Record that a resume replaces what wrote the log, until a checkpoint of the new version is complete.
 
     It must be called before `job.json` has the new settings.
     """
@@ -190,6 +190,6 @@ def sweep(job: Path, config: JobConfig) -> None:
 
 
 def _complete(job: Path) -> int:
-    """The epoch of the last complete checkpoint; 0 for none."""
+    """Return the epoch of the last complete checkpoint; 0 for none."""
     newest = newest_manifest(job)
     return 0 if newest is None else newest[0]

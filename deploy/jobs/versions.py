@@ -42,14 +42,14 @@ class Version:
     changed: tuple[str, ...] = ()
 
     def planned(self, plan: Plan) -> Version:
-        """The same, with the plan in its archive; an archive that a job has already stays as it is."""
+        """Return the same, with the plan in its archive; an archive that a job has already stays as it is."""
         if self.archive.plan:
             return self
         return replace(self, archive=self.archive.with_plan(plan.describe()))
 
 
 def first(path: Path, settings: dict[str, str]) -> Version:
-    """The file at `path`, for a new job.
+    """Return the file at `path`, for a new job.
 
     Raises:
         PipelineError: it cannot be loaded or archived.
@@ -74,7 +74,7 @@ def code_after_resume(changed: bool, stopped: bool, choice: str | None) -> str |
 
 
 def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
-    """The code with which the job in `directory` resumes.
+    """Return the code with which the job in `directory` resumes.
 
     Args:
         before: the configuration with which the job was started; `config`: the one with which it resumes.
@@ -114,7 +114,9 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
 
 
 def of_savepoint(where: Path, saved: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
-    """The code with which a job begins at the savepoint in `where`: that of the savepoint, or the present file."""
+    """Return the code with which a job begins at the savepoint in `where`: that of the savepoint, or the present
+    file.
+    """
     if choice == NEW:
         return replace(first(path, dict(config.settings)), changed=(path.name,))
     return _kept(Archive.load(where, saved.code), config)
@@ -126,13 +128,13 @@ def _kept(kept: Archive, config: JobConfig) -> Version:
 
 
 def _compare_versions(kept: Archive) -> None:
-    """Warns of dependencies that are not in the job's archive and have another version now."""
+    """Warn of dependencies that are not in the job's archive and have another version now."""
     for phrase in other_versions(kept, versions_now(kept)):
         warn(f"{phrase}: it is no part of the archived code, and a replay with it may differ")
 
 
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
-    """The directory of the job that runs the pipeline file at `path`.
+    """Return the directory of the job that runs the pipeline file at `path`.
 
     The file is loaded only if no job on disk, or more than one, runs it.
 

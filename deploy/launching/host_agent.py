@@ -58,7 +58,7 @@ _log = logging.getLogger("deploy.launching.host_agent")
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to those of `causal`."""
+    """Add the command to those of `causal`."""
     joining = commands.add_parser("agent", help="make this machine a host of a job whose supervisor is elsewhere")
     joining.add_argument(
         "--join",
@@ -89,7 +89,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command until the job has ended; returns its exit status.
+    """Run the command until the job has ended; returns its exit status.
 
     Raises:
         PipelineError: the host cannot take part, for a reason that another try would meet again.
@@ -141,7 +141,7 @@ def _identity(arguments: argparse.Namespace) -> tuple[KeyPair | None, Roster]:
 
 
 def _check_addresses(seats: Sequence[Seat], key: KeyPair | None, own: str | None) -> None:
-    """Refuses what is no address, and one on the network for a host without a key, whose sockets are plain."""
+    """Refuse what is no address, and one on the network for a host without a key, whose sockets are plain."""
     named = [(f"--join {seat.endpoint}", address_of(seat.endpoint)[0]) for seat in seats]
     for option, address in [*named, (f"--address {own}", own or "localhost")]:
         if key is None and not is_loopback(address):
@@ -165,7 +165,9 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def own_address(supervisor: str) -> str:
-    """The address of this machine from which it reaches the supervisor; asks the routing table, sends nothing."""
+    """Return the address of this machine from which it reaches the supervisor; asks the routing table, sends
+    nothing.
+    """
     with socket.socket(socket.AF_INET6 if ":" in supervisor else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((supervisor, 9))
@@ -175,13 +177,13 @@ def own_address(supervisor: str) -> str:
 
 
 def _waits(directory: Path) -> bool:
-    """Renews the sign of life of a host that waits for a supervisor."""
+    """Renew the sign of life of a host that waits for a supervisor."""
     save_sign(directory, joined=False)
     return True
 
 
 def check_clock(name: str, ahead_s: float) -> None:
-    """Refuses a host whose wall clock is far off, and names a difference that processing time would show."""
+    """Refuse a host whose wall clock is far off, and names a difference that processing time would show."""
     if abs(ahead_s) < CLOCK_S_NOTED:
         return
     line = f"{name}: its clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"
@@ -193,7 +195,7 @@ def check_clock(name: str, ahead_s: float) -> None:
 def _serve(
     directory: JobDirectory, host: HostFile, description: Description, inquiry: Inquiry, arguments: argparse.Namespace
 ) -> int:
-    """Takes part in one run of the job; returns the status with which that ended."""
+    """Take part in one run of the job; returns the status with which that ended."""
     directory.clear()
     path = directory.path
     directory.open_runtime()
@@ -233,14 +235,14 @@ def _serve(
 
 
 def last_error(path: Path) -> str:
-    """The last error in the log of a host's agent; lines about the ends of its processes may be behind it."""
+    """Return the last error in the log of a host's agent; lines about the ends of its processes may be behind it."""
     lines = (path / "logs" / "agent.log").read_text(errors="replace").splitlines()
     errors = [line for line in lines if " ERROR " in line.partition(": ")[0]] or lines
     return errors[-1].partition(": ")[2] if errors else "the agent ended; see its log"
 
 
 def fetch_code(path: Path, config: JobConfig) -> Archive | None:
-    """Brings the archive of the job's code here, from the shared store, and returns it; None for a job without code.
+    """Bring the archive of the job's code here, from the shared store, and return it; None for a job without code.
 
     Files that are here already are kept, unless damaged.
 
@@ -268,7 +270,7 @@ def fetch_code(path: Path, config: JobConfig) -> Archive | None:
 
 
 def check_versions(name: str, archive: Archive) -> None:
-    """Refuses a host with another Python than the job's, and names what else has another version here.
+    """Refuse a host with another Python than the job's, and names what else has another version here.
 
     Raises:
         PipelineError: its Python is another minor version, in which the same code may do something else.
@@ -284,7 +286,7 @@ def check_versions(name: str, archive: Archive) -> None:
 
 
 def _check_place(depot: Depot, config: JobConfig, path: Path, outage: Outage) -> None:
-    """Refuses a store that is not the supervisor's: the same URL may be another directory here."""
+    """Refuse a store that is not the supervisor's: the same URL may be another directory here."""
     names = insist(lambda: depot.names("code"), outage.report, partial(_waits, path))
     if not names:
         raise PipelineError(
@@ -306,7 +308,7 @@ class TetherKeeper(threading.Thread):
         self._connection: socket.socket | None = None
 
     def run(self) -> None:
-        """Connects, waits for the end, connects again."""
+        """Connect, wait for the end, connect again."""
         while not self._ended.is_set():
             description = self._description
             try:
@@ -332,7 +334,7 @@ class TetherKeeper(threading.Thread):
                 continue
 
     def _lasts(self, connection: socket.socket, term: int) -> bool:
-        """Waits a moment; returns whether the tether holds, and to the supervisor that leads."""
+        """Wait a moment; returns whether the tether holds, and to the supervisor that leads."""
         try:
             return bool(connection.recv(1024))
         except TimeoutError:
@@ -342,7 +344,7 @@ class TetherKeeper(threading.Thread):
         return False
 
     def stop(self) -> None:
-        """Ends the tether, and with it, for the supervisor, this life of the host."""
+        """End the tether, and with it, for the supervisor, this life of the host."""
         self._ended.set()
         if self._connection is not None:
             try:
@@ -358,7 +360,7 @@ class Outage:
         self._lasts = False
 
     def report(self, problem: str) -> None:
-        """Takes the problem of an attempt, or an empty text for the success after it."""
+        """Take the problem of an attempt, or an empty text for the success after it."""
         if problem and not self._lasts:
             say(f"{problem}; waiting for the store: check the URL and the credentials if that lasts")
         elif not problem and self._lasts:
@@ -367,5 +369,5 @@ class Outage:
 
 
 def say(line: str) -> None:
-    """Prints a line for the user on standard error."""
+    """Print a line for the user on standard error."""
     print(f"causal: {printable(line)}", file=sys.stderr, flush=True)

@@ -101,22 +101,22 @@ class Server:
 
 
 def supervisor(endings: tuple[int, ...] = ()) -> Server:
-    """The supervisor of a job, as a process to keep alive."""
+    """Return the supervisor of a job, as a process to keep alive."""
     return Server("standby.daemon", "supervisor", SUPERVISOR_STOP_S, endings, interruptible=not endings)
 
 
 def agent(endings: tuple[int, ...] = (), drain_s: float = 0.0) -> Server:
-    """The agent of a host, as a process to keep alive."""
+    """Return the agent of a host, as a process to keep alive."""
     return Server("standby.agent", "agent", AGENT_STOP_S + drain_s, endings)
 
 
 def executors() -> Server:
-    """The driver of a job's agents in a Spark cluster, as a process to keep alive."""
+    """Return the driver of a job's agents in a Spark cluster, as a process to keep alive."""
     return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
 def _ignored(number: signal.Signals) -> bool:
-    """Whether this process was started so that the signal does not end it, by `nohup` or with & by a shell."""
+    """Return whether this process was started so that the signal does not end it, by `nohup` or with & by a shell."""
     return number != signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN
 
 
@@ -160,7 +160,7 @@ class LocalDeployment:
         self._news_s = self._turned_s = self._attentive_s = 0.0
 
     def run(self) -> Outcome:
-        """Runs the job to its end, or until a signal comes.
+        """Run the job to its end, or until a signal comes.
 
         Python takes signals in the main thread alone: in another one they are what its program makes of them.
         """
@@ -205,7 +205,7 @@ class LocalDeployment:
         self._signals += 1
 
     def _attend(self, wake: socket.socket, began: float) -> None:
-        """Keeps the supervisor and the agent running until the job has ended."""
+        """Keep the supervisor and the agent running until the job has ended."""
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         if (self._job / "runtime").exists():
@@ -236,7 +236,9 @@ class LocalDeployment:
                 self._kill_silent(view)
 
     def _interrupted(self) -> bool:
-        """Whether a signal ends the job; the first SIGTERM may ask for a savepoint instead, at which the job ends."""
+        """Return whether a signal ends the job; the first SIGTERM may ask for a savepoint instead, at which the job
+        ends.
+        """
         if not self._signal or self._signals > 1 or self._signal != signal.SIGTERM:
             return bool(self._signal)
         if self._savepoint:
@@ -248,7 +250,7 @@ class LocalDeployment:
         return not self._ending
 
     def _kill_silent(self, view: Mapping[str, Any]) -> None:
-        """Kills a server that hangs, as it may be killed at any time: the next one does what it does not do."""
+        """Kill a server that hangs, as it may be killed at any time: the next one does what it does not do."""
         now = time.monotonic()
         if now - self._turned_s > SILENT_S / 4:  # this process itself was stopped, and the others perhaps with it
             self._attentive_s = now
@@ -281,7 +283,7 @@ class LocalDeployment:
         return self._runtime is None or ask(str(self._runtime), "status", {}, ANSWER_S) is not None
 
     def _removed(self) -> str:
-        """Says which part of the job is gone, without which nothing recovers any more; empty if they are there."""
+        """Say which part of the job is gone, without which nothing recovers any more; empty if they are there."""
         return self._parts.lost(self._runtime)
 
     def _start(self, server: Server) -> None:
@@ -303,7 +305,7 @@ class LocalDeployment:
             )
 
     def _reap(self) -> None:
-        """Reaps every child that has ended, including adopted orphans."""
+        """Reap every child that has ended, including adopted orphans."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -333,7 +335,7 @@ class LocalDeployment:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:
-        """Says why a server ended, by its log; what leaves it no log to write comes first."""
+        """Say why a server ended, by its log; what leaves it no log to write comes first."""
         if removed := self._removed():
             return removed
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
@@ -341,7 +343,7 @@ class LocalDeployment:
         return last_line(self._job / "logs" / f"{name}.log")
 
     def _end(self) -> Mapping[str, Any] | None:
-        """Stops the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""
+        """Stop the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""
         for server in self._servers:
             self._stop(server, server.stop_s)
             if server.process is not None and server.process.returncode in server.endings:
@@ -365,7 +367,7 @@ class LocalDeployment:
             self._reap()
 
     def _leave_nothing(self) -> None:
-        """Kills every process of the job that is left, whatever happened."""
+        """Kill every process of the job that is left, whatever happened."""
         for server in self._servers:
             if server.process is not None and server.process.returncode is None:
                 os.kill(server.process.pid, signal.SIGKILL)

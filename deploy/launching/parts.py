@@ -35,7 +35,9 @@ Identity = tuple[int, int]
 
 
 def _identity(path: Path) -> Identity | None:
-    """The device and number of a file or directory, which another one of its name does not have; None without one."""
+    """Return the device and number of a file or directory, which another one of its name does not have; None without
+    one.
+    """
     try:
         known = path.stat()
     except OSError:
@@ -65,7 +67,7 @@ class Parts:
         self._unwritten = ""
 
     def lost(self, runtime: Path | None) -> str:
-        """Says which part is gone, without which nothing recovers any more; empty if they are all there.
+        """Say which part is gone, without which nothing recovers any more; empty if they are all there.
 
         Args:
             runtime: the directory of the job's sockets.
@@ -120,7 +122,7 @@ class Parts:
         )
 
     def _unchecked(self) -> str:
-        """Looks now and then for the parts for which that takes longer."""
+        """Look now and then for the parts for which that takes longer."""
         if time.monotonic() < self._look_due_s:
             return ""
         self._look_due_s = time.monotonic() + LOOK_S
@@ -128,7 +130,7 @@ class Parts:
         return self._checkpoint_lost() if self._only_here else ""
 
     def _checkpoint_lost(self) -> str:
-        """Looks for each file of the last complete checkpoint, which no process removes before there is another."""
+        """Look for each file of the last complete checkpoint, which no process removes before there is another."""
         try:
             newest = newest_manifest(self._job)
             if newest is None:
@@ -156,7 +158,7 @@ class Parts:
                 self._say(unwritten)
 
     def _keep_logs(self) -> None:
-        """Makes the directory of the logs again; processes open their logs again as they write the next line."""
+        """Make the directory of the logs again; processes open their logs again as they write the next line."""
         logs = self._job / "logs"
         if logs.exists():
             self._logged = True
@@ -165,7 +167,7 @@ class Parts:
             self._say(f"{logs} was removed while the job ran; it is made again, without what was logged before")
 
     def _keep_code(self) -> None:
-        """Writes the archive of the code again, with which each process starts, as it was read when the job began."""
+        """Write the archive of the code again, with which each process starts, as it was read when the job began."""
         for path in (self._job / "code").glob("*.zip"):
             if path not in self._code:
                 self._code[path] = path.read_bytes()

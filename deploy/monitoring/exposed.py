@@ -19,7 +19,7 @@ _LISTEN = re.compile(
 
 
 def port(text: str) -> int:
-    """The port that an option gives.
+    """Return the port that an option gives.
 
     Raises:
         argparse.ArgumentTypeError: it is no number of a port.
@@ -30,7 +30,7 @@ def port(text: str) -> int:
 
 
 def listening(text: str) -> tuple[str, int | None]:
-    """The address and, if there is one, the port that `--metrics-listen` gives.
+    """Return the address and, if there is one, the port that `--metrics-listen` gives.
 
     Raises:
         argparse.ArgumentTypeError: it is no address.
@@ -47,7 +47,7 @@ def listening(text: str) -> tuple[str, int | None]:
 
 
 def add_options(parser: argparse.ArgumentParser, number: Callable[[str], int] = int) -> None:
-    """Adds the options for the page of metrics to a parser.
+    """Add the options for the page of metrics to a parser.
 
     Args:
         number: parses the port; `int` where the settings of the job are checked anyway.
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser, number: Callable[[str], int] = 
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings of the page that the command line gives.
+    """Return the settings of the page that the command line gives.
 
     Raises:
         PipelineError: an address without a port, or two ports.
@@ -82,7 +82,7 @@ def _joined(address: str) -> str:
 
 @contextmanager
 def exposed(address: str, port: int, job: Path) -> Iterator[None]:
-    """Serves the metrics of the job in a directory at that address and port; port 0: nowhere.
+    """Serve the metrics of the job in a directory at that address and port; port 0: nowhere.
 
     Raises:
         PipelineError: they cannot be used.

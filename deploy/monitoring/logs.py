@@ -23,7 +23,7 @@ SERVERS = ("supervisor", "agent", "forkserver")
 
 
 def logs(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit status.
+    """Run the command and return its exit status.
 
     Raises:
         PipelineError: there is no such job, or it has no such task.
@@ -50,7 +50,7 @@ def logs(arguments: argparse.Namespace) -> int:
 
 
 def _known(job: Path) -> list[str]:
-    """The tasks of the job, its companions and its servers."""
+    """Return the tasks of the job, its companions and its servers."""
     from standby.blueprint import Blueprint
 
     blueprint = Blueprint.load(job)

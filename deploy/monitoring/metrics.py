@@ -130,19 +130,19 @@ class Rising:
         self._highest: dict[tuple[str, ...], float] = {}
 
     def begin(self, run: str) -> None:
-        """Forgets the values of another run."""
+        """Forget the values of another run."""
         if run != self._run:
             self._run = run
             self._highest.clear()
 
     def reach(self, value: float, *series: str) -> float:
-        """The highest value of a series up to now."""
+        """Return the highest value of a series up to now."""
         highest = self._highest[series] = max(value, self._highest.get(series, value))
         return highest
 
 
 def elsewhere(view: View) -> bool:
-    """Whether another supervisor leads the job: then nothing else in the view is up to date."""
+    """Return whether another supervisor leads the job: then nothing else in the view is up to date."""
     leader = view.get("leader")
     return leader is not None and not leader["here"]
 
@@ -164,7 +164,7 @@ def _histogram(name: str, text: str, labels: Sequence[str] = TASK) -> HistogramM
 
 
 def described() -> list[Metric]:
-    """Returns every metric that a page can have, in its order; most are without values."""
+    """Return every metric that a page can have, in its order; most are without values."""
     durations = {"counts": (0,) * (len(BOUNDS_S) + 1), "sum_s": 0.0}
     checkpoint = {"count": 0, "durations": durations, "since_ns": None, "failures": 0}
     view = {
@@ -175,7 +175,7 @@ def described() -> list[Metric]:
 
 
 def _about(view: View, age: float) -> Iterator[Metric]:
-    """The page itself: what shows the view, and how old that is."""
+    """Yield the page itself: what shows the view, and how old that is."""
     build = InfoMetricFamily("causal_build", "The version that runs the job.", labels=JOB)
     build.add_metric([view["job"]], {"version": installed(), "python_version": platform.python_version()})
     view_age = _gauge(
@@ -242,12 +242,12 @@ def _tasks(view: View) -> Iterator[Metric]:
 
 
 def _since_s(view: View, wait: View | None) -> float:
-    """Seconds since a wait began; 0 for none."""
+    """Return seconds since a wait began; 0 for none."""
     return max(0.0, (view["at_ns"] - wait["since_ns"]) / 1e9) if wait else 0.0
 
 
 def _behind(view: View) -> Metric:
-    """The lag of hot standbys; none for a task whose standby does not perform."""
+    """Return the lag of hot standbys; none for a task whose standby does not perform."""
     behind = _gauge(
         "hot_standby_behind_elements",
         "Elements that the task has received and its hot standby has not performed; absent while that is passive.",
@@ -272,7 +272,7 @@ def _standbys(view: View) -> Metric:
 
 
 def _outputs(view: View, rising: Rising) -> Iterator[Metric]:
-    """The latencies of rows, and the dead letters, which are the rows of a sink of their own."""
+    """Yield the latencies of rows, and the dead letters, which are the rows of a sink of their own."""
     latency = _histogram("latency_seconds", "Time from the source to the visible row.")
     letters = _counter("dead_letters", "Records that were put aside because user code raised on them.", JOB)
     for task in view["tasks"]:
@@ -334,7 +334,7 @@ def _recoveries(view: View) -> Iterator[Metric]:
 
 
 def _buckets(durations: View) -> Buckets:
-    """The cumulative buckets of `standby.supervision.durations`."""
+    """Return the cumulative buckets of `standby.supervision.durations`."""
     buckets: Buckets = []
     for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), durations["counts"], strict=True):
         buckets.append((bound, count + (buckets[-1][1] if buckets else 0)))
@@ -390,7 +390,7 @@ def _hosts(view: View, rising: Rising) -> Iterator[Metric]:
 
 
 def serve(address: str, port: int, job: Path) -> Callable[[], None]:
-    """Serves the page of the job in a directory and returns a function that stops it.
+    """Serve the page of the job in a directory and return a function that stops it.
 
     Raises:
         PipelineError: the address or the port cannot be used.

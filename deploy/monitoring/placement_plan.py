@@ -21,7 +21,7 @@ LASTING_NS = 5_000_000_000
 
 
 def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[str, Any]:
-    """The placement of a job on these hosts, JSON-ready; with the sharing depth where that is not full."""
+    """Return the placement of a job on these hosts, JSON-ready; with the sharing depth where that is not full."""
     constraints = {name: Constraint(*place) for name, place in planned.places().items()}
     topology = planned.topology
     where = preview(topology, constraints, members)
@@ -45,7 +45,9 @@ def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[
 
 
 def warnings(planned: Plan, config: JobConfig) -> list[str]:
-    """The lines for a job that begins on hosts without room for its standbys, or too few for its sharing depth."""
+    """Return the lines for a job that begins on hosts without room for its standbys, or too few for its sharing
+    depth.
+    """
     if not config.hosts:
         return []
     placement = placed(planned, config, Roster.load(Path(config.hosts)).hosts)
@@ -56,7 +58,7 @@ def warnings(planned: Plan, config: JobConfig) -> list[str]:
 
 
 def no_room(hosts: int, tasks: Sequence[str]) -> str:
-    """The line about tasks whose standbys have no host."""
+    """Return the line about tasks whose standbys have no host."""
     have = "host has" if hosts == 1 else "hosts have"
     return f"{hosts} {have} no room for the standby of {named(tasks)}; {ROOM}"
 
@@ -74,7 +76,7 @@ class RoomWatch:
         self._since_ns = 0
 
     def line(self, view: Mapping[str, Any]) -> str | None:
-        """Takes a view; returns what is to be said about it, once for the same tasks."""
+        """Take a view; returns what is to be said about it, once for the same tasks."""
         finished = {task["task"] for task in view["tasks"] if task["state"] == "finished"}
         several = bool(view["hosts"]) and view["state"] == "running"
         lacking = frozenset(view["without_standby"]) - finished if several else frozenset()
@@ -88,7 +90,7 @@ class RoomWatch:
 
 
 def room_watch(job: Path, config: JobConfig) -> RoomWatch:
-    """The watch for the job in this directory."""
+    """Return the watch for the job in this directory."""
     if not config.hosts or not config.own_standbys:
         return RoomWatch()
     blueprint = Blueprint.load(job)
@@ -97,7 +99,7 @@ def room_watch(job: Path, config: JobConfig) -> RoomWatch:
 
 
 def lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """The same for a user."""
+    """Yield the same for a user."""
     width = max((len(each["task"]) for each in plan["tasks"]), default=0)
     yield f"if {', '.join(plan['hosts'])} have joined:"
     for each in plan["tasks"]:
@@ -107,7 +109,9 @@ def lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def depth_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """The line about a sharing depth with these hosts; none for the full one, with which no determinant can be lost."""
+    """Yield the line about a sharing depth with these hosts; none for the full one, with which no determinant can be
+    lost.
+    """
     depth = plan.get("sharing_depth")
     if depth is None:
         return

@@ -21,7 +21,7 @@ OLD_S = 15.0
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to those of `causal`."""
+    """Add the command to those of `causal`."""
     probing = commands.add_parser(
         "probe", help="exit with 0 if the supervisor or the agent of a directory lives, else 1"
     )
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command; returns 0.
+    """Run the command; returns 0.
 
     Raises:
         Unavailable: nothing lives there, or it takes part in no job.

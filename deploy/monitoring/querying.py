@@ -44,7 +44,7 @@ TRIES_MAX = 10
 
 
 def state(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit status.
+    """Run the command and return its exit status.
 
     Raises:
         PipelineError: there is no such job, operator or key.
@@ -87,19 +87,19 @@ def state(arguments: argparse.Namespace) -> int:
 
 
 def _without_job(arguments: argparse.Namespace) -> None:
-    """Reads two names as operator and key where the first names no job, or the job is named by an option."""
+    """Read two names as operator and key where the first names no job, or the job is named by an option."""
     job, otherwise = arguments.job, arguments.name is not None or arguments.state_dir is not None
     if job is not None and arguments.key is None and (otherwise or not names_job(job)):
         arguments.job, arguments.operator, arguments.key = None, job, arguments.operator
 
 
 def _keeps(answers: list[dict[str, Any]]) -> bool:
-    """Whether any of the tasks keeps something for the key."""
+    """Return whether any of the tasks keeps something for the key."""
     return any(each["state"] for each in answers)
 
 
 def _alike(key: Any, keyed: bool) -> list[Any]:
-    """Keys that the user may have meant: a number for its text, a text for a number, null without `key_by`."""
+    """Return keys that the user may have meant: a number for its text, a text for a number, null without `key_by`."""
     if not keyed:
         return [] if key is None else [None]
     if type(key) in (int, float):
@@ -134,7 +134,7 @@ def _read(
 def _at_checkpoint(
     job: Path, tasks: Sequence[Task], read: Callable[[Task, Sequence[SnapshotFile]], T]
 ) -> tuple[int, list[T]]:
-    """Returns (epoch, what `read` has made of each task's files) of the newest checkpoint.
+    """Return (epoch, what `read` has made of each task's files) of the newest checkpoint.
 
     Raises:
         Unavailable: there is none, or each one is superseded while it is read.
@@ -162,7 +162,9 @@ def _at_checkpoint(
 
 
 def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[str, Any]:
-    """The keys of an operator at the last checkpoint that begin with the prefix, as texts that `key_of` parses."""
+    """Return the keys of an operator at the last checkpoint that begin with the prefix, as texts that `key_of`
+    parses.
+    """
     pipeline = load_of_job(job, config)
     planned = plan(pipeline, config)
 
@@ -183,7 +185,7 @@ def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[st
 
 
 def _is_number(text: str) -> bool:
-    """Whether a key is a whole number that is not negative; such are listed by value, after all others."""
+    """Return whether a key is a whole number that is not negative; such are listed by value, after all others."""
     return text.isascii() and text.isdecimal()
 
 
@@ -223,13 +225,13 @@ def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
 
 
 def _by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
-    """The state by table, each named without its operator."""
+    """Return the state by table, each named without its operator."""
     short = {name: name.removeprefix(operator).lstrip(":.") or "state" for name in tables}
     return {short[name]: _plain(value) for name, value in tables.items()}
 
 
 def _plain(value: Any) -> Any:
-    """The value with text for the keys of its dicts, as JSON needs; other keys become their own JSON."""
+    """Return the value with text for the keys of its dicts, as JSON needs; other keys become their own JSON."""
     if isinstance(value, Mapping):
         return {key if type(key) is str else encode_json(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -238,7 +240,7 @@ def _plain(value: Any) -> Any:
 
 
 def _dated(timers: Mapping[str, float]) -> dict[str, str]:
-    """Timers of the wall clock with readable moments; those of event time stay as records have them."""
+    """Return timers of the wall clock with readable moments; those of event time stay as records have them."""
     return {name: f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%S.%fZ}" for name, at_s in timers.items()}
 
 

@@ -45,7 +45,7 @@ class TraceModel:
         self._checkpoints: int | None = None
 
     def take(self, view: View) -> list[Span]:
-        """Takes a view; returns the spans that have ended since the one before."""
+        """Take a view; returns the spans that have ended since the one before."""
         return [*self._recoveries(view), *self._completed(view)]
 
     def _recoveries(self, view: View) -> list[Span]:
@@ -77,7 +77,7 @@ class TraceModel:
 
 
 def _slowest(view: View) -> dict[str, Value]:
-    """The task whose last snapshot took longest."""
+    """Return the task whose last snapshot took longest."""
     took = [(task["figures"].get("checkpoint_ms", 0.0), task["task"]) for task in view["tasks"]]
     longest_ms, task = max(took, default=(0.0, ""))
     return {"causal.slowest_task": task, "causal.slowest_snapshot_ms": longest_ms} if longest_ms else {}

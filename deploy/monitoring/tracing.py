@@ -42,7 +42,7 @@ class NoTraces:
 
 
 def traces(job: str) -> Traces:
-    """Returns what exports the traces of a job; nothing is imported for a job without a collector."""
+    """Return what exports the traces of a job; nothing is imported for a job without a collector."""
     if not any(os.environ.get(name) for name in ENDPOINTS):
         return NoTraces()
     try:

@@ -28,7 +28,7 @@ from standby.supervision.checkpoints import Coordinator
 
 
 def add(job: Path, config: JobConfig, planned: Plan) -> None:
-    """Adds the task of the dead letters of `planned` to the last complete checkpoint of the job in `job`.
+    """Add the task of the dead letters of `planned` to the last complete checkpoint of the job in `job`.
 
     It may be interrupted at any moment and repeated; the job can then also be resumed without dead letters.
 
@@ -85,7 +85,7 @@ def _store_position(
 def _cut(
     job: Path, planned: Plan, task: Task, epoch: int, files: Mapping[str, Files], position: tuple[int, int]
 ) -> Cut:
-    """The first cut of the task: it has read nothing of its inputs, some of which may have ended."""
+    """Return the first cut of the task: it has read nothing of its inputs, some of which may have ended."""
     topology = planned.topology
     cuts = [_cut_of(job, files[topology.tasks[source].name]) for source in topology.upstream(task.index)]
     inputs: dict[int, tuple[int, int, bool]] = {

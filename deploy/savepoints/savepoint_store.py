@@ -53,7 +53,7 @@ class Savepoint:
     made_s: float
 
     def save(self) -> None:
-        """Writes the file, which then survives a loss of power."""
+        """Write the file, which then survives a loss of power."""
         content = {
             "name": self.name,
             "epoch": self.epoch,
@@ -69,7 +69,7 @@ class Savepoint:
 
     @classmethod
     def load(cls, where: Path) -> Savepoint:
-        """Reads the file that `save` wrote.
+        """Read the file that `save` wrote.
 
         Raises:
             CorruptData: it is damaged, or not there.
@@ -83,12 +83,12 @@ class Savepoint:
             raise CorruptData(f"{where / FILE} cannot be read ({problem}); restore it from a copy") from None
 
     def size(self) -> int:
-        """The size of its files in bytes."""
+        """Return the size of its files in bytes."""
         return sum(path.stat().st_size for path in self.where.rglob("*") if path.is_file())
 
 
 def keep(job: Path) -> Savepoint | None:
-    """Keeps the savepoint at which the job stopped, unless it is kept already; None if it did not stop at one.
+    """Keep the savepoint at which the job stopped, unless it is kept already; None if it did not stop at one.
 
     The caller makes sure that no process of the job runs.
 
@@ -122,7 +122,7 @@ def keep(job: Path) -> Savepoint | None:
 
 
 def kept(job: Path) -> list[Savepoint]:
-    """All savepoints that the job keeps, oldest first."""
+    """Return all savepoints that the job keeps, oldest first."""
     savepoints = [
         Savepoint.load(path.parent) for path in sorted((job / SAVEPOINTS).glob(f"*/{FILE}")) if path.parent.suffix == ""
     ]
@@ -130,7 +130,7 @@ def kept(job: Path) -> list[Savepoint]:
 
 
 def named(job: Path, name: str) -> Savepoint:
-    """The savepoint of that name.
+    """Return the savepoint of that name.
 
     Raises:
         PipelineError: there is none.
@@ -155,7 +155,7 @@ def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str
 
 
 def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], linked: bool) -> None:
-    """Makes a directory that a job can begin with, and which survives a loss of power; its manifest is written last.
+    """Make a directory that a job can begin with, and which survives a loss of power; its manifest is written last.
 
     Args:
         linked: snapshots, which never change, may be hard links.
@@ -179,7 +179,7 @@ def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], link
 
 
 def _linked(source: Path, target: Path) -> None:
-    """Makes a hard link, or a copy where the file system has no hard links."""
+    """Make a hard link, or a copy where the file system has no hard links."""
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -200,7 +200,7 @@ def _copied(source: Path, target: Path) -> None:
 
 
 def shown(savepoints: list[Savepoint], needed: str | None) -> list[str]:
-    """The list of savepoints as lines for a user.
+    """Return the list of savepoints as lines for a user.
 
     Args:
         needed: name of the savepoint to which the job can still be rolled back.
@@ -215,7 +215,7 @@ def shown(savepoints: list[Savepoint], needed: str | None) -> list[str]:
 
 
 def as_json(savepoints: list[Savepoint], needed: str | None) -> str:
-    """The list of savepoints as JSON."""
+    """Return the list of savepoints as JSON."""
     entries = [
         {
             "name": each.name,

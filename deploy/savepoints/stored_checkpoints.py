@@ -22,7 +22,7 @@ from standby.storage.manifests import DIRECTORY
 
 
 def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:
-    """Brings the files of a checkpoint, and the job's code, into its directory, if a shared store has them.
+    """Bring the files of a checkpoint, and the job's code, into its directory, if a shared store has them.
 
     Args:
         config: the settings of the job; those of its directory where none are passed.
@@ -54,7 +54,7 @@ def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) ->
 
 
 def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
-    """Refuses a change of a job of several hosts whose plan has stores that this machine cannot open.
+    """Refuse a change of a job of several hosts whose plan has stores that this machine cannot open.
 
     Args:
         only: the task whose store is opened; all of them where none is named.
@@ -71,7 +71,7 @@ def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
 
 
 def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
-    """Returns the name of the first snapshot of a task in a version that begins with a savepoint.
+    """Return the name of the first snapshot of a task in a version that begins with a savepoint.
 
     Args:
         shared: it goes into the shared store, where names are used once: each attempt to begin has names of its own.
@@ -81,7 +81,7 @@ def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
 
 
 def upload(job: Path, config: JobConfig, files: Iterable[Files]) -> None:
-    """Puts the first snapshots of a version into the shared store, if the job has one.
+    """Put the first snapshots of a version into the shared store, if the job has one.
 
     They count from the moment at which the journal names them.
 

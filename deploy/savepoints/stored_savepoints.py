@@ -24,18 +24,18 @@ _MANIFEST = f"{DIRECTORY}/manifest-"
 
 
 def is_url(place: str) -> bool:
-    """Whether that is the URL of a store and no directory."""
+    """Return whether that is the URL of a store and no directory."""
     return "://" in place
 
 
 def check_room(url: str) -> None:
-    """Raises `PipelineError` unless the store answers and has nothing at that URL."""
+    """Raise `PipelineError` unless the store answers and has nothing at that URL."""
     if _sizes(url):
         raise PipelineError(f"{url} is not empty; give another URL for the savepoint")
 
 
 def put(where: Path, url: str) -> None:
-    """Copies the savepoint in `where` into the store; it counts once this has returned.
+    """Copy the savepoint in `where` into the store; it counts once this has returned.
 
     Raises:
         Unavailable: the store does not answer; nothing there counts as a savepoint.
@@ -49,7 +49,7 @@ def put(where: Path, url: str) -> None:
 
 @contextmanager
 def as_directory(place: str | None) -> Iterator[str | None]:
-    """Yields the directory of the savepoint at `place`: itself, or a copy of the one at a URL, for the context.
+    """Yield the directory of the savepoint at `place`: itself, or a copy of the one at a URL, for the context.
 
     Raises:
         PipelineError: the store does not answer, or has no complete savepoint there.
@@ -102,12 +102,12 @@ def _sizes(url: str) -> dict[str, int]:
 
 
 def _depot(url: str) -> Depot:
-    """A client for the objects below that URL."""
+    """Return a client for the objects below that URL."""
     return Depot(*_place(url))
 
 
 def _place(url: str) -> tuple[str, str]:
-    """Splits the URL of a savepoint into that of a store, and the last part, which is the savepoint's own."""
+    """Split the URL of a savepoint into that of a store, and the last part, which is the savepoint's own."""
     parts = urlsplit(url.rstrip("/"))
     above, _, name = parts.path.rpartition("/")
     if parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc) or name in ("", ".", ".."):

@@ -19,7 +19,7 @@ AFRESH = "or start the job without --resume"
 
 
 def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str = RENAME) -> dict[str, str]:
-    """Returns sink task → place, for those whose sink says it.
+    """Return sink task → place, for those whose sink says it.
 
     Args:
         rows: sink task → the rows that the job has written.
@@ -39,7 +39,7 @@ def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str
 
 
 def check_resumed(job: Path, config: JobConfig, planned: Plan) -> None:
-    """Checks the stores of a job that continues from its last checkpoint; raises as `check`."""
+    """Check the stores of a job that continues from its last checkpoint; raises as `check`."""
     newest = newest_manifest(job)
     if newest is not None and _gone(config, planned):
         stores = stood(job, Blueprint.load(job).topology, newest[1])

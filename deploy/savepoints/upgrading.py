@@ -85,7 +85,7 @@ def change(
     allow_dropped: bool,
     other_code: bool = False,
 ) -> bool:
-    """Upgrades the job in `directory` if it resumes as another version; returns whether it does.
+    """Upgrade the job in `directory` if it resumes as another version; returns whether it does.
 
     A change that is refused is refused before anything has changed.
 
@@ -130,7 +130,7 @@ def _beginning(where: Path, savepoint: Savepoint, planned: Plan, config: JobConf
 
 @contextmanager
 def _written(where: Path) -> Iterator[Plan]:
-    """Yields the plan of the version that wrote the savepoint in `where`, with its code and settings."""
+    """Yield the plan of the version that wrote the savepoint in `where`, with its code and settings."""
     config = JobConfig.load(where)
     with ExitStack() as stack:
         try:
@@ -147,12 +147,12 @@ def _written(where: Path) -> Iterator[Plan]:
 
 
 def upgrade_of(job: Path) -> Upgrade | None:
-    """The upgrade that the present version of a job began with; None where it began without one."""
+    """Return the upgrade that the present version of a job began with; None where it began without one."""
     return upgrade_in(journaled(job), Blueprint.load(job).topology)
 
 
 def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
-    """The same, for the decisions about a job with that graph."""
+    """Return the same, for the decisions about a job with that graph."""
     first = records[0] if records else None
     if first is None or first["kind"] != "changed" or not first.get("savepoint"):
         return None
@@ -166,13 +166,13 @@ def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
 
 
 def first_incarnation(job: Path) -> int:
-    """The lowest incarnation of the present version of the job; 0 where it began without a savepoint."""
+    """Return the lowest incarnation of the present version of the job; 0 where it began without a savepoint."""
     records = journaled(job)
     return int(records[0]["incarnation"]) if records and records[0]["kind"] == "changed" else 0
 
 
 def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
-    """The upgrade that can be rolled back, and the savepoint that it began with.
+    """Return the upgrade that can be rolled back, and the savepoint that it began with.
 
     Raises:
         PipelineError: there is none, or it can no longer be rolled back.
@@ -190,7 +190,7 @@ def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
 
 
 def present(job: Path) -> Plan:
-    """The plan of the version that a job has now."""
+    """Return the plan of the version that a job has now."""
     config = JobConfig.load(job)
     return plan(load_archived(Archive.load(job, config.code), config.settings), config)
 
@@ -203,7 +203,7 @@ def roll_back(
     written: Plan,
     allow_dropped: bool,
 ) -> int:
-    """Begins the job again with the savepoint that its present version began with; returns the rows withdrawn.
+    """Begin the job again with the savepoint that its present version began with; returns the rows withdrawn.
 
     Rows that the present version has written are withdrawn from its stores.
 
@@ -225,7 +225,7 @@ def roll_back(
 
 
 def _withdraw(job: Path, config: JobConfig, planned: Plan, upgrade: Upgrade, epoch: int, incarnation: int) -> int:
-    """Withdraws the rows of the stores of `planned` that are after the positions where the upgrade began."""
+    """Withdraw the rows of the stores of `planned` that are after the positions where the upgrade began."""
     with _opened(job, config, planned, incarnation) as stores:
         for task, (store, _) in stores.items():
             if isinstance(store, StagingStore):  # staged rows are not visible, and a replay makes them again
@@ -263,7 +263,7 @@ def _mark(store: SinkStore, state: StoreState, began: int) -> WithdrawPoint | No
 def beginning(
     where: Path, job: Path, config: JobConfig, planned: Plan, allow_dropped: bool, keep_sinks: bool
 ) -> Beginning:
-    """The savepoint in `where`, for a new job in the directory `job`.
+    """Return the savepoint in `where`, for a new job in the directory `job`.
 
     Args:
         keep_sinks: the new job continues in the stores of the job that made the savepoint.
@@ -295,7 +295,7 @@ def beginning(
 def begin_from(
     directory: JobDirectory, begins: Beginning, config: JobConfig, planned: Plan, blueprint: Blueprint
 ) -> None:
-    """Begins a new job in `directory`, which is empty, with a savepoint.
+    """Begin a new job in `directory`, which is empty, with a savepoint.
 
     Raises:
         PipelineError: a store of the job cannot take its rows.
@@ -314,7 +314,7 @@ def _read(job: Path, task: Task, files: Files) -> Saved:
 
 
 def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, begins: Beginning) -> None:
-    """Makes the first snapshots of all tasks, and has the job begin with them."""
+    """Make the first snapshots of all tasks, and has the job begin with them."""
     job, epoch, incarnation = directory.path, begins.epoch, begins.incarnation
     stores = open_stores(job, config, planned, begins)
     cuts = begins.rescaling.cuts(stores)
@@ -332,7 +332,7 @@ def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint:
 def _opened(
     job: Path, config: JobConfig, planned: Plan, incarnation: int
 ) -> Iterator[dict[str, tuple[SinkStore, StoreState]]]:
-    """Opens all stores of a plan and yields them with their states; only the right to write changes in them."""
+    """Open all stores of a plan and yield them with their states; only the right to write changes in them."""
     stores: dict[str, tuple[SinkStore, StoreState]] = {}
     opened: list[SinkStore] = []
     try:
@@ -353,7 +353,7 @@ def _opened(
 
 
 def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) -> dict[str, tuple[int, int]]:
-    """The position at which each sink task begins: after its last row, also one of an earlier life of the job.
+    """Return the position at which each sink task begins: after its last row, also one of an earlier life of the job.
 
     The stores are truncated at the savepoint, so that nothing of the old graph is left, and get a mark where the
     job begins to write, so that its rows can be withdrawn.
@@ -415,7 +415,7 @@ def _prepare(
 
 
 def _began(decided: Iterable[Record]) -> list[Record]:
-    """Returns the decision that names the time at which the job began to read; none where it never has.
+    """Return the decision that names the time at which the job began to read; none where it never has.
 
     The sources of a job of several hosts learn of it from the supervisor, and compute from it which records are due.
     """

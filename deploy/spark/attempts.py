@@ -143,7 +143,7 @@ class Agent:
     """Those of them, in a row, that ended with `REFUSED`."""
 
     def step(self, trigger: str) -> None:
-        """Takes the transition, which must be in the table."""
+        """Take the transition, which must be in the table."""
         self.state = following(TABLE, self.state, trigger, self.name)
 
     @property
@@ -169,7 +169,7 @@ class Attempts:
                 return self._emptied(self.agents[agent])
 
     def next_ns(self) -> int | None:
-        """The moment at which the next agent is to be submitted; None if none waits."""
+        """Return the moment at which the next agent is to be submitted; None if none waits."""
         return min((each.due_ns for each in self.agents.values() if each.state is AgentState.WAITING), default=None)
 
     def _due(self, now_ns: int) -> list[Effect]:

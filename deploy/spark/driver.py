@@ -83,12 +83,12 @@ _log = logging.getLogger("deploy.spark")
 
 
 def cores_of(config: JobConfig) -> int:
-    """The cores of each executor: its agent takes all of them, so that no other one gets there."""
+    """Return the cores of each executor: its agent takes all of them, so that no other one gets there."""
     return int(config.spark_conf.get("spark.executor.cores", CORES))
 
 
 def configuration(config: JobConfig, work: Path) -> dict[str, str]:
-    """Returns Spark's configuration: a small executor per agent; the user's own entries win but where ours must."""
+    """Return Spark's configuration: a small executor per agent; the user's own entries win but where ours must."""
     address, _ = address_of(config.listen)
     return {
         "spark.app.name": f"causal-{config.name}",
@@ -134,7 +134,7 @@ class Driver:
         self._hinted: set[tuple[str, int]] = set()
 
     def run(self) -> None:
-        """Keeps an agent per name in the cluster until SIGTERM.
+        """Keep an agent per name in the cluster until SIGTERM.
 
         Raises:
             PipelineError: no agent can work there.
@@ -162,7 +162,7 @@ class Driver:
         self._context.stop()
 
     def close(self) -> None:
-        """Ends the JVM, and with it the application and all its executors."""
+        """End the JVM, and with it the application and all its executors."""
         self._jvm.end()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -220,7 +220,9 @@ class Driver:
                 raise PipelineError(line)
 
     def _ended(self, reason: str) -> CausalError:
-        """The error of an application that has ended; the next one can only work if an agent of one has ever joined."""
+        """Return the error of an application that has ended; the next one can only work if an agent of one has ever
+        joined.
+        """
         line = f"the Spark application at {self._config.on} has ended: {reason}; see {self._job / 'logs' / 'spark.log'}"
         hosts = (latest(self._job) or {"hosts": []})["hosts"]
         has_run = any(host["host"] in self._attempts.agents for host in hosts)
@@ -234,7 +236,7 @@ class Driver:
         save_members(self._job / EXECUTORS_ROSTER, self._keys.values())
 
     def _attempt(self, name: str, attempt: int) -> None:
-        """Runs one agent as a Spark job, to its end; a thread of its own, which Spark's API needs per job."""
+        """Run one agent as a Spark job, to its end; a thread of its own, which Spark's API needs per job."""
         config, key = self._config, self._keys[name]
         assignment = {
             "name": name,
@@ -256,7 +258,7 @@ class Driver:
         self._events.put(end)
 
     def _look(self) -> None:
-        """Notices executors that are decommissioned, hosts that have been drained, and agents that do not join."""
+        """Notice executors that are decommissioned, hosts that have been drained, and agents that do not join."""
         if not self._jvm.running or self._scala.isStopped():
             raise self._ended("it was removed, or the master cannot be reached")
         hosts = {host["host"]: host for host in (latest(self._job) or {"hosts": []})["hosts"]}
@@ -283,7 +285,7 @@ class Driver:
         )
 
     def _executor_of(self, name: str) -> str | None:
-        """The id of the executor that runs an agent; None while its job waits for one."""
+        """Return the id of the executor that runs an agent; None while its job waits for one."""
         tracker = self._context.statusTracker()
         for job in tracker.getJobIdsForGroup(group_of(name)):
             info = tracker.getJobInfo(job)
@@ -296,7 +298,7 @@ class Driver:
         return None
 
     def _leaves(self, executor_id: str) -> bool:
-        """Whether Spark has announced that it takes the executor away."""
+        """Return whether Spark has announced that it takes the executor away."""
         return bool(self._scala.taskScheduler().getExecutorDecommissionState(executor_id).isDefined())
 
     @property
@@ -306,17 +308,17 @@ class Driver:
 
 
 def group_of(agent: str) -> str:
-    """The job group of an agent, by which its Spark job can be found and cancelled."""
+    """Return the job group of an agent, by which its Spark job can be found and cancelled."""
     return f"causal-{agent}"
 
 
 def is_empty(host: Mapping[str, Any] | None) -> bool:
-    """Whether nothing of the job is on a host."""
+    """Return whether nothing of the job is on a host."""
     return host is None or host["state"] == "lost" or not (host["tasks"] or host["standbys"])
 
 
 def reason_of(problem: Exception) -> str:
-    """The part of one of Spark's errors that says what happened, in one line."""
+    """Return the part of one of Spark's errors that says what happened, in one line."""
     text = str(problem)
     stated = [match[1] for match in (re.search(pattern, text) for pattern in _REASONS) if match is not None]
     lines = [*stated, *text.splitlines(), type(problem).__name__]
@@ -324,7 +326,7 @@ def reason_of(problem: Exception) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the driver of one job.
+    """Run the driver of one job.
 
     Returns: 0 after SIGTERM, 2 for an error that a restart would repeat, otherwise 1.
     """

@@ -21,7 +21,7 @@ REFUSED = 2
 
 
 def host_agent(assignments: Iterator[str]) -> Iterator[str]:
-    """Runs the agent that the only element of a partition describes, to its end.
+    """Run the agent that the only element of a partition describes, to its end.
 
     Yields: how it ended, as JSON: its exit status, or None where it was not started, and a line that says why.
     """
@@ -40,7 +40,7 @@ def host_agent(assignments: Iterator[str]) -> Iterator[str]:
 
 
 def lacking(version: str) -> str:
-    """Returns what the Python of this executor lacks to run an agent of that version; empty if it lacks nothing."""
+    """Return what the Python of this executor lacks to run an agent of that version; empty if it lacks nothing."""
     where = f"the Python of the executor on {os.uname().nodename} ({sys.executable})"
     remedy = f"install causal-streams {version} there, or ship an environment with spark.archives and PYSPARK_PYTHON"
     try:
@@ -54,7 +54,7 @@ def lacking(version: str) -> str:
 
 
 def serve(assignment: dict[str, Any]) -> dict[str, Any]:
-    """Runs `causal agent` with a directory of its own, which is removed after it."""
+    """Run `causal agent` with a directory of its own, which is removed after it."""
     from causal.network.roster import ROSTER, KeyPair, save_key
     from causal.process.interpreter import module_command
     from operators.spark.jvm import die_with

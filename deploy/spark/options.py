@@ -26,7 +26,7 @@ _MASTER = re.compile(r"spark://(\[[^\]]+\]|[^:,/]+):\d+.*|k8s://(?:https?://)?(\
 
 
 def add_options(running: Any) -> None:
-    """Adds the options to those of `causal run`."""
+    """Add the options to those of `causal run`."""
     running.add_argument("--on", metavar="MASTER", help="hosts are executors there: spark://HOST:PORT, yarn, k8s://…")
     running.add_argument("--agents", type=int, metavar="N", help="with --on: the number of executors; default: 2")
     running.add_argument(
@@ -35,12 +35,12 @@ def add_options(running: Any) -> None:
 
 
 def for_executors(arguments: argparse.Namespace) -> bool:
-    """Whether an option is given that only `--on` has a use for."""
+    """Return whether an option is given that only `--on` has a use for."""
     return getattr(arguments, "agents", None) is not None or bool(getattr(arguments, "spark_conf", None))
 
 
 def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
-    """The settings that the options give; None for not given.
+    """Return the settings that the options give; None for not given.
 
     Raises:
         PipelineError: one is wrong, or something is not installed.
@@ -56,7 +56,7 @@ def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
 
 
 def check_installed() -> None:
-    """Refuses `--on` where its driver could not start.
+    """Refuse `--on` where its driver could not start.
 
     Raises:
         PipelineError: PySpark or a Java is missing.
@@ -67,7 +67,7 @@ def check_installed() -> None:
 
 
 def default_listen(master: str) -> str:
-    """The address of this machine towards a cluster, with a free port.
+    """Return the address of this machine towards a cluster, with a free port.
 
     Raises:
         PipelineError: the master string does not say where the cluster is.
@@ -97,12 +97,12 @@ def _free_port(address: str) -> int:
 
 
 def agent_names(count: int) -> list[str]:
-    """The names of the hosts that are agents in executors."""
+    """Return the names of the hosts that are agents in executors."""
     return [f"spark-{number}" for number in range(1, count + 1)]
 
 
 def prepared(config: JobConfig, job: Path) -> JobConfig:
-    """Makes what a job on a cluster needs in its directory; returns the settings with the keys that it uses.
+    """Make what a job on a cluster needs in its directory; returns the settings with the keys that it uses.
 
     Raises:
         PipelineError: the roster has a host with the name of an agent.

@@ -6,7 +6,7 @@ from operators.sources import GeneratedSource
 
 
 def event(partition, number):
-    """Every fourth record repeats the event of 41 records before: a producer that tries again."""
+    """Return every fourth record repeats the event of 41 records before: a producer that tries again."""
     event = number - 41 if number % 4 == 3 and number > 41 else number
     return {"id": f"e{event}", "at_s": event / 100, "cents": 10 + event % 90}
 

@@ -10,7 +10,7 @@ def payment(partition, number):
 
 
 def rules(partition, number):
-    """Returns a version of the rules, as the fraud team publishes them four times a second."""
+    """Return a version of the rules, as the fraud team publishes them four times a second."""
     return {"version": number + 1, "cents_max": 9_000 - number * 200, "payments_per_minute_max": 12 + number % 3}
 
 

@@ -18,7 +18,7 @@ class Service(ThreadingHTTPServer):
         self.lock, self.charges, self.requests = Lock(), {}, 0
 
     def charge(self, key, order):
-        """Returns the charge of a key: the one of the first request with it."""
+        """Return the charge of a key: the one of the first request with it."""
         with self.lock:
             self.requests += 1
             new = {"charge": len(self.charges) + 1, "order": order["order"], "cents": order["cents"]}
@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *arguments):
-        """Requests are counted, not printed."""
+        """Request are counted, not printed."""
 
 
 if __name__ == "__main__":

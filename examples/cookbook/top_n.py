@@ -14,7 +14,7 @@ def sale(partition, number):
 
 
 def rank(total):
-    """The sum, and of equal sums the name: a tie must not depend on which total came first."""
+    """Return the sum, and of equal sums the name: a tie must not depend on which total came first."""
     product, cents, start, end = total
     return cents, product
 

@@ -19,7 +19,7 @@ def with_revenue(batch):
 
 
 def per_shop(batch, window):
-    """One row per shop of all rows of this task in the window."""
+    """Return one row per shop of all rows of this task in the window."""
     return pa.table(batch).group_by("shop").aggregate([("cents", "sum"), ("cents", "count")])
 
 

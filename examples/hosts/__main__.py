@@ -46,12 +46,12 @@ class Story:
 
 
 def places(view: Mapping[str, Any]) -> str:
-    """The tasks on each host, in one line."""
+    """Return the tasks on each host, in one line."""
     return "; ".join(f"{host['host']}: {', '.join(host['tasks']) or 'no task'}" for host in view["hosts"])
 
 
 def survive(story: Story, job: ClusterJob, network: Network, cluster: SparkCluster) -> None:
-    """Kills an executor, then cuts off a host and heals it; waits each time until all is as before."""
+    """Kill an executor, then cuts off a host and heals it; waits each time until all is as before."""
     job.await_("executors with all tasks and standbys", job.complete, UP_S)
     story.say(f"the job runs; {places(job.view())}")
 
@@ -81,7 +81,7 @@ def survive(story: Story, job: ClusterJob, network: Network, cluster: SparkClust
 
 
 def demonstrate(directory: Path, corpus: Path, stack: ExitStack) -> dict[str, int]:
-    """Runs all of it; returns the counts of rows.
+    """Run all of it; returns the counts of rows.
 
     Raises:
         TimeoutError: something did not happen in its time.
@@ -112,7 +112,7 @@ def demonstrate(directory: Path, corpus: Path, stack: ExitStack) -> dict[str, in
 
 
 def main() -> int:
-    """Returns 0 only if both hosts were lost, their tasks recovered, and no row is lost, doubled or contradicted."""
+    """Return 0 only if both hosts were lost, their tasks recovered, and no row is lost, doubled or contradicted."""
     parser = argparse.ArgumentParser(prog="python -m examples.hosts", description=__doc__.partition("\n")[0])
     parser.add_argument("--corpus", type=Path, default=Path(STANDARD_LIBRARY), help="directory with *.py files")
     parser.add_argument("--keep", type=Path, help="directory for everything, kept; otherwise a temporary one")

@@ -104,7 +104,9 @@ class SparkCluster:
             time.sleep(0.1)
 
     def executor_of(self, agent: str) -> tuple[int, str] | None:
-        """The process of the executor in which an agent runs, and the host that it is on; None while there is none."""
+        """Return the process of the executor in which an agent runs, and the host that it is on; None while there is
+        none.
+        """
         roots = {process.pid: name for name, process in self._processes.items()}
         for pid, command in commands():
             if not command.endswith((f"/{agent}.key", f"/{agent}.key ")) and f"/{agent}.key " not in command:
@@ -120,12 +122,14 @@ class SparkCluster:
         return None
 
     def worker(self, host: str) -> int:
-        """The process of the worker on a host: not the one that has put it into its namespaces, with the same words."""
+        """Return the process of the worker on a host: not the one that has put it into its namespaces, with the same
+        words.
+        """
         below = _below(self._processes[host].pid)
         return next(pid for pid in below if _command(pid).startswith(str(self._java)) and WORKER in _command(pid))
 
     def close(self) -> None:
-        """Kills the cluster: everything that it has started is below its processes, or has ended with them."""
+        """Kill the cluster: everything that it has started is below its processes, or has ended with them."""
         left = [pid for process in self._processes.values() for pid in _below(process.pid)]
         for pid in left:
             try:
@@ -137,7 +141,7 @@ class SparkCluster:
 
 
 def commands() -> Iterator[tuple[int, str]]:
-    """The processes of this machine with their command lines."""
+    """Yield the processes of this machine with their command lines."""
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and (command := _command(int(entry))):
             yield int(entry), command
@@ -159,7 +163,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _below(pid: int) -> list[int]:
-    """A process and all below it, parents first."""
+    """Return a process and all below it, parents first."""
     below = [pid]
     for parent in below:
         try:

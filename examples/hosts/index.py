@@ -25,7 +25,7 @@ if len(documents) % PARTITIONS:
 
 
 def document(partition: int, index: int) -> dict[str, str]:
-    """The name and the text of a document."""
+    """Return the name and the text of a document."""
     name = documents[PARTITIONS * index + partition]
     return {"name": name, "text": (corpus / name).read_bytes().decode("utf-8", "replace") if name else ""}
 

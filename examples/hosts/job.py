@@ -53,7 +53,7 @@ class ClusterJob:
             save_key(self._keys, new_key(name))
 
     def run(self, pipeline: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        """Starts the job and the agent at home; returns `causal run`."""
+        """Start the job and the agent at home; returns `causal run`."""
         own = self._keys / f"{HOME}.key"
         self._begin(
             "agent", "--join", self._listen, "--key", str(own), "--state-dir", str(self.directory / HOME),
@@ -77,22 +77,22 @@ class ClusterJob:
         return process
 
     def said(self, command: str = "run") -> str:
-        """Returns what `causal run` or `causal agent` has printed."""
+        """Return what `causal run` or `causal agent` has printed."""
         return (self.directory / f"{command}.txt").read_text(errors="replace")
 
     def view(self) -> dict[str, Any]:
-        """The supervisor's view; empty lists before there is one."""
+        """Return the supervisor's view; empty lists before there is one."""
         try:
             return latest(self.state) or {"hosts": [], "host_losses": [], "tasks": [], "state": "starting"}
         except json.JSONDecodeError:  # it is replaced atomically; a disk that is full truncates it all the same
             return {"hosts": [], "host_losses": [], "tasks": [], "state": "starting"}
 
     def host(self, name: str) -> dict[str, Any]:
-        """A host in the supervisor's view; empty if it has not joined yet."""
+        """Return a host in the supervisor's view; empty if it has not joined yet."""
         return next((host for host in self.view()["hosts"] if host["host"] == name), {})
 
     def complete(self) -> bool:
-        """Whether every agent is a host, and every task has a standby that waits."""
+        """Return whether every agent is a host, and every task has a standby that waits."""
         view = self.view()
         joined = sum(1 for host in view["hosts"] if host["state"] == "joined")
         waiting = {each["standby_of"] for each in view.get("processes", ()) if each["state"] == "idle"}
@@ -100,15 +100,15 @@ class ClusterJob:
         return joined > self._agents and view["state"] == "running" and bool(tasks) and waiting >= tasks
 
     def lost(self) -> int:
-        """Returns how often a host was lost."""
+        """Return how often a host was lost."""
         return len(self.view()["host_losses"])
 
     def recovered(self, losses: int) -> bool:
-        """Whether that many hosts have been lost, and all their tasks are live again."""
+        """Return whether that many hosts have been lost, and all their tasks are live again."""
         return self.lost() >= losses and all(loss["recovered_ms"] is not None for loss in self.view()["host_losses"])
 
     def await_(self, what: str, holds: Callable[[], bool], within_s: float) -> None:
-        """Waits until something holds.
+        """Wait until something holds.
 
         Raises:
             TimeoutError: it does not hold in that time, or the job has ended before.
@@ -122,7 +122,7 @@ class ClusterJob:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Ends both commands and their remaining processes."""
+        """End both commands and their remaining processes."""
         for process in reversed(self._processes):
             if process.poll() is None:
                 process.terminate()

@@ -19,7 +19,7 @@ _serials = itertools.count()  # the names of two networks of one process differ
 
 
 def missing() -> str | None:
-    """Returns what this machine lacks for hosts; None if it lacks nothing."""
+    """Return what this machine lacks for hosts; None if it lacks nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "unshare"):
@@ -61,34 +61,34 @@ class Network:
             self._in(space, "link", "set", "eth0", "up")
 
     def address(self, name: str) -> str:
-        """The address of a host."""
+        """Return the address of a host."""
         return f"{SUBNET}.{self._names.index(name) + 1}"
 
     def command(self, name: str, argv: Sequence[str]) -> list[str]:
-        """The command line that runs a program on a host, with its network and its clock."""
+        """Return the command line that runs a program on a host, with its network and its clock."""
         clock = str(self.clock_s(name))
         enter = ["ip", "netns", "exec", self.space(name), "unshare", "--kill-child", "--time", "--monotonic", clock]
         return [*enter, "--", *argv]
 
     def clock_s(self, name: str) -> int:
-        """Returns the lead of the monotonic clock of a host over that of this process."""
+        """Return the lead of the monotonic clock of a host over that of this process."""
         return CLOCK_STEP_S * (self._names.index(name) + 1)
 
     def clock_ns(self, name: str, at_ns: int) -> int:
-        """A moment of this process's monotonic clock as that of a host."""
+        """Return a moment of this process's monotonic clock as that of a host."""
         return at_ns + self.clock_s(name) * 1_000_000_000
 
     def processes(self, name: str) -> list[int]:
-        """The processes on a host."""
+        """Return the processes on a host."""
         listed = subprocess.run(["ip", "netns", "pids", self.space(name)], capture_output=True, text=True, check=True)
         return [int(pid) for pid in listed.stdout.split()]
 
     def cut(self, name: str) -> None:
-        """Cuts a host off: packets vanish in both directions, without any sign."""
+        """Cut a host off: packets vanish in both directions, without any sign."""
         self._in(self._hub, "link", "set", f"v{self._names.index(name) + 1}", "nomaster")
 
     def heal(self, name: str) -> None:
-        """Connects a host again."""
+        """Connect a host again."""
         self._in(self._hub, "link", "set", f"v{self._names.index(name) + 1}", "master", "hub")
 
     def cut_one_way(self, source: str, target: str) -> None:
@@ -99,7 +99,7 @@ class Network:
         self._in(self.space(source), "route", "del", "blackhole", f"{self.address(target)}/32")
 
     def space(self, name: str) -> str:
-        """The name of the network namespace of a host."""
+        """Return the name of the network namespace of a host."""
         return f"{self._tag}-{name}"
 
     def _add(self, space: str) -> None:

@@ -20,7 +20,7 @@ LESSONS = {
 
 
 def main() -> int:
-    """Returns the number of lessons whose promise was not kept."""
+    """Return the number of lessons whose promise was not kept."""
     parser = argparse.ArgumentParser(prog="python -m examples.lessons", description=__doc__)
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=", ".join(LESSONS))
     chosen = parser.parse_args().lessons or list(LESSONS)

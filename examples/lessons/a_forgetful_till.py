@@ -6,7 +6,7 @@ from examples.lessons.lesson import Lesson
 
 
 def main() -> int:
-    """Returns 0 if the job ends with one line that names the operator and the attribute it kept."""
+    """Return 0 if the job ends with one line that names the operator and the attribute it kept."""
     with Lesson(
         "An operator keeps something where no checkpoint finds it. A check notices before a failure does."
     ) as lesson:

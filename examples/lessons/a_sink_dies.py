@@ -6,7 +6,7 @@ from examples.lessons.lesson import Lesson
 
 
 def main() -> int:
-    """Returns 0 if no row that a reader has seen was changed or withdrawn."""
+    """Return 0 if no row that a reader has seen was changed or withdrawn."""
     with Lesson("A sink dies. Its rows were visible before any checkpoint, and none of them changes.") as lesson:
         lesson.start("--checkpoint-interval", "60")
         lesson.until("receipts are visible", lambda: lesson.rows() > 500)

@@ -6,7 +6,7 @@ from examples.lessons.lesson import Lesson
 
 
 def main() -> int:
-    """Returns 0 if only the killed task was replaced, and every receipt is there once."""
+    """Return 0 if only the killed task was replaced, and every receipt is there once."""
     with Lesson("One task dies. Its standby takes over, and no other task notices.") as lesson:
         lesson.start()
         lesson.until("receipts are visible", lambda: lesson.rows() > 1000)

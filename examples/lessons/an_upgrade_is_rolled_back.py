@@ -6,7 +6,7 @@ from examples.lessons.lesson import Lesson
 
 
 def main() -> int:
-    """Returns 0 if the version before finishes as if there had been no other."""
+    """Return 0 if the version before finishes as if there had been no other."""
     with Lesson("An upgrade fails. One command returns to the version before, and no row is lost.") as lesson:
         job = lesson.start()
         lesson.until("receipts are visible", lambda: lesson.rows() > 1000)

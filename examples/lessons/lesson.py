@@ -52,11 +52,11 @@ class Lesson:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def say(self, line: str) -> None:
-        """Prints a line of the lesson."""
+        """Print a line of the lesson."""
         print(f"  {line}", flush=True)
 
     def command(self, verb: str, *arguments: str) -> list[str]:
-        """Returns a command line of `causal` about the job, and prints it as a user would type it."""
+        """Return a command line of `causal` about the job, and print it as a user would type it."""
         self.say(f"$ causal {' '.join((verb, *arguments))}")
         return [sys.executable, "-m", "deploy", verb, *arguments, "--state-dir", str(self.job)]
 
@@ -67,7 +67,7 @@ class Lesson:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts `causal run` of the job; arguments are those of the command."""
+        """Start `causal run` of the job; arguments are those of the command."""
         arguments = ("tills.py", "--set", f"count={SALES}", *arguments)
         self._running = subprocess.Popen(
             self.command("run", *arguments), cwd=self.directory, env=self._environment,
@@ -76,7 +76,7 @@ class Lesson:
         return self._running
 
     def savepoint(self) -> None:
-        """Stops the job at a savepoint."""
+        """Stop the job at a savepoint."""
         subprocess.run(
             self.command("savepoint", "--stop"),
             cwd=self.directory,
@@ -86,7 +86,7 @@ class Lesson:
         )
 
     def kill(self, task: str) -> None:
-        """Kills the process of a task, and waits until its successor has done what it had done."""
+        """Kill the process of a task, and wait until its successor has done what it had done."""
         subprocess.run(self.command("kill", task), cwd=self.directory, env=self._environment, check=True)
         self.until(f"{task} has recovered", lambda: any(each["task"] == task for each in self.view()["recoveries"]))
 
@@ -95,13 +95,13 @@ class Lesson:
         (self.directory / tills.EVENING).touch()
 
     def end(self) -> tuple[int, str]:
-        """Waits for the end of the job; returns its status, and the last line that it printed when it failed."""
+        """Wait for the end of the job; returns its status, and the last line that it printed when it failed."""
         assert self._running is not None, "no job was started"
         _, text = self._running.communicate(timeout=WAIT_S)
         return self._running.returncode, text.strip().splitlines()[-1] if text.strip() else ""
 
     def until(self, what: str, condition: Callable[[], bool]) -> None:
-        """Waits for something to happen to the job.
+        """Wait for something to happen to the job.
 
         Raises:
             TimeoutError: it does not happen.
@@ -116,11 +116,11 @@ class Lesson:
             time.sleep(LOOK_S)
 
     def rows(self) -> int:
-        """Returns the number of receipts that a reader can see."""
+        """Return the number of receipts that a reader can see."""
         return len(self.receipts())
 
     def receipts(self) -> dict[tuple[str, int], str]:
-        """Returns what a reader can see now: (task, position) → receipt."""
+        """Return what a reader can see now: (task, position) → receipt."""
         if not self.database.exists():
             return {}
         try:
@@ -131,19 +131,19 @@ class Lesson:
         return {(task, position): record for task, position, record in rows}
 
     def view(self) -> dict[str, Any]:
-        """Returns what the supervisor shows of the job."""
+        """Return what the supervisor shows of the job."""
         view: dict[str, Any] = json.loads((self.job / "status.json").read_text())
         return view
 
     def show_recoveries(self) -> list[Mapping[str, Any]]:
-        """Prints the phases of each recovery; returns all of them."""
+        """Print the phases of each recovery; returns all of them."""
         recoveries: list[Mapping[str, Any]] = self.view()["recoveries"]
         for recovery in recoveries:
             self.say(f"{recovery['task']} died: {phases_of(recovery)}")
         return recoveries
 
     def kept(self, *others: bool) -> int:
-        """Counts what is wrong with the receipts; returns 0 if nothing is, and all of the other conditions hold."""
+        """Count what is wrong with the receipts; returns 0 if nothing is, and all of the other conditions hold."""
         wrong = tills.wrong(self.database, SALES)
         self.say(", ".join(f"{name} {count}" for name, count in wrong.items()) + f", of {SALES:,} sales")
         return int(any(wrong.values()) or not all(others))

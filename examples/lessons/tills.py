@@ -62,7 +62,7 @@ class Sales(GeneratedSource[dict[str, int]]):
 
 
 def receipt(before: str, content: list[Any]) -> str:
-    """Returns the hash of a receipt: over the one before it and its own content."""
+    """Return the hash of a receipt: over the one before it and its own content."""
     return blake2b((before + json.dumps(content)).encode(), digest_size=12).hexdigest()
 
 
@@ -73,7 +73,7 @@ class Till(Operator):
         self.forgetful, self.mistake, self.count = forgetful, mistake, 0
 
     def process(self, sale: dict[str, int], ctx: Any) -> Iterator[dict[str, Any]]:
-        """Yields one receipt."""
+        """Yield one receipt."""
         if sale["sale"] == self.mistake:
             raise ValueError("this version of the till cannot sell that")
         self.count += 1
@@ -84,7 +84,7 @@ class Till(Operator):
 
 
 def wrong(database: Path, count: int) -> dict[str, int]:
-    """Returns how many sales are lost or doubled, and how many receipts do not follow from the one before."""
+    """Return how many sales are lost or doubled, and how many receipts do not follow from the one before."""
     last: dict[int, str] = {}
     seen: dict[int, int] = {}
     broken = 0

@@ -22,7 +22,7 @@ class Sellers(Operator):
         self._waiting_ms = terms.waiting_s * 1000
 
     def process(self, record: Event, ctx: Any) -> Iterator[Row]:
-        """Pairs a person with the auctions that waited, or an auction with its person."""
+        """Yield pairs a person with the auctions that waited, or an auction with its person."""
         state = ctx.state
         if record["kind"] == "person":
             person = state["person"] = {name: record[name] for name in ("name", "city", "state", "time_ms")}
@@ -36,7 +36,7 @@ class Sellers(Operator):
             self._forget(record, ctx)
 
     def on_timer(self, name: str, ctx: Any) -> None:
-        """Clears the state, with which no later record can pair."""
+        """Clear the state, with which no later record can pair."""
         ctx.state.clear()
 
     def _pair(self, person: Row, auction: int, time_ms: int) -> Iterator[Row]:
@@ -54,7 +54,7 @@ class Winning(Operator):
         self._waiting_ms = terms.waiting_s * 1000
 
     def process(self, record: Event, ctx: Any) -> None:
-        """Keeps bids that come before their auction, and afterwards only the best one."""
+        """Keep bids that come before their auction, and afterwards only the best one."""
         state = ctx.state
         if record["kind"] == "auction":
             names = ("id", "seller", "category", "reserve", "time_ms", "expires_ms")
@@ -72,7 +72,7 @@ class Winning(Operator):
             state["best"] = _best([bid, *filter(None, [state["best"]])])
 
     def on_timer(self, name: str, ctx: Any) -> Iterator[Row]:
-        """Closes the auction, or removes its state."""
+        """Close the auction, or remove its state."""
         state = ctx.state
         if name == "forget":
             if "auction" not in state:
@@ -106,11 +106,11 @@ class LastSales(Operator):
         self._auctions = terms.auctions_mean
 
     def process(self, record: Row, ctx: Any) -> Iterator[Row]:
-        """Takes a sale; sales come in the order in which the auctions expired."""
+        """Take a sale; sales come in the order in which the auctions expired."""
         prices = ctx.state["prices"] = [*ctx.state.get("prices", ()), record["price"]][-self._auctions :]
         yield {"seller": record["seller"], "auction": record["auction"], "mean": sum(prices) / len(prices)}
 
 
 def _best(bids: list[tuple[int, int, int]]) -> tuple[int, int, int] | None:
-    """The highest bid, of equal ones the earliest; a bid is (-price, time, bidder)."""
+    """Return the highest bid, of equal ones the earliest; a bid is (-price, time, bidder)."""
     return min(bids, default=None)

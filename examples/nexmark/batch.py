@@ -83,12 +83,12 @@ SQL: dict[int, str] = {
 
 
 def write_events(events: list[Event], path: Path) -> None:
-    """Writes the events as JSON lines."""
+    """Write the events as JSON lines."""
     path.write_text("".join([json.dumps(event) + "\n" for event in events]))
 
 
 def prepare(spark: Any, events: Path, terms: Terms) -> None:
-    """Makes the views of a file of events."""
+    """Make the views of a file of events."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     for kind, fields in FIELDS.items():
         events_of_all_kinds = spark.read.schema(f"kind string, {fields}").json(str(events))
@@ -98,7 +98,7 @@ def prepare(spark: Any, events: Path, terms: Terms) -> None:
 
 
 def rows(spark: Any, query: int, events: Path, terms: Terms | None = None) -> list[dict[str, Any]]:
-    """The rows of one query; `prepare` has been called."""
+    """Return the rows of one query; `prepare` has been called."""
     if query == 0:
         return [json.loads(row.value) for row in spark.read.text(str(events)).collect()]
     known = terms or Terms()
@@ -107,7 +107,9 @@ def rows(spark: Any, query: int, events: Path, terms: Terms | None = None) -> li
 
 
 def session(work: Path) -> Any:
-    """A Spark session of one process with one thread; the Java installation that it needs is put below `work`."""
+    """Return a Spark session of one process with one thread; the Java installation that it needs is put below
+    `work`.
+    """
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(java_home(find_java(), work))
@@ -119,7 +121,7 @@ def session(work: Path) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the rows of the queries, each as [query, row]."""
+    """Print the rows of the queries, each as [query, row]."""
     queries = [int(argument) for argument in arguments[1:] if argument.isdecimal()]
     settings = dict(argument.split("=", 1) for argument in arguments[1:] if "=" in argument)
     if not arguments or len(queries) + len(settings) < len(arguments) - 1:

@@ -29,7 +29,7 @@ def compare(query: int, rows: Sequence[Row], events: Sequence[Event], terms: Ter
 
 
 def by_clock(rows: Sequence[Row], events: Sequence[Event], terms: Terms) -> dict[str, int]:
-    """Checks query 12: each bid is in one window, no window has two rows, and windows begin at multiples of their size.
+    """Check query 12: each bid is in one window, no window has two rows, and windows begin at multiples of their size.
 
     The bids in a window depend on the clock, but no window may have two rows, and the sums must be right.
     """
@@ -51,7 +51,7 @@ def by_clock(rows: Sequence[Row], events: Sequence[Event], terms: Terms) -> dict
 
 
 def rows_of(database: Path) -> list[Row]:
-    """The rows in the sink's database, in the order of each task."""
+    """Return the rows in the sink's database, in the order of each task."""
     connection = sqlite3.connect(database)
     try:
         records = connection.execute("SELECT record FROM output ORDER BY task, position").fetchall()
@@ -61,18 +61,18 @@ def rows_of(database: Path) -> list[Row]:
 
 
 def events_of(settings: Mapping[str, str]) -> Events:
-    """The events that the settings of a job describe."""
+    """Return the events that the settings of a job describe."""
     return Events(int(settings.get("events_per_s", "10000")), int(settings.get("out_of_order", "1")))
 
 
 def read_events(settings: Mapping[str, str]) -> list[Event]:
-    """All events that the job reads."""
+    """Return all events that the job reads."""
     partitions = int(settings.get("partitions", "2"))
     return events_of(settings).listed(int(settings.get("events", "10000")) // partitions * partitions)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the check; returns 1 if a row is missing or false."""
+    """Run the check; returns 1 if a row is missing or false."""
     if len(arguments) < 2 or not all("=" in argument for argument in arguments[2:]):
         print("usage: python -m examples.nexmark.check OUT.db QUERY [SETTING=VALUE]...", file=sys.stderr)
         return 2

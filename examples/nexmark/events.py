@@ -68,7 +68,7 @@ class Events:
         return self.out_of_order / self.events_per_s + 0.001
 
     def event(self, n: int) -> Event:
-        """The n-th event that is read, n from 0."""
+        """Return the n-th event that is read, n from 0."""
         number = n - n % self.out_of_order + n * _SHUFFLE % self.out_of_order
         seed = _mixed(number) if self.scattered else number
         chance, time_ms = JavaRandom(seed), self._time_ms(number)
@@ -88,7 +88,7 @@ class Events:
         return GeneratedSource(make, None if count is None else count // partitions, partitions, rate)
 
     def listed(self, count: int) -> list[Event]:
-        """The first `count` events."""
+        """Return the first `count` events."""
         return [self.event(n) for n in range(count)]
 
     def _time_ms(self, number: int) -> int:
@@ -159,19 +159,23 @@ class Events:
         }
 
     def _any_person(self, number: int, chance: JavaRandom) -> int:
-        """The number of a person that is active or still to come."""
+        """Return the number of a person that is active or still to come."""
         people = last_person(number) + 1
         active = min(people, self.active_people)
         return people - active + chance.below(active + _LEAD)
 
 
 def last_person(number: int) -> int:
-    """The number of the last person at event `number`: that event itself, if it is a person, or the last one before."""
+    """Return the number of the last person at event `number`: that event itself, if it is a person, or the last one
+    before.
+    """
     return number // EPOCH * PERSONS + min(number % EPOCH, PERSONS - 1)
 
 
 def last_auction(number: int) -> int:
-    """The number of the auction that is event `number`, or else of the last one before it; -1 if there is none."""
+    """Return the number of the auction that is event `number`, or else of the last one before it; -1 if there is
+    none.
+    """
     epoch, place = divmod(number, EPOCH)
     if place < PERSONS:
         return epoch * AUCTIONS - 1
@@ -213,7 +217,9 @@ def _extra(chance: JavaRandom, size: int, average: int) -> str:
 
 
 def _triples(sign: int) -> list[str]:
-    """The three digits of each number below 26^3, the last one first, as letters from "a" upwards or downwards."""
+    """Return the three digits of each number below 26^3, the last one first, as letters from "a" upwards or
+    downwards.
+    """
     letters = [chr(97 + sign * digit) for digit in range(26)]
     return [first + second + third for third in letters for second in letters for first in letters]
 

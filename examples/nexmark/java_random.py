@@ -17,7 +17,7 @@ class JavaRandom:
         self._seed = (seed ^ _MULTIPLIER) & _MASK
 
     def bits(self, count: int) -> int:
-        """The next `count` (at most 32) bits, as a number that is not negative."""
+        """Return the next `count` (at most 32) bits, as a number that is not negative."""
         self._seed = (self._seed * _MULTIPLIER + 0xB) & _MASK
         return self._seed >> (48 - count)
 

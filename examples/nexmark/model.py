@@ -17,17 +17,20 @@ Row = dict[str, Any]
 
 
 def rows(query: int, events: Sequence[Event], terms: Terms | None = None) -> list[Row]:
-    """The rows of one query over these events.  Query 12 depends on the clock and has no such rows: see `bids_of`."""
+    """Return the rows of one query over these events.
+
+    Query 12 depends on the clock and has no such rows: see `bids_of`.
+    """
     return list(_MODELS[query](events, terms or Terms()))
 
 
 def canonical(rows: Iterable[Row]) -> Counter[str]:
-    """The multiset of rows, each as JSON with its keys sorted."""
+    """Return the multiset of rows, each as JSON with its keys sorted."""
     return Counter(json.dumps(row, sort_keys=True) for row in rows)
 
 
 def bids_of(events: Sequence[Event]) -> Counter[int]:
-    """The number of bids of each bidder, which is the sum over the windows of query 12."""
+    """Return the number of bids of each bidder, which is the sum over the windows of query 12."""
     return Counter(bid["bidder"] for bid in _only(events, "bid"))
 
 
@@ -113,7 +116,7 @@ def _q8(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
 
 
 def _q9(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
-    """The highest bid at or above the reserve before the auction expires; of equal ones the earliest."""
+    """Yield the highest bid at or above the reserve before the auction expires; of equal ones the earliest."""
     bids: dict[int, list[Event]] = defaultdict(list)
     for bid in _only(events, "bid"):
         bids[bid["auction"]].append(bid)
@@ -165,7 +168,7 @@ def _q14(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
 
 
 def _starts(time_ms: int, terms: Terms) -> list[int]:
-    """The starts in ms of the sliding windows that contain that time."""
+    """Return the starts in ms of the sliding windows that contain that time."""
     size_ms, every_ms = terms.window_s * 1000, terms.every_s * 1000
     last = time_ms // every_ms * every_ms
     return list(range(last, time_ms - size_ms, -every_ms))

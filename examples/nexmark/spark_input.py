@@ -20,7 +20,9 @@ _LONG_AGO_S = 1_000_000_000
 
 
 def spark_source(directory: str) -> SparkSource:
-    """A source that reads the files of a directory, one per micro-batch, in one partition to keep their order."""
+    """Return a source that reads the files of a directory, one per micro-batch, in one partition to keep their
+    order.
+    """
 
     def read(spark: Any) -> Any:
         columns = dict(column.split() for fields in FIELDS.values() for column in fields.split(", "))
@@ -32,12 +34,12 @@ def spark_source(directory: str) -> SparkSource:
 
 
 def clean(row: dict[str, Any]) -> Event:
-    """Makes an event from a row that has the columns of all kinds, without those of other kinds, which are null."""
+    """Make an event from a row that has the columns of all kinds, without those of other kinds, which are null."""
     return {name: value for name, value in row.items() if value is not None}
 
 
 def write_files(events: Sequence[Event], directory: Path, files: int) -> None:
-    """Writes the events to that number of files, which Spark reads in the order of their modification times."""
+    """Write the events to that number of files, which Spark reads in the order of their modification times."""
     directory.mkdir(parents=True, exist_ok=True)
     step = -(-len(events) // files)
     for number in range(files):
@@ -47,7 +49,7 @@ def write_files(events: Sequence[Event], directory: Path, files: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the files."""
+    """Write the files."""
     if len(arguments) < 3 or not all("=" in argument for argument in arguments[3:]):
         print(
             "usage: python -m examples.nexmark.spark_input DIRECTORY EVENTS FILES [SETTING=VALUE]...", file=sys.stderr

@@ -54,7 +54,7 @@ class Terms:
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, str]) -> Terms:
-        """Makes the terms that `--set` names; the others have their defaults.
+        """Make the terms that `--set` names; the others have their defaults.
 
         Raises:
             PipelineError: a value is no number.
@@ -73,7 +73,7 @@ class Terms:
 
 
 def side_value(key: int) -> str:
-    """The value of the side table for `key`, 0 to side_rows - 1."""
+    """Return the value of the side table for `key`, 0 to side_rows - 1."""
     return f"side {key}"
 
 

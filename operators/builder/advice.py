@@ -24,7 +24,7 @@ _STANDARD = (sys.stdin, sys.stdout, sys.stderr)
 
 
 def advice(nodes: Sequence[Node]) -> list[str]:
-    """Returns the warnings about these operators, in the order of the pipeline."""
+    """Return the warnings about these operators, in the order of the pipeline."""
     return [
         line
         for node in nodes
@@ -33,7 +33,7 @@ def advice(nodes: Sequence[Node]) -> list[str]:
 
 
 def _undivided(node: Node) -> Iterator[str]:
-    """Warns about state without a key in several tasks: each task has its own, and records go to any of them."""
+    """Warn about state without a key in several tasks: each task has its own, and records go to any of them."""
     if node.keyed or node.parallelism == 1:
         return
     if node.kind in window_kinds.KINDS:
@@ -49,7 +49,7 @@ def _undivided(node: Node) -> Iterator[str]:
 
 
 def _by_the_wall_clock(node: Node) -> Iterator[str]:
-    """Warns about windows of a bare number of seconds, which are of the wall clock, where records have event time.
+    """Warn about windows of a bare number of seconds, which are of the wall clock, where records have event time.
 
     On vectors there are no others.
     """
@@ -79,7 +79,7 @@ def _methods(operator: object) -> Iterator[FunctionType]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yields the code of a function and of the functions that it defines."""
+    """Yield the code of a function and of the functions that it defines."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -87,7 +87,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _captured(node: Node) -> Iterator[str]:
-    """Warns about files and iterators that an operator uses, though each process has its own, at its own position."""
+    """Warn about files and iterators that an operator uses, though each process has its own, at its own position."""
     if node.kind in ("source", "sink"):
         return
     seen: set[int] = set()
@@ -108,7 +108,7 @@ def _captured(node: Node) -> Iterator[str]:
 
 
 def _written(node: Node) -> Iterator[str]:
-    """Warns about what an operator writes outside of its state, which a recovery loses or repeats.
+    """Warn about what an operator writes outside of its state, which a recovery loses or repeat.
 
     Sources, sinks and calls work on the outside world, and are not performed again.
     """
@@ -126,7 +126,7 @@ def _written(node: Node) -> Iterator[str]:
 
 
 def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
-    """Yields the functions that work on records, with the operator whose methods they are, and what they call."""
+    """Yield the functions that work on records, with the operator whose methods they are, and what they call."""
     subject = node.subject
     waiting: list[tuple[Any, object]] = [(each, None) for each in (subject, *node.options.values())]
     waiting += [(edge.key_of, None) for edge in node.edges] + [(edge.time_of, None) for edge in node.edges]
@@ -147,7 +147,7 @@ def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
 
 
 def _used_by(node: Node) -> Iterator[tuple[str, Any]]:
-    """Yields (name, value) of the iterators, files among them, that the functions of the operator can access."""
+    """Yield (name, value) of the iterators, files among them, that the functions of the operator can access."""
     subject = node.subject
     waiting: list[Any] = [subject, *node.options.values()]
     waiting += [edge.key_of for edge in node.edges] + [edge.time_of for edge in node.edges]
@@ -176,7 +176,7 @@ def _function_of(value: Any) -> FunctionType | None:
 
 
 def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields what the code of a function can access: its closure, its defaults, and globals of its module."""
+    """Yield what the code of a function can access: its closure, its defaults, and globals of its module."""
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -188,7 +188,7 @@ def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _has_position(value: Any) -> bool:
-    """Returns whether a value is an iterator, such as an open file, other than the standard streams."""
+    """Return whether a value is an iterator, such as an open file, other than the standard streams."""
     kind = type(value)
     moves: Callable[..., Any] | None = getattr(kind, "__next__", None)
     return moves is not None and not any(value is each for each in _STANDARD)

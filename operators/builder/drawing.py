@@ -20,7 +20,7 @@ CELL_CHARACTERS_MAX = 80
 
 
 def graph_svg(nodes: Sequence[Node]) -> str:
-    """Returns the graph of these operators as SVG, from left to right; edges by key are dashed."""
+    """Return the graph of these operators as SVG, from left to right; edges by key are dashed."""
     sorted_nodes = ordered(nodes)
     names = [node.name for node in sorted_nodes]
     keyed = {
@@ -66,7 +66,7 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
 
 
 def rows_html(rows: Mapping[str, Sequence[Any]]) -> str:
-    """Returns the rows of each sink as a table; of many, the first ones."""
+    """Return the rows of each sink as a table; of many, the first ones."""
     return "".join(f"<p><b>{escape(sink)}</b>, {len(each):,} rows</p>{_table(each)}" for sink, each in rows.items())
 
 

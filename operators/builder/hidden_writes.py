@@ -28,7 +28,7 @@ _trees: dict[str, ast.Module | None] = {}
 
 
 def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[str, str]]:
-    """Yields (what is written, `file:line`) for each write of a function to what is no state.
+    """Yield (what is written, `file:line`) for each write of a function to what is no state.
 
     Args:
         operator: the object whose method it is; None for a function.
@@ -44,7 +44,7 @@ def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[s
 
 
 def called_by(fn: FunctionType) -> set[str]:
-    """Returns the names of the functions that a function calls itself; one that it gives to `ctx.call` is none."""
+    """Return the names of the functions that a function calls itself; one that it gives to `ctx.call` is none."""
     nodes = list(_nodes_of(fn.__code__.co_filename, fn)) if of_a_user(fn.__code__.co_filename) else []
     inside = [each for node in nodes for each in ast.walk(node)]
     return {each.func.id for each in inside if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
@@ -80,7 +80,7 @@ class _Writes:
         self._local = local - self._globals - self._outer
 
     def all(self) -> Iterator[tuple[str, int]]:
-        """Yields (name, line), each name once."""
+        """Yield (name, line), each name once."""
         seen = set[str]()
         for each in sorted(self._inside, key=lambda node: getattr(node, "lineno", 0)):
             for target in self._targets(each):
@@ -99,7 +99,7 @@ class _Writes:
             yield node.func.value
 
     def _name(self, target: ast.expr, bare: bool) -> str:
-        """The name of what is written, if it lives longer than the call; "" otherwise."""
+        """Return the name of what is written, if it lives longer than the call; "" otherwise."""
         path, inner = [], target
         while isinstance(inner, ast.Attribute | ast.Subscript):
             path.append(inner)
@@ -120,7 +120,7 @@ class _Writes:
         return ""
 
     def _attribute(self, step: ast.expr, sure: bool) -> str:
-        """The name of an attribute of the operator, unless it is declared as state or a property."""
+        """Return the name of an attribute of the operator, unless it is declared as state or a property."""
         if not isinstance(step, ast.Attribute):
             return ""
         declared = getattr(type(self._operator), step.attr, None)

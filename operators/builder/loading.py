@@ -43,7 +43,7 @@ _BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
 
 
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
-    """The pipeline that the file at `path` defines as `pipeline`, checked.
+    """Return the pipeline that the file at `path` defines as `pipeline`, checked.
 
     Modules beside the file can be imported, also by imports that happen later.
 
@@ -86,7 +86,7 @@ def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({}))
 
 
 def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: bool = False) -> Pipeline:
-    """The pipeline of an archive: no file of the user's is read.
+    """Return the pipeline of an archive: no file of the user's is read.
 
     Args:
         lasting: this process does nothing but to run it.
@@ -100,7 +100,7 @@ def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: boo
 
 
 def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) -> Pipeline:
-    """The pipeline of the job in `directory`, as the run has it: what every process of a job loads.
+    """Return the pipeline of the job in `directory`, as the run has it: what every process of a job loads.
 
     Args:
         lasting: this process does nothing but to run it; children that `multiprocessing` spawns load it as well.
@@ -118,7 +118,7 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
 
 @contextmanager
 def version_of_job(directory: Path, config: JobConfig) -> Iterator[Pipeline]:
-    """Yields the pipeline of the job in `directory`, whose code can be called until the context ends.
+    """Yield the pipeline of the job in `directory`, whose code can be called until the context ends.
 
     Another version of the pipeline, loaded before, is the one that imports modules from then on.
 
@@ -190,14 +190,16 @@ def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
 
 
 def _raised(file: Path, problem: BaseException) -> str:
-    """The file:line of the innermost frame that is the user's, and the exception."""
+    """Return the file:line of the innermost frame that is the user's, and the exception."""
     where = location(problem).rpartition(" in ")[0] or str(file)
     said = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"{where}: {said}{suggestion(problem)}{_packaged(file, problem)}{_namesake(file, problem)}"
 
 
 def _packaged(file: Path, problem: BaseException) -> str:
-    """The remedy where the file imports from the package that it is in, which it is not a module of when it is run."""
+    """Return the remedy where the file imports from the package that it is in, which it is not a module of when it is
+    run.
+    """
     if not isinstance(problem, ImportError) or "no known parent package" not in str(problem):
         return ""
     top = file.parent
@@ -208,7 +210,7 @@ def _packaged(file: Path, problem: BaseException) -> str:
 
 
 def _namesake(file: Path, problem: BaseException) -> str:
-    """The remedy where a file beside the pipeline has the name of a module that is used in its place."""
+    """Return the remedy where a file beside the pipeline has the name of a module that is used in its place."""
     named = problem.name if isinstance(problem, ImportError) else None
     if isinstance(problem, AttributeError) and isinstance(problem.obj, ModuleType):
         named = problem.obj.__name__

@@ -67,7 +67,7 @@ class Pipeline:
         return self._add(where, name, "source", source, parallelism, [])
 
     def stream(self, name: str) -> Stream[Any]:
-        """The output of the operator `name`, to read it once more."""
+        """Return the output of the operator `name`, to read it once more."""
         node = self._named(name)
         return Stream(self, [Edge(node, time_of=node.time_of)])
 
@@ -118,7 +118,7 @@ class Pipeline:
         return {node.name: node.subject for node in self._nodes.values() if node.kind == "source"}
 
     def _repr_svg_(self) -> str:
-        """The graph, as a notebook shows it."""
+        """Return the graph, as a notebook shows it."""
         return drawing.graph_svg(self.nodes)
 
     def check(self) -> None:
@@ -174,7 +174,7 @@ class Pipeline:
 
 
 def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
-    """The edges of a side output of the one operator that `edges` come from."""
+    """Return the edges of a side output of the one operator that `edges` come from."""
     if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
         raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) right behind the operator")
     source = edges[0].source

@@ -20,13 +20,13 @@ class Settings(Mapping[str, str]):
         return self._values[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Returns the value, or the default, which `default` then knows."""
+        """Return the value, or the default, which `default` then knows."""
         if default is not None:
             self._defaults.setdefault(name, str(default))
         return super().get(name, default)
 
     def default(self, name: str) -> str | None:
-        """The default, as text, with which the pipeline has read this setting; None if it has none."""
+        """Return the default, as text, with which the pipeline has read this setting; None if it has none."""
         return self._defaults.get(name)
 
     def __contains__(self, name: object) -> bool:

@@ -14,7 +14,7 @@ from operators.builder.spawning import JOB
 
 
 def load_lent() -> None:
-    """Loads the code; a child that cannot ends with one line."""
+    """Load the code; a child that cannot ends with one line."""
     job = Path(os.environ[JOB])
     try:
         load_of_job(job, JobConfig.load(job), lasting=True)

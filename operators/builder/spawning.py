@@ -45,7 +45,7 @@ def lend_code(directory: Path, digest: str) -> None:
 
 @contextmanager
 def refusing_children() -> Iterator[None]:
-    """Refuses to spawn children while a pipeline file is loaded: they would load it as well."""
+    """Refuse to spawn children while a pipeline file is loaded: they would load it as well."""
     before = spawn.get_preparation_data
     spawn.get_preparation_data = _refused
     try:

@@ -17,7 +17,7 @@ _noted: list[str] = []
 
 
 def built() -> None:
-    """Notes that a pipeline is built, perhaps by the program's own file."""
+    """Record that a pipeline is built, perhaps by the program's own file."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if _noted or not file or hasattr(sys, "ps1") or sys.flags.interactive:
@@ -28,7 +28,7 @@ def built() -> None:
 
 
 def used() -> None:
-    """Notes that a pipeline is put to use."""
+    """Record that a pipeline is put to use."""
     _noted[:] = [""]
 
 

@@ -90,7 +90,7 @@ class Active:
             raise self.fault
 
     def now_ns(self) -> int:
-        """The causal clock, for the operator that runs."""
+        """Return the causal clock, for the operator that runs."""
         try:
             return self._asked().now_ns()
         except CausalError as fault:
@@ -98,7 +98,7 @@ class Active:
             raise
 
     def streams(self, operator: str) -> Streams:
-        """The chance of `operator` in this epoch; drawing from it costs nothing in the log."""
+        """Return the chance of `operator` in this epoch; drawing from it costs nothing in the log."""
         services = self._asked()
         try:
             epoch = services.epoch()
@@ -151,13 +151,13 @@ RUNNING = Running()
 
 
 def operating() -> bool:
-    """Whether an operator runs on this thread."""
+    """Return whether an operator runs on this thread."""
     active = RUNNING.active
     return active is not None and active.operator != NO_OPERATOR and active.thread == get_ident()
 
 
 def inside(spelling: str, remedy: str) -> Active | None:
-    """The chain whose operator runs on this thread and asks; None when it is the process's own business.
+    """Return the chain whose operator runs on this thread and asks; None when it is the process's own business.
 
     Raises:
         HiddenNondeterminism: it must not ask like this.

@@ -25,7 +25,7 @@ INTERVALS_TO_1970 = 0x01B21DD213814000
 
 
 def of_random() -> list[Replacement]:
-    """The functions of module `random`, and the generators under them that no operator has seeded."""
+    """Return the functions of module `random`, and the generators under them that no operator has seeded."""
     hidden: Any = random._inst
     names = [name for name, value in vars(random).items() if getattr(value, "__self__", None) is hidden]
     replacements = [Replacement(random, name, getattr(random, name), _drawing(name)) for name in names]
@@ -39,7 +39,9 @@ class _OfProcess(Stream):
 
 
 def _drawing(name: str) -> Callable[..., Any]:
-    """The function for `random.<name>`: inside an operator it draws from its stream, otherwise from the process's."""
+    """Return the function for `random.<name>`: inside an operator it draws from its stream, otherwise from the
+    process's.
+    """
     real, spelling = getattr(random, name), f"random.{name}()"
 
     def draw(*args: Any, **kwargs: Any) -> Any:
@@ -62,7 +64,7 @@ _OWN = "_seeded_by_operator"
 
 
 def _drawn(generator: Random) -> Random | None:
-    """The generator that an operator draws from in the place of `generator`; None where it is that one itself.
+    """Return the generator that an operator draws from in the place of `generator`; None where it is that one itself.
 
     A generator that no operator has seeded is part of the process: its state is in no checkpoint, so after a recovery
     it would restart, whether it was seeded by the kernel or with a number.
@@ -81,19 +83,19 @@ _real_seed = Random.seed
 
 
 def _random_of(self: Random) -> float:
-    """The replacement of `Random.random`."""
+    """Return the replacement of `Random.random`."""
     stream = None if RUNNING.active is None else _drawn(self)
     return _real_random(self) if stream is None else stream.random()
 
 
 def _getrandbits(self: Random, k: int, /) -> int:
-    """The replacement of `Random.getrandbits`."""
+    """Return the replacement of `Random.getrandbits`."""
     stream = None if RUNNING.active is None else _drawn(self)
     return _real_getrandbits(self, k) if stream is None else stream.getrandbits(k)
 
 
 def _getstate(self: Random) -> Any:
-    """The replacement of `Random.getstate`."""
+    """Return the replacement of `Random.getstate`."""
     stream = _drawn(self)
     return _real_getstate(self if stream is None else stream)
 
@@ -127,7 +129,7 @@ def _seed(self: Random, a: Any = None, version: int = 2) -> None:
 
 
 def _gauss_next(self: Random) -> Any:
-    """The replacement of `gauss_next`: the second of a pair that `gauss` has drawn."""
+    """Return the replacement of `gauss_next`: the second of a pair that `gauss` has drawn."""
     stream = _drawn(self)
     return self.__dict__.get("gauss_next") if stream is None else stream.gauss_next  # type: ignore[attr-defined]
 
@@ -149,7 +151,7 @@ def _patch_generators() -> None:
 
 
 def of_entropy() -> list[Replacement]:
-    """The kernel's random bytes, UUIDs and `secrets`."""
+    """Return the kernel's random bytes, UUIDs and `secrets`."""
     replacements = [
         Replacement(os, "urandom", os.urandom, _bytes(os.urandom, "urandom")),
         Replacement(os, "getrandom", os.getrandom, _bytes(os.getrandom, "getrandom")),
@@ -170,7 +172,7 @@ def _bytes(real: Callable[..., bytes], name: str) -> Callable[..., bytes]:
 
 
 def _named(module: Any, name: str, remedy: str) -> Replacement:
-    """The replacement of a function that draws from `os.urandom`, so that a refusal names it."""
+    """Return the replacement of a function that draws from `os.urandom`, so that a refusal names it."""
     real = getattr(module, name)
     spelling = f"{module.__name__}.{name}()"
 
@@ -192,7 +194,9 @@ def _uuid(real: Callable[..., uuid.UUID], name: str, make: Callable[..., uuid.UU
 
 
 def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """A UUID from the causal clock, and chance for what the process would remember: its address and its last time."""
+    """Return a UUID from the causal clock, and chance for what the process would remember: its address and its last
+    time.
+    """
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     low, middle, high = since & 0xFFFFFFFF, since >> 32 & 0xFFFF, since >> 48 & 0x0FFF
@@ -200,12 +204,12 @@ def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid4(active: Active) -> uuid.UUID:
-    """A UUID of chance alone."""
+    """Return a UUID of chance alone."""
     return uuid.UUID(int=_streams(active).bits.getrandbits(128), version=4)
 
 
 def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """A UUID as of `uuid1`, in an order that sorts by time."""
+    """Return a UUID as of `uuid1`, in an order that sorts by time."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     whole = (since >> 12) << 80 | 6 << 76 | (since & 0x0FFF) << 64 | 0b10 << 62 | (clock_seq & 0x3FFF) << 48 | node
@@ -213,7 +217,7 @@ def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid7(active: Active) -> uuid.UUID:
-    """A UUID of milliseconds since 1970, then chance."""
+    """Return a UUID of milliseconds since 1970, then chance."""
     chance = _streams(active).bits.getrandbits(74)
     since_ms = active.now_ns() // 1_000_000 & (1 << 48) - 1
     return uuid.UUID(int=since_ms << 80 | 7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)

@@ -20,7 +20,7 @@ REMEDY = "use ctx.now()"
 
 
 def of_time() -> list[Replacement]:
-    """The functions of module `time`; a call that passes a time does not read the clock."""
+    """Return the functions of module `time`; a call that passes a time does not read the clock."""
     return [
         Replacement(time, "time", time.time, _seconds(time.time)),
         Replacement(time, "time_ns", time.time_ns, _nanoseconds(time.time_ns)),
@@ -113,7 +113,7 @@ def _put(kind: type, named: dict[str, Any]) -> bool:
 
 
 def in_place_of(kind: type, named: dict[str, Any]) -> type:
-    """A class with these methods that makes instances of `kind`, and knows all of them as its own."""
+    """Return a class with these methods that makes instances of `kind`, and knows all of them as its own."""
 
     class _Meta(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -133,7 +133,7 @@ def _now() -> Any:
     real = datetimes.datetime.__dict__["now"]
 
     def now(cls: Any, tz: datetimes.tzinfo | None = None) -> Any:
-        """The current time, in a time zone if one is given; inside an operator that of `ctx.now()`."""
+        """Return the current time, in a time zone if one is given; inside an operator that of `ctx.now()`."""
         active = RUNNING.active and inside("datetime.now()", REMEDY)
         if active is None:
             return real.__get__(None, cls)(tz)
@@ -146,7 +146,7 @@ def _utcnow() -> Any:
     real = datetimes.datetime.__dict__["utcnow"]
 
     def utcnow(cls: Any) -> Any:
-        """The current time in UTC, without time zone; inside an operator that of `ctx.now()`."""
+        """Return the current time in UTC, without time zone; inside an operator that of `ctx.now()`."""
         active = RUNNING.active and inside("datetime.utcnow()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()
@@ -159,7 +159,7 @@ def _today(kind: type) -> Any:
     real = datetimes.date.__dict__["today"]
 
     def today(cls: Any) -> Any:
-        """The current day or time; inside an operator that of `ctx.now()`."""
+        """Return the current day or time; inside an operator that of `ctx.now()`."""
         active = RUNNING.active and inside(f"{kind.__name__}.today()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()

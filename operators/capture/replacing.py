@@ -49,7 +49,7 @@ _seen = _Seen((), frozenset(), ())
 
 
 def look(definers: Sequence[ModuleType]) -> None:
-    """Note which globals of all modules are functions of these, for the processes that are forked from this one."""
+    """Record which globals of all modules are functions of these, for the processes that are forked from this one."""
     global _seen
     originals = frozenset(id(value) for module in definers for value in vars(module).values() if callable(value))
     modules = dict(sys.modules)
@@ -64,7 +64,7 @@ def look(definers: Sequence[ModuleType]) -> None:
 
 
 def _unseen(originals: Collection[int]) -> list[str]:
-    """The modules that were loaded since `look`, if it has looked for these; the others are not even touched."""
+    """Return the modules that were loaded since `look`, if it has looked for these; the others are not even touched."""
     behind = len(sys.modules) - len(_seen.names)
     if behind < 0 or not _seen.originals.issuperset(originals):
         return list(sys.modules)

@@ -100,7 +100,7 @@ class FusedChain(PlainChain):
     # Events.
 
     def open(self) -> None:
-        """Calls the `open` of the operators now rather than at the first event; a standby does, to be ready.
+        """Call the `open` of the operators now rather than at the first event; a standby does, to be ready.
 
         Raises:
             OperatorFailed: one of them raised.
@@ -140,7 +140,7 @@ class FusedChain(PlainChain):
             self._active.end()
 
     def _advance_root(self, merged: int | None) -> None:
-        """Passes the merged watermark of the inputs to the root."""
+        """Pass the merged watermark of the inputs to the root."""
         if merged == END_NS:
             furthest = self._merge.furthest()
             if furthest is not None:
@@ -163,7 +163,7 @@ class FusedChain(PlainChain):
         self._run(self._root, channel.side, records, keys)
 
     def _canonical(self, keys: list[Any], records: Any) -> list[Any]:
-        """Returns canonical keys: from here on there is no other spelling (D14)."""
+        """Return canonical keys: from here on there is no other spelling (D14)."""
         try:
             return canonical_keys(keys)
         except Unroutable as problem:
@@ -304,13 +304,13 @@ class FusedChain(PlainChain):
         return state
 
     def kept_keys(self, operator: str) -> Iterable[Any]:
-        """The keys for which an operator keeps something, each once or more often."""
+        """Return the keys for which an operator keeps something, each once or more often."""
         return (key for stage in self._stages if stage.shown_as == operator for key in stage.kept_keys())
 
     # Event time.
 
     def _advance(self, branch: Branch, mark_ns: int) -> None:
-        """Passes a watermark to a stage, then to those behind it; at END_NS the stage emits its last records, too."""
+        """Pass a watermark to a stage, then to those behind it; at END_NS the stage emits its last records, too."""
         stage = branch.stage
         if mark_ns == IDLE_NS:
             if stage.passes(IDLE_NS) == IDLE_NS:
@@ -327,7 +327,7 @@ class FusedChain(PlainChain):
         self._pass(branch, stage.passes(mark_ns))
 
     def _pass(self, branch: Branch, mark_ns: int | None) -> None:
-        """Passes a watermark on from a stage, behind all its output, if it is above the one before."""
+        """Pass a watermark on from a stage, behind all its output, if it is above the one before."""
         if mark_ns is None:
             return
         if mark_ns != IDLE_NS:
@@ -347,7 +347,7 @@ class FusedChain(PlainChain):
     # Records.
 
     def _forward(self, branch: Branch, output: Any) -> None:
-        """Passes on the output of a stage: records, side outputs, and watermarks of its own."""
+        """Pass on the output of a stage: records, side outputs, and watermarks of its own."""
         if branch.plain:
             self._spread(branch, output)
             return
@@ -364,7 +364,7 @@ class FusedChain(PlainChain):
             self._pass(branch, mark)
 
     def _spread(self, branch: Branch, records: Any) -> None:
-        """Passes records of a stage to its routes and to the stages fused behind it."""
+        """Pass records of a stage to its routes and to the stages fused behind it."""
         if not records:
             return
         if branch.children or not branch.leaves_straight:
@@ -389,13 +389,13 @@ class FusedChain(PlainChain):
             self._run(child, branch.stage.side, own, branch.stage.keys)
 
     def _drain(self, branch: Branch) -> None:
-        """Encodes what is collected in the routes of a branch."""
+        """Encode what is collected in the routes of a branch."""
         for route in branch.routes:
             for ordinal, records in route.drain():
                 self._encode(branch, ordinal, records)
 
     def _encode(self, branch: Branch, ordinal: int, records: Records | Counted) -> None:
-        """Encodes records into chunks; records that cannot be encoded fail one by one."""
+        """Encode records into chunks; records that cannot be encoded fail one by one."""
         try:
             body = encode_records(records)
         except NotCarried:
@@ -418,7 +418,7 @@ class FusedChain(PlainChain):
             self._put(ordinal, len(piece), encode_records(piece))
 
     def _encode_counted(self, branch: Branch, ordinal: int, records: Counted) -> None:
-        """Encodes the keys that can be carried; any other fails once for all of its records."""
+        """Encode the keys that can be carried; any other fails once for all of its records."""
         travels, nowhere = self._tracing.travels, iter(())
         kept = [place for place, key in enumerate(records.keys) if travels(branch, key, nowhere)]
         for piece in pieces(
@@ -438,13 +438,13 @@ class FusedChain(PlainChain):
         return self._stages
 
     def renumber(self) -> None:
-        """Renumbers state that was merged from several tasks."""
+        """Renumber state that was merged from several tasks."""
         for stage in self._stages:
             for table in stage.tables():
                 table.renumber(self._numbers)
 
     def changed(self, epoch: int, ended: Sequence[int]) -> None:
-        """Notes that the job's graph was changed at the savepoint of that epoch, and its state has been taken over.
+        """Record that the job's graph was changed at the savepoint of that epoch, and its state has been taken over.
 
         Args:
             ended: the inputs that had ended by then: an operator that is new hears of it here only.
@@ -465,7 +465,7 @@ class FusedChain(PlainChain):
             pass
 
     def restore_groups(self, parts: Iterable[bytes], groups: Collection[int]) -> None:
-        """Loads some key groups; what parts that are not divided hold of others is incomplete, and must not be read."""
+        """Load some key groups; what parts that are not divided hold of others is incomplete, and must not be read."""
         for stage in self._stages:
             for table in stage.tables():
                 table.of_one_group = True

@@ -30,7 +30,7 @@ class ChainState:
         self._numbers = numbers
 
     def snapshot(self, full: bool, behind: str) -> ChainSnapshot:
-        """Freezes the state now, and encodes what has changed `behind` a file (see `causal.ports.Chain.snapshot`)."""
+        """Freeze the state now, and encode what has changed `behind` a file (see `causal.ports.Chain.snapshot`)."""
         increment = b""
         if behind:
             changed = self._frozen(False)
@@ -62,7 +62,7 @@ class ChainState:
         return ChainSnapshot(full, header, jobs, increment)
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
-        """Loads the parts of one snapshot, one fragment per item of the iterator.
+        """Load the parts of one snapshot, one fragment per item of the iterator.
 
         Raises:
             PipelineError: the snapshot is of another pipeline.
@@ -122,7 +122,7 @@ class ChainState:
 
 
 def _swapped(was: Sequence[Mapping[str, Sequence[str]]], now: Sequence[Mapping[str, Sequence[str]]]) -> bool:
-    """Whether what was before one input is before the other one: a source, or operators of both or all of one.
+    """Return whether what was before one input is before the other one: a source, or operators of both or all of one.
 
     A name says nothing where a source that both versions have is before that operator: the source does.
     """

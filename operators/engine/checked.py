@@ -11,7 +11,7 @@ _METHODS = ("read", "ready_in_s", "completed", "close")
 
 
 def checked(name: str, source: Source[Any], reader: Any) -> PartitionReader:
-    """Returns the reader that `source.open` returned, which checks what it reads unless it is one of ours.
+    """Return the reader that `source.open` returned, which checks what it reads unless it is one of ours.
 
     Raises:
         PipelineError: it is no reader.
@@ -35,7 +35,7 @@ class CheckedReader:
         self._what = what
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Reads as the reader itself does.
+        """Read as the reader itself does.
 
         Raises:
             PipelineError: the result is no batch.

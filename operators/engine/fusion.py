@@ -51,7 +51,7 @@ class Group:
 
 
 def fuse(nodes: Sequence[Node]) -> list[Group]:
-    """Returns the groups, each after all that it reads from.
+    """Return the groups, each after all that it reads from.
 
     Raises:
         PipelineError: the operators form a cycle.
@@ -69,7 +69,7 @@ def fuse(nodes: Sequence[Node]) -> list[Group]:
 
 
 def _begins(node: Node) -> bool:
-    """Returns whether a node is the first of its tasks."""
+    """Return whether a node is the first of its tasks."""
     if KINDS[node.kind].begins or len(node.edges) != 1 or node.options.get("delivery"):
         return True
     edge = node.edges[0]

@@ -164,7 +164,7 @@ class Plan:
     # What the core plugs in.
 
     def chain(self, task: int) -> Chain:
-        """A fresh chain of the task, in its first state; user code is not called yet."""
+        """Return a fresh chain of the task, in its first state; user code is not called yet."""
         inputs = [self._input(channel) for channel in self.topology.inputs(TaskIndex(task))]
         if task == self._letter_task:
             return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0, Failures(None, 0))
@@ -196,11 +196,11 @@ class Plan:
         return frozenset(task.name for task, group in groups if group.commutes)
 
     def nodes(self, task: int) -> tuple[Node, ...]:
-        """The operators that the task performs; none for that of the dead letters."""
+        """Return the operators that the task performs; none for that of the dead letters."""
         return () if task == self._letter_task else tuple(self._group_of[task].nodes)
 
     def _tags(self, node: Node) -> frozenset[str]:
-        """The side outputs of an operator that are read."""
+        """Return the side outputs of an operator that are read."""
         edges = [edge for group in self._groups for reader in group.nodes for edge in reader.edges]
         return frozenset(edge.tag for edge in edges if edge.source is node and edge.tag)
 
@@ -240,11 +240,11 @@ class Plan:
         return f"partition {channel.partition} of source {self._group_of[channel.target].root.name!r}"
 
     def keyed(self, operator: str) -> bool:
-        """Whether the operator of that name keeps its state by the key of its records."""
+        """Return whether the operator of that name keeps its state by the key of its records."""
         return any(node.keyed for group in self._groups for node in group.nodes if node.name == operator)
 
     def reader(self, channel: Channel, job_directory: Path, began_ns: int) -> PartitionReader:
-        """A reader of the partition that `channel` (from OUTSIDE) stands for.
+        """Return a reader of the partition that `channel` (from OUTSIDE) stands for.
 
         Args:
             began_ns: `time.monotonic_ns()` at which the job began to read.
@@ -258,7 +258,7 @@ class Plan:
         return checked(node.name, node.subject, node.subject.open(channel.partition, context))
 
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
-        """The store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
+        """Return the store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
         task = self.topology.tasks[channel.source].name
         if channel.carries_requests and self._config.store:
@@ -291,7 +291,7 @@ class Plan:
         return sink
 
     def _letters_of_rows(self, job_directory: Path, task: str) -> RefusedRows | RefusedObjects:
-        """The place of letters for rows that the store of that sink task refuses."""
+        """Return the place of letters for rows that the store of that sink task refuses."""
         if url := self._letter_url:
             return RefusedObjects(url, task, self._config.run)
         private = not self._config.dead_letters
@@ -369,7 +369,7 @@ class Plan:
         return {task: place for task, place in places.items() if place}
 
     def newest_run(self) -> str | None:
-        """The newest run that any of the sinks knows; a store that is unavailable now is not asked again."""
+        """Return the newest run that any of the sinks knows; a store that is unavailable now is not asked again."""
         newest: set[str] = set()
         for group in self._groups:
             if group.root.kind == "sink":
@@ -378,7 +378,9 @@ class Plan:
         return max(newest, default="") or None
 
     def without_withdrawal(self, job_directory: Path) -> list[str]:
-        """The sinks that cannot take rows back, where more failures than the sharing depth covers may need it (D9)."""
+        """Return the sinks that cannot take rows back, where more failures than the sharing depth covers may need it
+        (D9).
+        """
         if self._config.guarantee != "causal" or self._config.sharing_depth >= self.topology.depth:
             return []
         names: dict[str, None] = {}
@@ -438,7 +440,7 @@ class Plan:
         return any(group.root.subject.takes_standard_input for group in self._groups if group.root.kind == "source")
 
     def companions(self, job_directory: Path) -> list[Companion]:
-        """The processes that the sources need beside the job."""
+        """Return the processes that the sources need beside the job."""
         return [
             companion
             for group in self._groups
@@ -447,7 +449,7 @@ class Plan:
         ]
 
     def describe(self) -> dict[str, Any]:
-        """The plan as `causal plan --json` prints it."""
+        """Return the plan as `causal plan --json` prints it."""
         return {"pipeline": self.name, "tasks": [self._described(task) for task in self.topology.tasks]}
 
     def _described(self, task: Task) -> dict[str, Any]:
@@ -466,7 +468,7 @@ class Plan:
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
-    """The tasks of a pipeline under a configuration; the same in every process of a job.
+    """Return the tasks of a pipeline under a configuration; the same in every process of a job.
 
     Raises:
         PipelineError: the pipeline cannot run.

@@ -79,7 +79,7 @@ class SinkChain(PlainChain):
         return self._sink.encode_rows(records) if isinstance(records, Rows) else self._sink.encode(records)
 
     def _without_failing(self, records: Records, problem: Exception) -> tuple[list[Any], bytes]:
-        """The records that can be encoded, and their rows; each of the others has failed."""
+        """Return the records that can be encoded, and their rows; each of the others has failed."""
         every: Sequence[Any] = _records_of(records) if isinstance(records, Vectors) else listed(records)
         kept = [record for index, record in enumerate(every) if self._can_encode(index, record)]
         try:
@@ -130,7 +130,7 @@ class _Unheld:
 
 
 def _records_of(vectors: Vectors) -> list[Any]:
-    """The rows of vectors as records, with an `_Unheld` for each that is none."""
+    """Return the rows of vectors as records, with an `_Unheld` for each that is none."""
     try:
         return rows_of(vectors.batch, 0, len(vectors))
     except Unheld:

@@ -50,7 +50,7 @@ class Tree:
         self.root = self._holds.get(group.root.ordinal) or self._branches[group.root.ordinal]
 
     def reader(self, edge: Edge) -> Branch:
-        """The branch that the reader of an edge is attached to: that of its source, or of a side output."""
+        """Return the branch that the reader of an edge is attached to: that of its source, or of a side output."""
         branch = self._branches[edge.source.ordinal]
         if not edge.tag:
             return branch
@@ -83,7 +83,7 @@ class Tree:
         return HoldStage(node, self._scope(tags), inputs)
 
     def _scope(self, tags: frozenset[str] = frozenset()) -> Scope:
-        """The surroundings of the next stage."""
+        """Return the surroundings of the next stage."""
         self._ordinal += 1
         return Scope(
             self._ordinal - 1, self._failures, self._task, self.numbers, self._config, self.arrival, self.active,

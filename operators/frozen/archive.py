@@ -74,7 +74,9 @@ class Archive:
         return Path(self.pipeline.path).parent
 
     def shown(self, module: Module) -> str:
-        """The name of a module's file, for people: relative to the pipeline's directory where it lies in there."""
+        """Return the name of a module's file, for people: relative to the pipeline's directory where it lies in
+        there.
+        """
         path = Path(module.path)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
@@ -95,7 +97,7 @@ class Archive:
             )
 
     def packed(self) -> bytes:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         members = [("pipeline.py" if not m.name else _member(m), m) for m in self.modules]
         manifest = {
             "modules": [[member, m.name, m.path, m.package] for member, m in members],
@@ -154,7 +156,7 @@ class Archive:
 
     @classmethod
     def unpacked(cls, body: bytes, digest: str, where: str) -> Archive:
-        """The archive in these bytes.
+        """Return the archive in these bytes.
 
         Raises:
             CorruptData: they do not match the digest, or are damaged; names them as `where`.
@@ -171,7 +173,7 @@ class Archive:
 
 
 def path_of(job: Path, digest: str) -> Path:
-    """Returns the path at which a job keeps the archive of that digest."""
+    """Return the path at which a job keeps the archive of that digest."""
     return job / DIRECTORY / f"{digest}.zip"
 
 
@@ -180,7 +182,7 @@ def digest_of(body: bytes) -> str:
 
 
 def runtime_version() -> str:
-    """Returns the version of this package; a checkout that is not installed has none."""
+    """Return the version of this package; a checkout that is not installed has none."""
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:
@@ -188,7 +190,7 @@ def runtime_version() -> str:
 
 
 def minor(python: str) -> str:
-    """The minor version of a version of Python: `3.11` of `3.11.4`."""
+    """Return the minor version of a version of Python: `3.11` of `3.11.4`."""
     return ".".join(python.split(".")[:2])
 
 
@@ -207,7 +209,7 @@ def changed(kept: Archive, now: Archive) -> list[str]:
 
 
 def other_versions(kept: Archive, now: Archive) -> Iterator[str]:
-    """Yields a phrase for each part of another version now that is not archived."""
+    """Yield a phrase for each part of another version now that is not archived."""
     if kept.python != now.python:
         yield f"Python was {kept.python} and is {now.python}"
     if kept.runtime != now.runtime:
@@ -218,7 +220,7 @@ def other_versions(kept: Archive, now: Archive) -> Iterator[str]:
 
 
 def same_code(one: bytes, other: bytes) -> bool:
-    """Whether two sources do the same: equal but for comments, blank lines and layout."""
+    """Return whether two sources do the same: equal but for comments, blank lines and layout."""
     if one == other:
         return True
     try:

@@ -40,13 +40,13 @@ class Beside:
 
 
 def _taken(tops: set[str]) -> dict[str, ModuleType]:
-    """Removes the modules of these names, and those in these packages, and returns them."""
+    """Remove the modules of these names, and those in these packages, and return them."""
     names = [name for name in sys.modules if name.partition(".")[0] in tops] if tops else []
     return {name: sys.modules.pop(name) for name in names}
 
 
 def _in_the_way(root: Path, name: str, module: ModuleType | None) -> bool:
-    """Whether a module has the name of another one that lies in `root`."""
+    """Return whether a module has the name of another one that lies in `root`."""
     if "." in name or name.startswith("__") or name in OUR_OWN or not of_user(name):
         return False
     file = getattr(module, "__file__", None)

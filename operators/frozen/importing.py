@@ -35,14 +35,14 @@ _SOURCE_BYTES_MAX = 32 << 20
 
 
 def of_user(name: str) -> bool:
-    """Whether a module of that name may be the user's."""
+    """Return whether a module of that name may be the user's."""
     top = name.partition(".")[0]
     return top not in OURS and top not in sys.stdlib_module_names
 
 
 @lru_cache(maxsize=4096)
 def is_source_of_user(origin: str) -> bool:
-    """Whether a file is a source of the user's: neither the standard library's, nor installed, nor ours."""
+    """Return whether a file is a source of the user's: neither the standard library's, nor installed, nor ours."""
     path = Path(origin)
     if path.suffix != ".py" or {"site-packages", "dist-packages"} & set(path.parts):
         return False
@@ -109,7 +109,7 @@ class LiveFinder(MetaPathFinder):
         return self.spec_in(fullname, path)
 
     def spec_in(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """The spec of a module; one of the user's runs what was read here, once."""
+        """Return the spec of a module; one of the user's runs what was read here, once."""
         self._finding.add(fullname)
         try:
             spec = self._on_disk(fullname, path)

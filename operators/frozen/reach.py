@@ -16,7 +16,7 @@ _IMPORTING = frozenset(("import_module", "__import__"))
 
 
 def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
-    """The code of a pipeline that has been loaded by `finder`, and what it may yet import.
+    """Return the code of a pipeline that has been loaded by `finder`, and what it may yet import.
 
     Raises:
         PipelineError: it is too much, or a file cannot be read.
@@ -38,7 +38,7 @@ def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
 
 
 def versions_now(kept: Archive) -> Archive:
-    """The same code, with the versions that everything else has in this process."""
+    """Return the same code, with the versions that everything else has in this process."""
     finder = LiveFinder(kept.root, recording=True)
     for name in kept.outside:
         _find(name, finder)
@@ -47,7 +47,7 @@ def versions_now(kept: Archive) -> Archive:
 
 
 def hidden_by_python(archive: Archive) -> list[str]:
-    """Files beside the pipeline that an import seems to mean, but that have names of the standard library."""
+    """Return files beside the pipeline that an import seems to mean, but that have names of the standard library."""
     named = {name.partition(".")[0] for module in archive.modules for name in _named(module)}
     places = ((name, archive.root / f"{name}.py") for name in sorted(named & sys.stdlib_module_names))
     return [path.name for _, path in places if path.exists()]
@@ -95,7 +95,7 @@ def _named(module: Module) -> Iterator[str]:
 
 
 def _base(module: Module, node: ast.ImportFrom) -> str | None:
-    """The package that `from … import` is about; None where a relative import leads out of every package."""
+    """Return the package that `from … import` is about; None where a relative import leads out of every package."""
     if not node.level:
         return node.module
     parts = module.name.split(".") if module.name else []
@@ -114,7 +114,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _version(name: str, origin: Path) -> str:
-    """Returns the version of an installed package; of any other file its digest."""
+    """Return the version of an installed package; of any other file its digest."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -28,7 +28,7 @@ _OF_PARQUET = "_causal"
 
 
 def open_output(path: str | os.PathLike[str]) -> Output:
-    """The reader for what lies at `path`, or at the URL of a shared store; nothing is read of it yet.
+    """Return the reader for what lies at `path`, or at the URL of a shared store; nothing is read of it yet.
 
     Raises:
         Unavailable: the shared store does not answer.

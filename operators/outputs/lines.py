@@ -63,7 +63,7 @@ class LinesOutput:
         return {task: next_ if uncovered else safe for task, (safe, next_) in self._tasks.items()}
 
     def hint(self, task: str, position: int) -> Any:
-        """Returns (line, byte) of a line at or before that position."""
+        """Return (line, byte) of a line at or before that position."""
         return self._files[task].before(position)
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
@@ -90,7 +90,7 @@ class _Lines:
         self._bytes = [0]
 
     def count(self, wanted: int, lasting: int) -> int:
-        """The number of whole lines that there are, up to `wanted`; what is behind line `lasting` may change."""
+        """Return the number of whole lines that there are, up to `wanted`; what is behind line `lasting` may change."""
         line, byte = self._lines[-1], self._bytes[-1]
         try:
             with open(self._path, "rb") as file:

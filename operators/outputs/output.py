@@ -28,7 +28,7 @@ class Output(Protocol):
         ...
 
     def ends(self, uncovered: bool) -> dict[str, int]:
-        """Returns the end of the rows that can be read, by task, as of the last look.
+        """Return the end of the rows that can be read, by task, as of the last look.
 
         Args:
             uncovered: also rows that may still be taken back: below full sharing depth, until a checkpoint that covers
@@ -37,11 +37,12 @@ class Output(Protocol):
         ...
 
     def hint(self, task: str, position: int) -> Any:
-        """Returns a value that makes a later `rows` from that position on faster, also in another process."""
+        """Return a value that makes a later `rows` from that position on faster, also in another process."""
         ...
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
-        """The rows from position `start` up to `stop`, both at or below what `ends` returned; always the same ones.
+        """Return the rows from position `start` up to `stop`, both at or below what `ends` returned; always the same
+        ones.
 
         A position whose row was refused is left out.
         """

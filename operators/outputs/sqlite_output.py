@@ -50,7 +50,7 @@ class SqliteOutput:
         return {task: next_ if uncovered else covered for task, (covered, next_) in self._tasks.items()}
 
     def hint(self, task: str, position: int) -> Any:
-        """Returns no hint: the table is ordered by position."""
+        """Return no hint: the table is ordered by position."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:

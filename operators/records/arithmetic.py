@@ -24,7 +24,7 @@ _ONE_SPELLING = frozenset((int, str, bytes, bool))
 
 
 def settled(value: Any) -> Any:
-    """Returns the value, with the one NaN of its type for any NaN and positive zero for any zero."""
+    """Return the value, with the one NaN of its type for any NaN and positive zero for any zero."""
     kind = type(value)
     if kind is float:
         return value + 0.0 if value == value else NAN
@@ -36,13 +36,13 @@ def settled(value: Any) -> Any:
 
 
 def is_nan(value: Any) -> bool:
-    """Returns whether the value is a NaN of float or Decimal."""
+    """Return whether the value is a NaN of float or Decimal."""
     kind = type(value)
     return bool(value != value) if kind is float else kind is Decimal and bool(value.is_nan())
 
 
 def checked(value: Any, operator: str) -> Any:
-    """Returns `settled(value)`, which can be compared.
+    """Return `settled(value)`, which can be compared.
 
     Raises:
         ValueError: a tuple or list holds NaN, so nothing is less or greater than it.
@@ -57,7 +57,7 @@ def _holds_nan(value: Any) -> bool:
 
 
 def spelling(value: Any) -> tuple[str, bytes]:
-    """Returns the sort key of equal values that are written differently: type, then encoding."""
+    """Return the sort key of equal values that are written differently: type, then encoding."""
     try:
         return type(value).__name__, encode(value)
     except NotCarried:
@@ -65,12 +65,12 @@ def spelling(value: Any) -> tuple[str, bytes]:
 
 
 def same_spelling(first: Any, second: Any) -> bool:
-    """Returns whether two equal values are known to be written alike, without encoding them."""
+    """Return whether two equal values are known to be written alike, without encoding them."""
     return type(first) is type(second) and type(first) in _ONE_SPELLING
 
 
 def extreme(first: Any, second: Any, least: bool) -> Any:
-    """Returns the lesser or the greater of two values that are `checked`; NaN wins, and of equal ones a fixed one."""
+    """Return the lesser or the greater of two values that are `checked`; NaN wins, and of equal ones a fixed one."""
     nans = is_nan(first), is_nan(second)
     if nans[0] is not nans[1]:
         return first if nans[0] else second
@@ -95,7 +95,7 @@ infinities, perhaps Decimals]."""
 
 
 def shifted(total: Total, value: Any, sign: int) -> Total:
-    """Returns the total plus (`sign` 1) or less (-1) a number, exactly: what is retracted leaves no trace.
+    """Return the total plus (`sign` 1) or less (-1) a number, exactly: what is retracted leaves no trace.
 
     Raises:
         TypeError: it would contain a Decimal and a float, which have no sum.
@@ -142,7 +142,7 @@ def _shift_float(parts: list[Any], value: float, sign: int, number: int) -> None
 
 
 def _parts(total: Total) -> list[Any]:
-    """Returns a copy of a total as the list that `Total` describes."""
+    """Return a copy of a total as the list that `Total` describes."""
     if type(total) is list and len(total) > _TENS:
         return total.copy()
     known, *counts = total if type(total) is list else [total]
@@ -156,7 +156,7 @@ def _parts(total: Total) -> list[Any]:
 
 
 def total_of(total: Total) -> Any:
-    """Returns the value of a total, rounded once."""
+    """Return the value of a total, rounded once."""
     if type(total) is int:
         return total
     parts = _parts(total)
@@ -177,7 +177,7 @@ def total_of(total: Total) -> Any:
 
 
 def _decimal_of(parts: list[Any]) -> Decimal:
-    """Returns the sum of the Decimals and ints, rounded once to the precision of the context.
+    """Return the sum of the Decimals and ints, rounded once to the precision of the context.
 
     Exponents may be too far apart for one int.  So terms are added from the greatest exponent on, up to a gap so wide
     that of what is behind it only the sign matters.

@@ -44,7 +44,7 @@ class Unheld(ValueError):
 
 
 def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int, repairs: bool = False) -> list[dict[str, Any]]:
-    """Returns rows `start` to `start + count` of the table.
+    """Return rows `start` to `start + count` of the table.
 
     Args:
         repairs: whether text that is not UTF-8 is repaired; otherwise it is no record's.
@@ -56,7 +56,7 @@ def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int, repairs: b
 
 
 def shown_row(table: pa.Table | pa.RecordBatch, index: int) -> dict[str, Any]:
-    """Returns one row with a text for each value that no record holds."""
+    """Return one row with a text for each value that no record holds."""
     (row,) = _rows(table, index, 1, _show, _repaired_text)
     return row
 
@@ -71,7 +71,7 @@ def _rows(
 
 
 def vectors_of(table: pa.Table, start: int, count: int) -> Vectors:
-    """The same rows as vectors: strings that are not UTF-8 are repaired in the same way.
+    """Return the same rows as vectors: strings that are not UTF-8 are repaired in the same way.
 
     Raises:
         NotCarried: a column whose type vectors cannot hold.
@@ -96,7 +96,7 @@ def _repaired(column: pa.Array) -> pa.Array:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """The values of one column as rows hold them."""
+    """Return the values of one column as rows hold them."""
     return _values(column, "", _refuse, _exact_text)
 
 
@@ -122,7 +122,7 @@ def _values(column: pa.ChunkedArray | pa.Array, name: str, unheld: Refuse, decod
 
 
 def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: Decode | None = None) -> Convert | None:
-    """The function that makes values of `_stored(kind, decode)` plain; None if they are already.
+    """Return the function that makes values of `_stored(kind, decode)` plain; None if they are already.
 
     Args:
         decode: what to do with the bytes of text; None where it is text.
@@ -182,7 +182,7 @@ def _exact_text(place: str, unheld: Refuse) -> Convert:
 
 
 def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
-    """The function for timestamps, which are a number of units since 1970."""
+    """Return the function for timestamps, which are a number of units since 1970."""
     unit_ns = _UNIT_NS[unit]
     epoch = _EPOCH.replace(tzinfo=UTC) if instant else _EPOCH
 
@@ -199,7 +199,7 @@ def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
 
 
 def _midnight(per_day: int, place: str, unheld: Refuse) -> Convert:
-    """The function for dates, which are a number of days since 1970, or of milliseconds."""
+    """Return the function for dates, which are a number of days since 1970, or of milliseconds."""
 
     def convert_date(value: int) -> Any:
         days, rest = divmod(value, per_day)
@@ -247,7 +247,8 @@ def _map(convert_key: Convert | None, convert_item: Convert | None, place: str, 
 
 
 def _stored(kind: pa.DataType, decode: bool = False) -> pa.DataType:
-    """The type to which values are cast before Python has them: with integers for times, and values for dictionaries.
+    """Return the type to which values are cast before Python has them: with integers for times, and values for
+    dictionaries.
 
     Args:
         decode: bytes for strings, too: a cast to them looks at no byte.

@@ -19,7 +19,7 @@ CHUNK_BYTES_TARGET = 4 << 20
 
 
 def pieces(records: list[Any] | Counted | Vectors) -> Iterator[list[Any] | Counted | Vectors]:
-    """Yields all records in order, in pieces of up to the target, or of one record that is larger by itself.
+    """Yield all records in order, in pieces of up to the target, or of one record that is larger by itself.
 
     Raises:
         NotCarried: MessagePack cannot carry a record unchanged.

@@ -13,7 +13,7 @@ from causal.records.vectors import Vectors, join
 
 
 def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
-    """Returns (all records, smallest known origin, highest watermark) of the chunks of one delivery.
+    """Return (all records, smallest known origin, highest watermark) of the chunks of one delivery.
 
     Records are a list, `Rows`, `Counted` or `Vectors`.
 

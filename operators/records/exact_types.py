@@ -53,7 +53,7 @@ class Misfit(ValueError):
 
 
 def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Returns the values as a column of this type.
+    """Return the values as a column of this type.
 
     Args:
         place: the column's name, for messages.
@@ -73,7 +73,7 @@ def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Arra
 
 
 def exact_vectors(rows: Any) -> Vectors:
-    """Returns the vectors of a record batch, a table, or a dict of columns.
+    """Return the vectors of a record batch, a table, or a dict of columns.
 
     Arrow finds the types of columns that are lists: it keeps values of one type, and of several it may change some.
 
@@ -101,12 +101,12 @@ def _inferred(place: str, values: Sequence[Any]) -> pa.Array:
 
 
 def reason_of(problem: Exception) -> str:
-    """The reason that Arrow has, in one line."""
+    """Return the reason that Arrow has, in one line."""
     return " ".join(str(problem).split())[:_REASON_CHARACTERS_MAX]
 
 
 def _first_refused(kind: pa.DataType, values: Sequence[Any]) -> Any:
-    """The first value that no column of the type takes."""
+    """Return the first value that no column of the type takes."""
     for value in values:
         try:
             pa.array([value], kind)
@@ -228,7 +228,7 @@ def check_cast(place: str, column: pa.Array, cast: pa.Array) -> None:
 
 
 def _first_changed(column: pa.Array, cast: pa.Array) -> Any:
-    """The first value of `column` that is another one in `cast`; None if there is none."""
+    """Return the first value of `column` that is another one in `cast`; None if there is none."""
     back = cast.cast(column.type, safe=False)
     same = pc.equal(column, back)
     if types.is_floating(column.type):

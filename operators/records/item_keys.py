@@ -41,7 +41,7 @@ _Steps = list[tuple[str, object, type]]
 
 
 def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
-    """Returns the index of the item that `key_of` returns, or `RECORD`; None where it is not recognised."""
+    """Return the index of the item that `key_of` returns, or `RECORD`; None where it is not recognised."""
     if type(key_of) is itemgetter:
         items: tuple[Any, ...] = key_of.__reduce__()[1]  # type: ignore[assignment]
         item = items[0]
@@ -58,7 +58,7 @@ def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
 
 
 def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
-    """Returns that item of every record, `RECORD` for itself, in a new list; the first error where one has none."""
+    """Return that item of every record, `RECORD` for itself, in a new list; the first error where one has none."""
     if item is None:
         return LookupError("the key is not an item")
     if item == RECORD:
@@ -75,7 +75,7 @@ def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
 
 
 def _steps(code: CodeType) -> _Steps:
-    """Returns the instructions, with constants by value and variables by place."""
+    """Return the instructions, with constants by value and variables by place."""
     steps: _Steps = []
     for step in dis.get_instructions(code):
         value = step.argval if "CONST" in step.opname or "INT" in step.opname else step.arg

@@ -32,7 +32,7 @@ class Unroutable(ValueError):
 
 
 def canonical_key(key: Any) -> Any:
-    """Returns the canonical key of `key`, which is equal to it and of a built-in type.
+    """Return the canonical key of `key`, which is equal to it and of a built-in type.
 
     A number is an int where it is whole, else a float where one is equal, else a Decimal without trailing zeros.  A
     datetime with a zone is in UTC; `fold` is 0.  A tuple holds canonical keys.
@@ -48,7 +48,7 @@ def canonical_key(key: Any) -> Any:
 
 
 def canonical_keys(keys: list[Any]) -> list[Any]:
-    """Returns canonical keys: the list itself where all are canonical already by their types, which is cheap.
+    """Return canonical keys: the list itself where all are canonical already by their types, which is cheap.
 
     Raises:
         Unroutable: see `canonical_key`.
@@ -118,7 +118,7 @@ _NAN = "a key is NaN, which is not equal to itself; give key_by a value that is"
 
 
 def _of_subclass(key: Any) -> Any:
-    """Returns the value of the built-in type of a member of an enumeration, a NumPy float or a named tuple."""
+    """Return the value of the built-in type of a member of an enumeration, a NumPy float or a named tuple."""
     for base in _CONVERTED:
         if isinstance(key, base):
             plain = _plain(base, key)
@@ -140,7 +140,7 @@ def _plain(base: type, key: Any) -> Any:
 
 
 def canonical(key: Any) -> bytes:
-    """Returns bytes that are equal for equal keys and do not depend on PYTHONHASHSEED.
+    """Return bytes that are equal for equal keys and do not depend on PYTHONHASHSEED.
 
     Raises:
         Unroutable: see `canonical_key`.
@@ -167,7 +167,7 @@ def canonical(key: Any) -> bytes:
 
 
 def key_group(key: Any, key_groups: int) -> int:
-    """Returns the group of `key`, 0 to `key_groups - 1`.
+    """Return the group of `key`, 0 to `key_groups - 1`.
 
     Raises:
         Unroutable: see `canonical`.
@@ -177,7 +177,7 @@ def key_group(key: Any, key_groups: int) -> int:
 
 
 def key_groups_of(keys: Sequence[Any], key_groups: int) -> list[int]:
-    """Returns the group of each key; for many keys of one common type at a third of the cost of single calls.
+    """Return the group of each key; for many keys of one common type at a third of the cost of single calls.
 
     Raises:
         Unroutable: see `canonical`.
@@ -191,12 +191,12 @@ def key_groups_of(keys: Sequence[Any], key_groups: int) -> list[int]:
 
 
 def task_of_group(group: int, parallelism: int, key_groups: int) -> int:
-    """Returns the index, among `parallelism` tasks, of the task that owns `group`: adjacent groups share a task."""
+    """Return the index, among `parallelism` tasks, of the task that owns `group`: adjacent groups share a task."""
     return group * parallelism // key_groups
 
 
 def ordered(keys: Iterable[Any]) -> list[Any]:
-    """Returns canonical keys in key order: by value where all are str, or all int, otherwise by encoding.
+    """Return canonical keys in key order: by value where all are str, or all int, otherwise by encoding.
 
     The order follows from the keys alone, never from the order of arrival (D10).
     """

@@ -25,13 +25,15 @@ all_scalar = SCALARS.issuperset
 
 
 def always_fits(value: Any) -> bool:
-    """Whether every record and every state can hold the value: neither its length nor its parts can be too much."""
+    """Return whether every record and every state can hold the value: neither its length nor its parts can be too
+    much.
+    """
     kind = type(value)
     return kind in _ALWAYS_FIT or (kind is int and -_INT_END < value < _INT_END)
 
 
 def _copier(other: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that copies dicts and lists, however deep, and asks `other` about what is no scalar."""
+    """Return a function that copies dicts and lists, however deep, and asks `other` about what is no scalar."""
 
     def copier(value: Any) -> Any:
         kind = type(value)
@@ -66,12 +68,12 @@ def _own_other(value: Any) -> Any:
 
 
 def is_buffer(value: Any) -> bool:
-    """Whether its content can change in place without a change of an object in it."""
+    """Return whether its content can change in place without a change of an object in it."""
     return type(value) in (bytearray, memoryview) or _is_writable(value)
 
 
 def _is_writable(value: Any) -> bool:
-    """Whether it gives others a view of memory that changes: `array.array`, an array of NumPy, a memory map."""
+    """Return whether it gives others a view of memory that changes: `array.array`, an array of NumPy, a memory map."""
     try:
         with memoryview(value) as view:
             return not view.readonly
@@ -97,7 +99,7 @@ own_state = _copier(_refuse_buffer)
 
 
 def kept(value: Any) -> Any:
-    """The result of `copy_containers`, sooner, for records that operators give one by one.
+    """Return the result of `copy_containers`, sooner, for records that operators give one by one.
 
     What can be hashed cannot change.  A dict that the collector does not track holds no dict and no list, but it may
     hold a buffer, which cannot be hashed.

@@ -18,7 +18,7 @@ _CALLED = frozenset(
 
 
 def only_reads(fn: Callable[..., Any]) -> bool:
-    """Returns whether its code stores into nothing, and uses what changes nothing; False where that is not plain."""
+    """Return whether its code stores into nothing, and uses what changes nothing; False where that is not plain."""
     if type(fn) is not FunctionType or fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__:
         return False
     if any(map(_writes, _codes(fn.__code__))):
@@ -32,7 +32,7 @@ def only_reads(fn: Callable[..., Any]) -> bool:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yields a code and those of the functions within."""
+    """Yield a code and those of the functions within."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

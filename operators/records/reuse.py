@@ -108,7 +108,7 @@ def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
 
 
 def buffers_in(value: Any) -> list[Any]:
-    """Returns the buffers that are in a record, however deep."""
+    """Return the buffers that are in a record, however deep."""
     buffers: list[Any] = []
     entered = set[int]()  # a record may hold itself, or one list in many places
     waiting = [value]
@@ -126,7 +126,7 @@ def buffers_in(value: Any) -> list[Any]:
 
 
 def containers_in(record: Any) -> list[Any]:
-    """Returns the first dicts and lists in a record, it among them."""
+    """Return the first dicts and lists in a record, it among them."""
     kind = type(record)
     if kind is dict:
         if all_scalar(map(type, record.values())):
@@ -149,7 +149,7 @@ def _differ(container: Any, copy: Any) -> bool:
 
 
 def _watched(buffer: Any) -> Callable[[], Any]:
-    """Returns a function that gives the buffer as long as it is there; one that is kept alive keeps a file mapped."""
+    """Return a function that gives the buffer as long as it is there; one that is kept alive keeps a file mapped."""
     try:
         return ref(buffer)
     except TypeError:

@@ -19,19 +19,23 @@ LATEST_NS = 9_000_000_000 * NS_PER_S
 
 
 def seconds_of(at_ns: int) -> float:
-    """The float of seconds nearest to that many nanoseconds: a division of whole numbers, which is rounded once."""
+    """Return the float of seconds nearest to that many nanoseconds: a division of whole numbers, which is rounded
+    once.
+    """
     return at_ns / NS_PER_S
 
 
 def ns_of_seconds(at_s: float) -> int:
-    """Returns seconds in ns, rounded to the nearest microsecond."""
+    """Return seconds in ns, rounded to the nearest microsecond."""
     if -_PLAIN_S < at_s < _PLAIN_S:
         return round(at_s * 1e6) * 1000
     return round(Fraction(at_s) * 1_000_000) * 1000
 
 
 def all_ns_of_seconds(seconds: Sequence[float]) -> list[int] | None:
-    """The `ns_of_seconds` of each; None where they have to be computed one by one, e.g. where one is no number."""
+    """Return the `ns_of_seconds` of each; None where they have to be computed one by one, e.g. where one is no
+    number.
+    """
     if seconds and not (min(seconds) > -_PLAIN_S and max(seconds) < _PLAIN_S):
         return None
     try:

@@ -8,7 +8,7 @@ from causal.records.values import NotCarried, encode, place_of_refused
 
 
 def stored(value: Any, what: str) -> Any:
-    """Returns a value that is about to be kept as state, unchanged.
+    """Return a value that is about to be kept as state, unchanged.
 
     Args:
         what: names it in the message.

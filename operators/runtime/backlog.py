@@ -29,7 +29,7 @@ class Backlog:
         return len(self._waiting)
 
     def takes(self, act: Act, loading: bool) -> bool:
-        """Returns whether `act` must wait, and adds it then.
+        """Return whether `act` must wait, and add it then.
 
         Args:
             loading: a state is being loaded.
@@ -43,5 +43,5 @@ class Backlog:
         return True
 
     def next(self) -> Act:
-        """Removes and returns the oldest act; only while no state is being loaded."""
+        """Remove and return the oldest act; only while no state is being loaded."""
         return self._waiting.popleft()

@@ -17,7 +17,7 @@ _WELL, _FAILED = b"+", b"-"
 
 
 def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
-    """Returns `act()`, run in a child of this process, which dies with it.
+    """Return `act()`, run in a child of this process, which dies with it.
 
     The child has this thread only.  `act` must not use sockets or files of this process.
 
@@ -45,7 +45,7 @@ def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
 
 
 def _perform(act: Callable[[], bytes], writing: int, parent: int) -> None:
-    """Runs in the child and never returns."""
+    """Run in the child and never returns."""
     status = 1
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -67,7 +67,7 @@ def _answered(act: Callable[[], bytes]) -> bytes:
 
 
 def _read(reading: int, within_s: float) -> bytes | None:
-    """Reads to the end; returns None if that takes too long."""
+    """Read to the end; returns None if that takes too long."""
     due_s, body = time.monotonic() + within_s, b""
     poll = select.poll()  # `select` takes no descriptor above 1,023
     poll.register(reading, select.POLLIN)
@@ -81,7 +81,7 @@ def _read(reading: int, within_s: float) -> bytes | None:
 
 
 def _end(child: int) -> None:
-    """Kills the child, if it still runs, and reaps it."""
+    """Kill the child, if it still runs, and reap it."""
     try:
         os.kill(child, signal.SIGKILL)
     except ProcessLookupError:

@@ -21,7 +21,7 @@ from operators.engine.plan import Plan
 
 
 def network_of(directory: Path, topology: Topology) -> Network | None:
-    """Returns what a process needs to speak to other hosts; None in the directory of a job on one machine."""
+    """Return what a process needs to speak to other hosts; None in the directory of a job on one machine."""
     host = HostFile.load(directory)
     if host is None:
         return None
@@ -34,7 +34,7 @@ def network_of(directory: Path, topology: Topology) -> Network | None:
 
 
 def fetch_from(depot: Depot, wanted: Callable[[], bool], report: Callable[[str], None], path: str) -> bytes:
-    """Reads a file of a checkpoint from the shared store, however long that is unavailable.
+    """Read a file of a checkpoint from the shared store, however long that is unavailable.
 
     Raises:
         Unavailable: the process ends before it could be read.
@@ -60,7 +60,7 @@ class RootWatch:
         self._missing = 0
 
     def gone(self, now_ns: int) -> bool:
-        """Whether it has been gone for a while; it looks now and then."""
+        """Return whether it has been gone for a while; it looks now and then."""
         if now_ns < self._due_ns:
             return False
         self._due_ns = now_ns + CHECK_NS
@@ -78,7 +78,7 @@ class RootWatch:
 
 
 def began_ns(job_directory: Path) -> int:
-    """Returns the time at which the job began to read; the first process of a host writes it."""
+    """Return the time at which the job began to read; the first process of a host writes it."""
     path = job_directory / "began"
     try:
         with open(path, "x") as file:
@@ -94,7 +94,7 @@ def began_ns(job_directory: Path) -> int:
 
 
 def readers_of(plan: Plan, task: TaskIndex, directory: Path, remote: bool) -> dict[int, Reader]:
-    """Returns the readers of the partitions of a task, by channel; their times are the job's, with other hosts."""
+    """Return the readers of the partitions of a task, by channel; their times are the job's, with other hosts."""
     began = of_host(began_ns(directory))
     channels = [channel for channel in plan.topology.inputs(task) if channel.source == OUTSIDE]
     readers: dict[int, Reader] = {channel.id: plan.reader(channel, directory, began) for channel in channels}
@@ -108,7 +108,7 @@ class JobTimeReader:
         self._reader = reader
 
     def read(self, position: int, count_max: int) -> Any:
-        """Reads as the reader itself does."""
+        """Read as the reader itself does."""
         batch = self._reader.read(position, count_max)
         return replace(batch, origin_ns=of_job(batch.origin_ns)) if batch is not None else None
 

@@ -89,7 +89,7 @@ class HotStandby(Generic[Image]):
         return None if self.image is None else self.image.cut.epoch
 
     def take_image(self) -> Image | None:
-        """Returns the state that was loaded, for more files to be loaded into it, or to begin from it otherwise."""
+        """Return the state that was loaded, for more files to be loaded into it, or to begin from it otherwise."""
         image, self.image = self.image, None
         return image
 
@@ -108,12 +108,12 @@ class HotStandby(Generic[Image]):
         return {**facts, "compared": shadow.compared}
 
     def loaded(self, image: Image, now_ns: int) -> None:
-        """Takes a state; it begins to perform from there as soon as the echo reaches back so far."""
+        """Take a state; it begins to perform from there as soon as the echo reaches back so far."""
         self.image = image
         self._begin(now_ns)
 
     def follow(self, incarnation: int, epoch: int, files: Sequence[SnapshotFile]) -> bool:
-        """Takes which incarnation of the task is to be followed, and which checkpoint is complete, with its files.
+        """Take which incarnation of the task is to be followed, and which checkpoint is complete, with its files.
 
         Returns whether nothing is to be loaded: what the checkpoint covers is forgotten once its barrier is passed.
         """
@@ -124,7 +124,7 @@ class HotStandby(Generic[Image]):
         return self.shadowing
 
     def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
-        """Takes a frame, which may be one of the echo."""
+        """Take a frame, which may be one of the echo."""
         try:
             if self._shadow.receive(link, parts):
                 self._report("its task began another echo; it loads the last checkpoint again", False)
@@ -143,7 +143,7 @@ class HotStandby(Generic[Image]):
         shadow.begin(task)
 
     def turn(self, now_ns: int) -> tuple[bytes, list[bytes]] | None:
-        """Performs some of what has arrived; returns the acknowledgement to send, with its link, if one is due."""
+        """Perform some of what has arrived; returns the acknowledgement to send, with its link, if one is due."""
         try:
             for _ in range(TURNS_PER_LOOK):
                 if self._perform(now_ns):
@@ -153,7 +153,7 @@ class HotStandby(Generic[Image]):
         return self._shadow.acknowledgement()
 
     def _perform(self, now_ns: int) -> bool:
-        """Performs one turn; returns whether nothing is left to perform."""
+        """Perform one turn; returns whether nothing is left to perform."""
         shadow = self._shadow
         shadow.hand_over(now_ns)
         task = shadow.task
@@ -169,7 +169,7 @@ class HotStandby(Generic[Image]):
         return task.idle
 
     def answered(self, answer: Event, now_ns: int) -> None:
-        """Takes an answer of the disk to what this task, not an earlier one, has asked of it."""
+        """Take an answer of the disk to what this task, not an earlier one, has asked of it."""
         task = self._shadow.task
         if task is not None:
             self._feed(task, answer, now_ns)
@@ -190,7 +190,7 @@ class HotStandby(Generic[Image]):
         self._report(why, blamed)
 
     def promote(self, promotion: Promotion, now_ns: int) -> TaskProtocol | None:
-        """Returns the task, which is to be started; None if the process has to load the checkpoint instead."""
+        """Return the task, which is to be started; None if the process has to load the checkpoint instead."""
         task = self._shadow.task
         self._completed = None
         try:

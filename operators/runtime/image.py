@@ -37,7 +37,7 @@ class Image:
         self.chain: Chain = plan.chain(task)
 
     def load(self, files: Sequence[SnapshotFile]) -> None:
-        """Loads `files`, oldest first; files that are loaded already are not read again.
+        """Load `files`, oldest first; files that are loaded already are not read again.
 
         Raises:
             CorruptData: a file is missing or is not the one that the checkpoint names.
@@ -46,7 +46,7 @@ class Image:
             pass
 
     def loading(self, files: Sequence[SnapshotFile]) -> Iterator[int]:
-        """Performs `load` in small steps, one per item of the iterator.
+        """Perform `load` in small steps, one per item of the iterator.
 
         Yields: the bytes of files that have been loaded so far, approximately.
 
@@ -79,7 +79,7 @@ class Image:
             yield done
 
     def _increment_in(self, files: Sequence[SnapshotFile]) -> tuple[Cut, list[bytes]] | None:
-        """Returns what leads from the files that are loaded to a complete snapshot of later; None if nothing does."""
+        """Return what leads from the files that are loaded to a complete snapshot of later; None if nothing does."""
         if not files or not self.files or files[0] == self.files[0]:
             return None
         path, _, digest = files[0]

@@ -30,7 +30,7 @@ LOADED_BYTES_MAX = 64 << 20
 
 
 def key_of(text: str) -> Any:
-    """Parses a key: JSON, in which a list is a tuple and an object a kind that JSON does not have, or a plain text.
+    """Parse a key: JSON, in which a list is a tuple and an object a kind that JSON does not have, or a plain text.
 
     Raises:
         PipelineError: it is empty, or begins as JSON does and is none, or is no key.
@@ -45,14 +45,14 @@ def key_of(text: str) -> Any:
 
 
 def text_of_key(key: Any) -> str:
-    """Returns a text that `key_of` parses as that key: the key itself where it is a plain text, otherwise JSON."""
+    """Return a text that `key_of` parses as that key: the key itself where it is a plain text, otherwise JSON."""
     if type(key) is str and _plain(key):
         return key
     return json.dumps(_spelled(key), ensure_ascii=False)
 
 
 def _plain(text: str) -> bool:
-    """Whether a text is no JSON, and does not look as if it were to be some."""
+    """Return whether a text is no JSON, and does not look as if it were to be some."""
     if not text.strip() or text.lstrip().startswith(BEGINNINGS):
         return False
     try:
@@ -86,7 +86,7 @@ def _meant(value: Any) -> Any:
 
 
 def _spelled(value: Any) -> Any:
-    """The inverse of `_meant`."""
+    """Return the inverse of `_meant`."""
     if isinstance(value, tuple):
         return list(map(_spelled, value))
     if isinstance(value, bytes):
@@ -99,7 +99,7 @@ def _spelled(value: Any) -> Any:
 
 
 def owners(pipeline: Pipeline, plan: Plan, operator: str, key: Any, key_groups: int) -> list[Task]:
-    """Returns the tasks that may have state of the key: one after key_by, otherwise all of the operator.
+    """Return the tasks that may have state of the key: one after key_by, otherwise all of the operator.
 
     Raises:
         PipelineError: there is no such operator.
@@ -111,7 +111,7 @@ def owners(pipeline: Pipeline, plan: Plan, operator: str, key: Any, key_groups: 
 
 
 def all_tasks(pipeline: Pipeline, plan: Plan, operator: str) -> list[Task]:
-    """Returns the tasks of an operator.
+    """Return the tasks of an operator.
 
     Raises:
         PipelineError: there is no such operator.
@@ -131,7 +131,7 @@ def _node(pipeline: Pipeline, operator: str) -> Node:
 def as_of(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key: Any, key_groups: int
 ) -> Mapping[str, Any]:
-    """Returns the state of the key, by table, in the checkpoint that names the files.
+    """Return the state of the key, by table, in the checkpoint that names the files.
 
     Raises:
         CorruptData: a file is missing, or is not the one that the checkpoint names.
@@ -144,7 +144,7 @@ def as_of(
 def keys_as_of(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key_groups: int
 ) -> tuple[set[Any], bool]:
-    """Returns (keys, whether they are all) for which an operator keeps something in the checkpoint with these files.
+    """Return (keys, whether they are all) for which an operator keeps something in the checkpoint with these files.
 
     Raises:
         CorruptData: a file is missing, or is not the one that the checkpoint names.
@@ -162,7 +162,7 @@ def keys_as_of(
 def _restored(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, groups: Collection[int]
 ) -> FusedChain | None:
-    """Returns the chain of a task with some key groups of a checkpoint; None for a sink, which keeps nothing by key."""
+    """Return the chain of a task with some key groups of a checkpoint; None for a sink, which keeps nothing by key."""
     chain = plan.chain(task.index)
     if not isinstance(chain, FusedChain):
         return None

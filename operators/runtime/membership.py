@@ -53,12 +53,12 @@ INSPECTED_BYTES_MAX = 1 << 20
 
 
 def rest_ms(heartbeat_ms: int, heartbeat_timeout_ms: int) -> int:
-    """Returns the interval between two heartbeats of a process that has nothing new."""
+    """Return the interval between two heartbeats of a process that has nothing new."""
     return max(heartbeat_ms, min(REST_BEATS * heartbeat_ms, heartbeat_timeout_ms // REST_BEATS))
 
 
 def _lasting(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a beat without what changes although nothing happens."""
+    """Return the facts of a beat without what changes although nothing happens."""
     return {**facts, "counters": {name: value for name, value in facts["counters"].items() if name not in SPENT}}
 
 
@@ -264,14 +264,14 @@ class Membership:
         return self._beat_if_due(now_ns)
 
     def stir(self, now_ns: int) -> None:
-        """Note that the process does something, unless it has only woken to beat: there may be news."""
+        """Record that the process does something, unless it has only woken to beat: there may be news."""
         if now_ns < self.beat_due_ns:
             self.beat_due_ns = min(self.beat_due_ns, self._compared_ns + self._heartbeat_ns)
 
     # -- out -----------------------------------------------------------------------------------------
 
     def _beat_if_due(self, now_ns: int) -> list[Act]:
-        """A beat that is due; one that would say the same as the last waits for its time."""
+        """Return a beat that is due; one that would say the same as the last waits for its time."""
         if now_ns < self.beat_due_ns:
             return []
         facts = self._facts()
@@ -282,7 +282,7 @@ class Membership:
         return self._beat(now_ns, facts)
 
     def _facts(self) -> dict[str, Any]:
-        """Returns what a beat says beside the peers of the task: all that a supervisor needs that has just started."""
+        """Return what a beat says beside the peers of the task: all that a supervisor needs that has just started."""
         vitals = self._vitals()
         facts: dict[str, Any] = {
             "pid": self._pid,
@@ -322,7 +322,7 @@ class Membership:
         return facts
 
     def _beat(self, now_ns: int, facts: dict[str, Any] | None = None) -> list[Act]:
-        """A beat; the next one is due when it would repeat this one, or sooner if the process does something."""
+        """Return a beat; the next one is due when it would repeat this one, or sooner if the process does something."""
         facts = self._facts() if facts is None else facts
         self._beat_ns = self._compared_ns = now_ns
         self._beat_facts, self.beat_due_ns = _lasting(facts), now_ns + self._rest_ns
@@ -341,7 +341,7 @@ class Membership:
         return [SendReport(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})]
 
     def _inspected(self, request: int, facts: Mapping[str, Any]) -> list[Act]:
-        """The answer to a question about a key; an error where it is more than a message may hold."""
+        """Return the answer to a question about a key; an error where it is more than a message may hold."""
         to = self._asking.pop(request, None)
         if to is None:
             return []

@@ -16,7 +16,7 @@ NAMES = "cp437"
 
 
 def prepare(directory: Path) -> None:
-    """Does for all workers of the job in a directory what each of them does first, and so does not do again."""
+    """Do for all workers of the job in a directory what each of them does first, and so does not do again."""
     "".encode(NAMES)
     look()
     try:

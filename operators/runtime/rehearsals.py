@@ -96,7 +96,7 @@ class Rehearsals:
             self.checked += 1
 
     def _bring(self, paths: Sequence[str]) -> None:
-        """Brings these files from the shared store, and removes those that were brought for an earlier check alone.
+        """Bring these files from the shared store, and remove those that were brought for an earlier check alone.
 
         Raises:
             CorruptData: one is not in the store.
@@ -119,7 +119,7 @@ class Rehearsals:
     def _rehearsed(
         self, name: str, image: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
     ) -> str:
-        """Returns what differs, or nothing; runs in a process of its own, whose modules are as they were loaded.
+        """Return what differs, or nothing; runs in a process of its own, whose modules are as they were loaded.
 
         The first epoch is performed twice there.  The task had performed nothing before it either, so only the second
         time, behind a first one, differs where operators keep something that is no state.
@@ -149,7 +149,7 @@ class Rehearsals:
         return ""
 
     def _begun(self, image: Image) -> tuple[Witness, Image]:
-        """The task as `image` has it, ready for its next event, and what its user code keeps then."""
+        """Return the task as `image` has it, ready for its next event, and what its user code keeps then."""
         rehearsed = Image(self._plan, image.task, self._directory)
         rehearsed.load(image.files)
         if isinstance(rehearsed.chain, FusedChain):

@@ -86,7 +86,7 @@ class Rescaling:
             self._finished[task.index] = self._stays_finished(task)
 
     def _stays_finished(self, task: Task) -> bool:
-        """Returns whether a task has nothing to do any more: it had finished, or is new behind inputs that have ended.
+        """Return whether a task has nothing to do any more: it had finished, or is new behind inputs that have ended.
 
         Raises:
             PipelineError: nothing would let it finish.
@@ -113,7 +113,7 @@ class Rescaling:
         return over
 
     def chains(self) -> dict[str, Sequence[bytes]]:
-        """The parts of each new task's first snapshot behind the cut, by task."""
+        """Return the parts of each new task's first snapshot behind the cut, by task."""
         return {task.name: self._chain(task) for task in self._plan.topology.tasks}
 
     def _chain(self, task: Task) -> Sequence[bytes]:
@@ -162,7 +162,9 @@ class Rescaling:
         chain.renumber()
 
     def _share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> _Share:
-        """The share that an old task has of the new one's operators, restored file by file in a chain of its own."""
+        """Return the share that an old task has of the new one's operators, restored file by file in a chain of its
+        own.
+        """
         scratch = self._plan.chain(task.index)
         known = (
             {name for stage in scratch.stages for name in stage.loaders()} if isinstance(scratch, FusedChain) else ()
@@ -235,7 +237,7 @@ class Rescaling:
         header["merge"] = {**merge, "ended": ended}
 
     def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
-        """The inputs of old tasks that those of a new one continue.
+        """Return the inputs of old tasks that those of a new one continue.
 
         An input continues those from the same operators; where as many tasks perform these as before, those from the
         task of the same number.  If its operators are new, it continues those from operators that send here no more.
@@ -260,7 +262,9 @@ class Rescaling:
         return [each or others for each in origins]
 
     def _continues(self, channel: Channel, old: Channel) -> bool:
-        """Whether the records of a channel come from the task that sent those of an old one, or its successor."""
+        """Return whether the records of a channel come from the task that sent those of an old one, or its
+        successor.
+        """
         topology, before = self._plan.topology, self._before
         if OUTSIDE in (channel.source, old.source):
             sources = topology.tasks[channel.target].operators[0], before.tasks[old.target].operators[0]
@@ -275,7 +279,7 @@ class Rescaling:
     # Cuts.
 
     def cuts(self, stores: Mapping[str, tuple[int, int]]) -> dict[str, Cut]:
-        """The cut at which each task of the new plan begins, by task.
+        """Return the cut at which each task of the new plan begins, by task.
 
         Args:
             stores: by name of sink task: (rows, digest) of its store.
@@ -339,7 +343,7 @@ class Rescaling:
 
 
 def _operator_of(stage: str, task: Task) -> str:
-    """The operator that a stage is, or is a part of ("op.hold")."""
+    """Return the operator that a stage is, or is a part of ("op.hold")."""
     return stage if stage in task.operators else stage.rpartition(".")[0]
 
 
@@ -351,13 +355,13 @@ def _dropped(what: str) -> str:
 
 
 def _says_something(fragment: bytes) -> bool:
-    """Returns whether a fragment of a table is more than a list of keys that are gone."""
+    """Return whether a fragment of a table is more than a list of keys that are gone."""
     decoded = decode(fragment)
     return not (type(decoded) is list and not any(decoded[:-1]))
 
 
 def _tasks_of_operators(topology: Topology) -> dict[str, list[int]]:
-    """The indices of each operator's tasks, ascending, by operator."""
+    """Return the indices of each operator's tasks, ascending, by operator."""
     indices: dict[str, list[int]] = {}
     for task in topology.tasks:
         for name in task.operators:
@@ -366,7 +370,7 @@ def _tasks_of_operators(topology: Topology) -> dict[str, list[int]]:
 
 
 def _partitions(topology: Topology) -> dict[str, int]:
-    """The number of partitions of each source."""
+    """Return the number of partitions of each source."""
     counts: dict[str, int] = {}
     for channel in topology.channels:
         if channel.source == OUTSIDE:
@@ -376,7 +380,7 @@ def _partitions(topology: Topology) -> dict[str, int]:
 
 
 def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
-    """The header and the fragments of one snapshot."""
+    """Return the header and the fragments of one snapshot."""
     header: dict[str, Any] = {}
     fragments: Fragments = {}
     for part in parts:
@@ -389,7 +393,7 @@ def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
 
 
 def whole(chain: Chain) -> Sequence[bytes]:
-    """The parts of a full snapshot of a chain."""
+    """Return the parts of a full snapshot of a chain."""
     job = chain.snapshot(True)
     while not job.step(KEYS_PER_STEP):
         continue

@@ -48,20 +48,20 @@ class Resident:
         self._uncollected = False
 
     def begin(self, task: int) -> Image:
-        """Returns an empty state of a task; the one before is released, and what performed on it is collected."""
+        """Return an empty state of a task; the one before is released, and what performed on it is collected."""
         self.release()
         self.collect()
         self.image = self._make(task)
         return self.image
 
     def freeze(self, image: Image) -> None:
-        """Notes that a task begins to perform on the state, which the collector leaves alone from now on."""
+        """Record that a task begins to perform on the state, which the collector leaves alone from now on."""
         invariant(image is self.image and not self._frozen, "a process performs on the one state that it has, once")
         self._frozen = True
         gc.freeze()
 
     def release(self) -> None:
-        """Frees the state, which is not performed on any more, and its files; `collect` frees what is around it."""
+        """Free the state, which is not performed on any more, and its files; `collect` frees what is around it."""
         image, self.image = self.image, None
         if image is not None:
             image.chain.release()
@@ -70,7 +70,7 @@ class Resident:
             gc.unfreeze()
 
     def collect(self) -> None:
-        """Collects what has performed on a state that was released, once its callers have let go of it."""
+        """Collect what has performed on a state that was released, once its callers have let go of it."""
         if self._uncollected:
             self._uncollected = False
             gc.collect()

@@ -99,7 +99,7 @@ class SentRows:
                 yield key, fact
 
     def _holding(self, path: Sequence[Node], key: Any) -> tuple[list[Any] | None, int]:
-        """Returns what the last `suppress` of a path that holds a key holds, and where the path continues behind it."""
+        """Return what the last `suppress` of a path that holds a key holds, and where the path continues behind it."""
         for place in range(len(path), 0, -1):
             node = path[place - 1]
             waiting = self._waiting.get(node.name, {}).get(key) if node.kind == SUPPRESS else None
@@ -110,7 +110,7 @@ class SentRows:
     # The version that continues.
 
     def _check(self, tables: Iterable[Node]) -> None:
-        """Refuses what an operator that accumulates rows, or sends them on, could not take back."""
+        """Refuse what an operator that accumulates rows, or send them on, could not take back."""
         for node in tables:
             for reader in self._readers[node.name]:
                 if reader.name not in self._tables or not (reader.accumulates or reader.node.kind == REVISIONS):
@@ -127,7 +127,7 @@ class SentRows:
                     _check_retraction(before.node.subject, reader.node, self._facts[reader.name].values())
 
     def settle(self, chain: Chain) -> None:
-        """Stores in a chain of the new plan, whose state is restored, what its tables had sent otherwise."""
+        """Store in a chain of the new plan, whose state is restored, what its tables had sent otherwise."""
         for stage in _stages(chain):
             if isinstance(stage, RowStage):
                 entries = ((key, self._unlike(stage.name, key, row)) for key, row in stage.rows())
@@ -143,7 +143,7 @@ class SentRows:
                     waiting[2:] = [sent] if sent else []
 
     def _unlike(self, table: str, key: Any, row: Any) -> dict[str, Any]:
-        """Returns what was sent of a row otherwise than the new code would have sent it."""
+        """Return what was sent of a row otherwise than the new code would have sent it."""
         was = self._rows.get(table, {}).get(key)
         sent: dict[str, Any] = {} if same(was, row) else {OWN: was}
         for reader in self._readers[table]:
@@ -154,7 +154,7 @@ class SentRows:
         return sent
 
     def _claimed(self, reader: Reader, key: Any, row: Any) -> Any:
-        """Returns what the new code would say that a reader has of a row."""
+        """Return what the new code would say that a reader has of a row."""
         sent = {node.name: self._fact(node.name, key) for node in reader.path if node.kind == SUPPRESS}
         return received(reader.path, key, row, sent)
 
@@ -173,7 +173,7 @@ def _stages(chain: Chain) -> Sequence[Any]:
 
 
 def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[Sequence[Any]]) -> None:
-    """Refuses an aggregate that would not take a value back as the one before would: rows would be wrong for good.
+    """Refuse an aggregate that would not take a value back as the one before would: rows would be wrong for good.
 
     Both take back each value that is in a group, from an accumulator that the one before made of it.
 
@@ -192,12 +192,12 @@ def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[S
 
 
 def _added(aggregate: Aggregate[Any, Any], value: Any) -> Any:
-    """Returns the accumulator of a value that was added twice."""
+    """Return the accumulator of a value that was added twice."""
     return aggregate.add(aggregate.add(aggregate.initial(), copy_containers(value)), copy_containers(value))
 
 
 def _taken(aggregate: Aggregate[Any, Any], accumulator: Any, value: Any) -> Any:
-    """Returns the accumulator with the value taken back; `Raised` for one of another kind."""
+    """Return the accumulator with the value taken back; `Raised` for one of another kind."""
     subtract = aggregate.subtract
     invariant(subtract is not None, "an aggregate of a table can subtract")
     result = attempted(subtract, copy_containers(accumulator), copy_containers(value))  # type: ignore[arg-type]

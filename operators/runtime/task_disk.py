@@ -40,13 +40,13 @@ class TaskDisk:
         self._poller = poller
 
     def shadow(self, task: str) -> None:
-        """Opens the disk of a hot standby, which writes nothing but in-flight entries until it becomes the task."""
+        """Open the disk of a hot standby, which writes nothing but in-flight entries until it becomes the task."""
         spill = self._directory / "spill" / f"{task}-{self._slot}"
         shutil.rmtree(spill, ignore_errors=True)  # of a process that was killed
         self._open(task, 0, spill)
 
     def begin(self, task: str, incarnation: int) -> Disk:
-        """Returns the disk of a task; what processes that were killed have spilled of it is removed."""
+        """Return the disk of a task; what processes that were killed have spilled of it is removed."""
         spill = self._directory / "spill" / f"{task}-{incarnation}"
         if self.disk is not None:
             spill = self.disk.spill_directory
@@ -64,18 +64,18 @@ class TaskDisk:
         return self.disk
 
     def ask(self, effect: Effect) -> None:
-        """Asks the disk of a hot standby for an effect."""
+        """Ask the disk of a hot standby for an effect."""
         invariant(self.disk is not None, "what performs has a disk", effect=type(effect).__name__)
         self.disk.ask(effect)  # type: ignore[union-attr]
 
     def answer(self, ready: dict[object, int], take: Callable[[Event], None]) -> None:
-        """Passes on the answers of the disk of a hot standby."""
+        """Pass on the answers of the disk of a hot standby."""
         if self.disk is not None and self.disk.wake in ready:
             for answer in self.disk.answers():
                 take(answer)
 
     def close(self) -> None:
-        """Closes the disk, and removes what was spilled."""
+        """Close the disk, and remove what was spilled."""
         disk, self.disk = self.disk, None
         if disk is not None:
             self._poller.unregister(disk.wake)

@@ -24,6 +24,6 @@ class Termination:
         let_children_end()
 
     def close(self) -> None:
-        """Ignores what comes from now on: the process ends."""
+        """Ignore what comes from now on: the process ends."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(self.wake)

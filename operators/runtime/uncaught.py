@@ -7,7 +7,7 @@ from operators.tracebacks import described, location, own_location
 
 
 def reported(problem: BaseException, label: str) -> tuple[str, str, bool] | None:
-    """Returns the error, its line and whether it is definite; None for an exception of this runtime alone.
+    """Return the error, its line and whether it is definite; None for an exception of this runtime alone.
 
     A reader or a store meets the outside, which may be otherwise the next time: an exception of theirs is not definite.
 

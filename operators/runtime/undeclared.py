@@ -60,12 +60,12 @@ class Witness:
         self._before = self._digests()
 
     def changed(self) -> list[Place]:
-        """The places that have changed since, in a fixed order: attributes first."""
+        """Return the places that have changed since, in a fixed order: attributes first."""
         now = self._digests()
         return [place for place, digest in now.items() if self._before.get(place) != digest]
 
     def attributes(self) -> dict[str, dict[str, Any]]:
-        """The attributes of each operator that have changed since, by the operator's name."""
+        """Return the attributes of each operator that have changed since, by the operator's name."""
         changed = {what for what, _ in self.changed()}
         return {
             name: {
@@ -113,7 +113,7 @@ class Witness:
 def explained(
     problem: ReplayDivergence, places: list[Place], topology: Topology, commuting: Collection[str] = ()
 ) -> str:
-    """The error's line, with what has changed in the place of general advice; that depends on whether it reads.
+    """Return the error's line, with what has changed in the place of general advice; that depends on whether it reads.
 
     Args:
         commuting: the tasks whose operators say that their records commute.
@@ -128,7 +128,7 @@ def explained(
 
 
 def words(places: list[Place]) -> str:
-    """The changed places and what to do about them, in one line; empty if there are none."""
+    """Return the changed places and what to do about them, in one line; empty if there are none."""
     if not places:
         return ""
     named = "; ".join(f"{what}; {remedy}" for what, remedy in places[:NAMED_MAX])
@@ -147,7 +147,7 @@ def _attributes(operator: Operator) -> Iterator[tuple[str, Any]]:
 
 
 def _operators_of(chain: Chain) -> dict[str, Operator]:
-    """The instances of user operators in a chain, by the operator's name."""
+    """Return the instances of user operators in a chain, by the operator's name."""
     operators: dict[str, Operator] = {}
     for stage in getattr(chain, "stages", ()):
         operator = getattr(stage, "_operator", None)
@@ -160,7 +160,7 @@ def _operators_of(chain: Chain) -> dict[str, Operator]:
 
 
 def _code_of(nodes: Iterable[Node], operators: Mapping[str, Operator]) -> tuple[list[types.FunctionType], list[type]]:
-    """The user's functions and the user's classes that the operators of a task may run."""
+    """Return the user's functions and the user's classes that the operators of a task may run."""
     functions: dict[int, types.FunctionType] = {}
     classes: dict[type, None] = {}
 
@@ -199,7 +199,7 @@ def _code_of(nodes: Iterable[Node], operators: Mapping[str, Operator]) -> tuple[
 def _with_callees(
     functions: list[types.FunctionType], classes: list[type]
 ) -> tuple[list[types.FunctionType], list[type]]:
-    """The functions and classes, and those of the user's modules, which they may call by a global name."""
+    """Return the functions and classes, and those of the user's modules, which they may call by a global name."""
     callees, kinds = _distinct(functions), dict.fromkeys(classes)
     for module in _modules_of([*functions, *_methods_of(classes)]):
         for value in list(module.values()):
@@ -216,13 +216,15 @@ def _is_of_user(function: types.FunctionType) -> bool:
 
 
 def _methods_of(classes: Iterable[type]) -> list[types.FunctionType]:
-    """The functions in the bodies of these classes, those of static and class methods and of properties included."""
+    """Return the functions in the bodies of these classes, those of static and class methods and of properties
+    included.
+    """
     members = (_function_of(value) for kind in classes for value in list(vars(kind).values()))
     return [member for member in members if isinstance(member, types.FunctionType)]
 
 
 def _function_of(member: Any) -> Any:
-    """The function that a member of a class or a module wraps, else the member itself."""
+    """Return the function that a member of a class or a module wraps, else the member itself."""
     if isinstance(member, property):
         return member.fget
     wrapped = getattr(member, "__wrapped__", None) if isinstance(member, _WRAPPERS) else None
@@ -234,7 +236,7 @@ def _distinct(functions: Iterable[types.FunctionType]) -> list[types.FunctionTyp
 
 
 def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The variables of the closure, and defaults of arguments, which live as long as the function."""
+    """Yield the variables of the closure, and defaults of arguments, which live as long as the function."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -247,7 +249,7 @@ def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _modules_of(functions: Iterable[types.FunctionType]) -> list[dict[str, Any]]:
-    """The globals of the user's modules that these functions see, and of those that they import."""
+    """Return the globals of the user's modules that these functions see, and of those that they import."""
     modules: dict[int, dict[str, Any]] = {}
     waiting = [function.__globals__ for function in functions if _is_of_user(function)]
     while waiting:
@@ -309,7 +311,9 @@ class _Walk:
         return self._opaque(value, depth)
 
     def _opaque(self, value: Any, depth: int) -> Any:
-        """The content of another object: its attributes if it is the user's, else its `repr` if that has no address."""
+        """Return the content of another object: its attributes if it is the user's, else its `repr` if that has no
+        address.
+        """
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict) and any(map(_is_of_user, _methods_of(type(value).__mro__))):
             return tuple((name, self.digest(inner, depth)) for name, inner in list(attributes.items()))
@@ -320,7 +324,7 @@ class _Walk:
 
 
 def _bytes_of(value: bytearray | memoryview | array[Any]) -> bytes:
-    """The first bytes of a buffer; none of one that was released or has gaps."""
+    """Return the first bytes of a buffer; none of one that was released or has gaps."""
     try:
         return bytes(memoryview(value).cast("B")[:BYTES_MAX])
     except (TypeError, ValueError):

@@ -67,7 +67,7 @@ class Work:
         self.began_ns, self.events = now_ns, RUNNING.events
 
     def rest(self) -> int:
-        """Note that nothing is under way, and return the time."""
+        """Record that nothing is under way, and return the time."""
         self.kind = ""
         return monotonic_ns()
 
@@ -96,7 +96,7 @@ class Progress:
         """The keys by their share of the looks at work; replaced as a whole, so the loop's thread may read it."""
 
     def look(self) -> Activity | None:
-        """The activity that has been under way for `LONG_NS` or longer; None where there is none."""
+        """Return the activity that has been under way for `LONG_NS` or longer; None where there is none."""
         work, now_ns = self._work, monotonic_ns()
         kind = work.kind
         if not kind:
@@ -167,7 +167,7 @@ class Progress:
 
 
 def _key(stage: Any, variables: dict[str, Any], inner: Any) -> Any:
-    """The key that one frame knows; `inner`, which the frames further in know, where it knows none.
+    """Return the key that one frame knows; `inner`, which the frames further in know, where it knows none.
 
     What keeps state has variables of that name too, which hold the name of a value: they are not the record's key.
     """
@@ -180,7 +180,7 @@ def _key(stage: Any, variables: dict[str, Any], inner: Any) -> Any:
 
 
 def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:
-    """The one line about an event that takes longer than it may."""
+    """Return the one line about an event that takes longer than it may."""
     of_key = f", key {doing.key}" if doing.key else ""
     of_record = f"; record {doing.record}" if doing.record else ""
     at = f" at {doing.at}" if doing.at else ""
@@ -191,7 +191,7 @@ def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:
 
 
 def _locals_of_ours(frame: FrameType | None) -> Iterator[dict[str, Any]]:
-    """The variables of the runtime's frames, from the innermost one out."""
+    """Yield the variables of the runtime's frames, from the innermost one out."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(OURS):
             yield dict(frame.f_locals)
@@ -199,7 +199,9 @@ def _locals_of_ours(frame: FrameType | None) -> Iterator[dict[str, Any]]:
 
 
 def _outside(frame: FrameType | None) -> str:
-    """The file and line of the innermost frame of user code; where there is none, of the library that is running."""
+    """Return the file and line of the innermost frame of user code; where there is none, of the library that is
+    running.
+    """
     library = ""
     while frame is not None:
         name = frame.f_code.co_filename
@@ -215,7 +217,7 @@ def _outside(frame: FrameType | None) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value in one line, shortened: also while the other thread changes it."""
+    """Return a value in one line, shortened: also while the other thread changes it."""
     try:
         return " ".join(_BRIEF.repr(value).split())[:TEXT_MAX]
     except (RuntimeError, LookupError):  # it lost an item in the middle

@@ -195,7 +195,7 @@ class Worker:
             return  # level-triggered: the next beat says it again
 
     def vitals(self) -> Vitals:
-        """The vitals for a beat."""
+        """Return the vitals for a beat."""
         checked = (self.rehearsals.checked, self.rehearsals.problem)
         doing = self._loaded_so_far()
         if self.driver is None:
@@ -222,14 +222,14 @@ class Worker:
         )
 
     def _loaded_so_far(self) -> Activity | None:
-        """The state that is being loaded, where that has taken a while."""
+        """Return the state that is being loaded, where that has taken a while."""
         work = self.work
         if self.loading is None or monotonic_ns() - self.load_began_ns < LONG_NS:
             return None
         return Activity("load", self.load_began_ns, done=work.done, total=work.total)
 
     def look(self) -> Message | None:
-        """The message of the pulse, on its own thread: none while the loop itself beats.
+        """Return the message of the pulse, on its own thread: none while the loop itself beats.
 
         It ends the process where a store, or an event, takes longer than it may.
         """
@@ -285,7 +285,9 @@ class Worker:
         self.send_report(SendReport(*self._failed(error, message, definite)))
 
     def explained(self, problem: CausalError) -> str:
-        """The line of an error; of a divergence also what user code has kept outside of its state since the start."""
+        """Return the line of an error; of a divergence also what user code has kept outside of its state since the
+        start.
+        """
         if not isinstance(problem, ReplayDivergence):
             return str(problem)
         places = [] if self.witness is None else self.witness.changed()
@@ -338,7 +340,7 @@ class Worker:
         self._load(act, image, act.files)
 
     def _close_task(self, driver: TaskDriver) -> None:
-        """Closes what a task has open; nothing of it is polled any more."""
+        """Close what a task has open; nothing of it is polled any more."""
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)
         self.task_disk.close()
@@ -395,7 +397,7 @@ class Worker:
         )  # fmt: skip
 
     def _shadow(self, image: Image) -> TaskProtocol:
-        """A task that is performed from the echo of another process."""
+        """Return a task that is performed from the echo of another process."""
         self.resident.freeze(image)
         self._watch(image)
         self.task_disk.shadow(self.plan.topology.tasks[image.task].name)
@@ -410,7 +412,7 @@ class Worker:
         self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
-        """Performs some of what the task performs."""
+        """Perform some of what the task performs."""
         followed = hot.follows
         for link, parts in self.transport.receive(ready):
             hot.receive(link, parts, monotonic_ns())

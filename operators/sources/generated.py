@@ -91,7 +91,7 @@ class SequenceSource(Source[R_co]):
         return read
 
     def _elements(self, values: Any) -> Any:
-        """The elements as the runtime takes them."""
+        """Return the elements as the runtime takes them."""
         return values if type(values) is list else list(values)
 
 
@@ -213,7 +213,7 @@ class _Reader:
         return Read(self._slice(self._partition, position, stop), origin_ns, ended)
 
     def measured(self, position: int) -> tuple[int, int] | None:
-        """Returns the number of elements before `position`, and of all."""
+        """Return the number of elements before `position`, and of all."""
         return None if self._count is None else (min(position, self._count), self._count)
 
     def ready_in_s(self, position: int) -> float:
@@ -224,7 +224,7 @@ class _Reader:
         return max(0.0, (self._step_end_ns(position) - now_ns) / 1e9)
 
     def _reckon(self, position: int, now_ns: int) -> None:
-        """Makes sure, before the first read, that the pace continues from its position."""
+        """Make sure, before the first read, that the pace continues from its position."""
         if not self._sure and position and self._due_ns(position) > now_ns + self._interval_ns + AHEAD_NS:
             self._began_ns = now_ns - int(position * self._interval_ns)
             with suppress(OSError):  # the next process comes to the same, from a checkpoint that lies behind
@@ -235,7 +235,7 @@ class _Reader:
         return self._began_ns + int(position * self._interval_ns)
 
     def _step_end_ns(self, position: int) -> int:
-        """The end of the step in which the element is due."""
+        """Return the end of the step in which the element is due."""
         after_ns = self._due_ns(position) - self._began_ns
         return self._began_ns + -(-after_ns // self._step_ns) * self._step_ns
 

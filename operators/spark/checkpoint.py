@@ -64,7 +64,7 @@ class StoredCheckpoint:
         self._notes = directory / _NOTES
 
     def packed(self, batch: int, token: int) -> Kept:
-        """Returns an object of what the checkpoint is now; nothing is stored.
+        """Return an object of what the checkpoint is now; nothing is stored.
 
         Raises:
             PipelineError: it is larger than an object may be.
@@ -140,7 +140,7 @@ class StoredCheckpoint:
             yield from (Path(folder, name) for name in names if not name.endswith(".tmp"))
 
     def _noted(self) -> tuple[str, int, dict[str, tuple[int, int]]]:
-        """The object that was noted last, the number of its parents and the files that it stands for."""
+        """Return the object that was noted last, the number of its parents and the files that it stands for."""
         try:
             notes = unseal(self._notes.read_bytes(), str(self._notes))
         except FileNotFoundError:
@@ -159,7 +159,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _unpacked(data: bytes, where: str) -> tuple[str, dict[str, bytes], list[str]]:
-    """The parent, the files and the names of those that are gone, from the content of an object."""
+    """Return the parent, the files and the names of those that are gone, from the content of an object."""
     digest, body = data[:32], data[32:]
     if digest_of(body).encode() != digest:
         raise CorruptData(f"{where} does not match its digest; {RESTORE}")
@@ -173,7 +173,7 @@ def _unpacked(data: bytes, where: str) -> tuple[str, dict[str, bytes], list[str]
 
 
 def checkpoint_of(place: IngestPlace) -> StoredCheckpoint | None:
-    """The keeper of Spark's checkpoint in the store; None where it stays in the job's directory."""
+    """Return the keeper of Spark's checkpoint in the store; None where it stays in the job's directory."""
     if not place.store:
         return None
     return StoredCheckpoint(Depot(place.store, place.prefix, proof=""), place.folder, place.directory)

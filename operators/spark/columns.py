@@ -32,7 +32,7 @@ _FLOATS = {text: float(text) for text in NOT_FINITE.values()}
 
 
 def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
-    """The schema of the rows that are there: that of Parquet files, or of the first rows of each task.
+    """Return the schema of the rows that are there: that of Parquet files, or of the first rows of each task.
 
     Raises:
         PipelineError: there are none yet, or they are no objects.
@@ -62,7 +62,7 @@ def _of_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def json_of_piece(task: str, piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch of the columns task, position and the record as JSON."""
+    """Return a record batch of the columns task, position and the record as JSON."""
     positions, rows = piece
     if isinstance(rows, pa.RecordBatch):
         texts = [encode_json(record) for record in rows.to_pylist()]
@@ -81,7 +81,9 @@ def _named(columns: list[pa.Array], schema: pa.Schema) -> list[pa.Array]:
 
 
 def columns_of_piece(task: str, piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch of the records' values in the columns of the schema: by name, or by place where they are lists."""
+    """Return a record batch of the records' values in the columns of the schema: by name, or by place where they are
+    lists.
+    """
     positions, rows = piece
     own = [field for field in schema if field.name not in ("_task", "_position")]
     count = len(rows) if isinstance(rows, list) else rows.num_rows
@@ -108,7 +110,7 @@ def _values(records: list[Any], own: list[pa.Field], task: str, first: int) -> l
 
 
 def _array(field: pa.Field, values: list[Any], task: str, first: int) -> pa.Array:
-    """A column, with bytes, times, decimals, NaN and infinities from the text that the sink wrote for them."""
+    """Return a column, with bytes, times, decimals, NaN and infinities from the text that the sink wrote for them."""
     kind = field.type
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind):
         return _text(values)

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def fetched(store: str, digest: str) -> Archive:
-    """The archive of that digest, as another process has read it from the store.
+    """Return the archive of that digest, as another process has read it from the store.
 
     Raises:
         CorruptData: it cannot be read, or is damaged.

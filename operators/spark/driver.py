@@ -68,7 +68,7 @@ class _Failed(Exception):
 
 
 def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> dict[str, str]:
-    """Returns Spark's configuration: small, quiet, and nothing outside `work`; the source's own entries win.
+    """Return Spark's configuration: small, quiet, and nothing outside `work`; the source's own entries win.
 
     Args:
         address: of the driver, as executors reach it.
@@ -110,7 +110,7 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
 
 
 def sockets(source: SparkSource, job_directory: Path) -> dict[str, str]:
-    """Returns the entries by which Spark and its Python workers are connected by files, in the job's short directory.
+    """Return the entries by which Spark and its Python workers are connected by files, in the job's short directory.
 
     By TCP each exchange waits 40 ms for an acknowledgement that the kernel delays.  Executors on other hosts, which do
     not have that directory, keep TCP.
@@ -224,14 +224,14 @@ def _restored(log: IngestLog, checkpoint: StoredCheckpoint) -> int:
 
 
 def _address(source: SparkSource, job_directory: Path) -> str:
-    """The address at which executors reach this driver: loopback where Spark runs its tasks on this machine."""
+    """Return the address at which executors reach this driver: loopback where Spark runs its tasks on this machine."""
     host = None if source.local else HostFile.load(job_directory)
     return LOOPBACK if host is None else host.address
 
 
 @contextmanager
 def _alone(path: Path) -> Iterator[int]:
-    """The lock of the one driver that runs; its JVM holds it too, so it is free only when both are gone."""
+    """Yield the lock of the one driver that runs; its JVM holds it too, so it is free only when both are gone."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not lock(descriptor, PREDECESSOR_WAIT_S):
@@ -275,7 +275,9 @@ def _export_code(place: IngestPlace, code: str, beside: Path | None) -> None:
 
 
 def _code_environment(place: IngestPlace, code: str) -> dict[str, str]:
-    """The variables of Python workers, on this host and in executors on others, which have the package installed."""
+    """Return the variables of Python workers, on this host and in executors on others, which have the package
+    installed.
+    """
     return {
         "PYTHONSAFEPATH": "1",  # Spark starts them by -m: nothing in the working directory is imported
         spark_daemon.JOB: str(place.job_directory),
@@ -308,7 +310,7 @@ def _session() -> SparkSession:
 
 
 def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame:
-    """The user's DataFrame, if it is a streaming one whose rows a record can hold."""
+    """Return the user's DataFrame, if it is a streaming one whose rows a record can hold."""
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -384,7 +386,9 @@ def _await(query: StreamingQuery, publisher: BatchPublisher) -> None:
 
 
 def _counted(source: SparkSource, log: IngestLog, failures: Failures, problem: UserCodeFailed) -> Exception:
-    """The error for a failure of the user's code: one after which Spark is restarted, or one that ends the job."""
+    """Return the error for a failure of the user's code: one after which Spark is restarted, or one that ends the
+    job.
+    """
     batch = max(insisted(log.batches), default=-1) + 1
     count = failures.count(batch)
     if count < source.failures_max:
@@ -402,7 +406,9 @@ def _mistake(jvm: SparkJvm, what: str, problem: Exception) -> Exception:
 
 
 def _first_line(problem: Exception) -> str:
-    """The line of the error that says most: the end of a Python traceback, or else the first line of the message."""
+    """Return the line of the error that says most: the end of a Python traceback, or else the first line of the
+    message.
+    """
     lines = str(problem).strip().splitlines()
     stated = [line for line in lines if _RAISED.match(line)]
     return next(iter([*stated, *lines]), type(problem).__name__)

@@ -49,7 +49,7 @@ class Reading:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Reading:
-        """The checked options.
+        """Return the checked options.
 
         Raises:
             PipelineError: an option is missing, unknown or wrong.
@@ -71,13 +71,13 @@ class Reading:
         return cls(values["path"], None if rows is None else int(rows), records == "json", uncovered == "true")
 
     def output(self) -> Output:
-        """The reader, which has looked at what is there now."""
+        """Return the reader, which has looked at what is there now."""
         output = open_output(self.path)
         output.look()
         return output
 
     def schema(self) -> Any:
-        """The schema of the rows that are there, for a query without one."""
+        """Return the schema of the rows that are there, for a query without one."""
         if self.as_json:
             return _JSON_SCHEMA
         return from_arrow_schema(sampled(self.output(), self.path, self.uncovered))
@@ -96,7 +96,7 @@ class Range(InputPartition):  # type: ignore[misc]
 
 
 def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
-    """The ranges in order of task and position, each of a bounded number of rows."""
+    """Return the ranges in order of task and position, each of a bounded number of rows."""
     return [
         Range(output.run, task, first, min(first + PARTITION_ROWS_MAX, end[task]), output.hint(task, first))
         for task in sorted(end)
@@ -105,7 +105,9 @@ def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) ->
 
 
 def _batches(reading: Reading, schema: pa.Schema, partition: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition; runs in a Python worker of Spark, again after a failure, and gives the same again."""
+    """Yield the rows of a partition; runs in a Python worker of Spark, again after a failure, and gives the same
+    again.
+    """
     if not isinstance(partition, Range):
         return  # Spark wants at least one partition, also of nothing
     output = reading.output()
@@ -124,12 +126,12 @@ class OutputReader(DataSourceReader):  # type: ignore[misc]
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges of rows by task."""
+        """Return the ranges of rows by task."""
         output = self._reading.output()
         return _ranges(output, {}, output.ends(self._reading.uncovered))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """Return the rows of one range."""
         return _batches(self._reading, self._schema, partition)
 
 
@@ -143,22 +145,22 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         self._final: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """The offset before the first row of every task."""
+        """Return the offset before the first row of every task."""
         return {"run": self._looked().run}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit that the option sets."""
+        """Return the limit that the option sets."""
         return ReadAllAvailable() if self._reading.rows_max is None else ReadMaxRows(self._reading.rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The offset at which a micro-batch from `start` on ends."""
+        """Return the offset at which a micro-batch from `start` on ends."""
         output = self._looked()
         ends = self._ends(output) if self._final is None else self._final
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return {"run": output.run, **advanced(self._positions(output, start), ends, rows_max)}
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The offset behind the rows that are there."""
+        """Return the offset behind the rows that are there."""
         output = self._looked()
         return {"run": output.run, **self._ends(output)}
 
@@ -167,12 +169,12 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         self._final = self._ends(self._looked())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of rows by task; `end` may be from an earlier life of the query."""
+        """Return the ranges of rows by task; `end` may be from an earlier life of the query."""
         output = self._looked()
         return _ranges(output, self._positions(output, start), self._positions(output, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """Return the rows of one range."""
         return _batches(self._reading, self._schema, partition)
 
     def _looked(self) -> Output:

@@ -48,7 +48,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The first Java of a version that Spark supports.
+    """Return the first Java of a version that Spark supports.
 
     Raises:
         PipelineError: there is none; says what was found and how to get one.
@@ -70,7 +70,9 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def java_home(java: Java, directory: Path) -> Path:
-    """A JAVA_HOME that Spark can use: the installation itself, or one made of links and a wrapper below `directory`."""
+    """Return a JAVA_HOME that Spark can use: the installation itself, or one made of links and a wrapper below
+    `directory`.
+    """
     if java.complete:
         return java.home
     linked = directory / "java"
@@ -100,7 +102,7 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _inspect(home: Path) -> Java | None:
-    """The Java in `home`, by its `release` file or by asking it; None if there is none."""
+    """Return the Java in `home`, by its `release` file or by asking it; None if there is none."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:

@@ -135,7 +135,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with(parent: int) -> Callable[[], None]:
-    """Returns a function for a child, before it becomes another program, that ties its life to that of its parent."""
+    """Return a function for a child, before it becomes another program, that ties its life to that of its parent."""
     prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:

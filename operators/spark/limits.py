@@ -9,7 +9,8 @@ from causal.errors import PipelineError
 
 
 def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | None) -> dict[str, int]:
-    """The positions behind a micro-batch of at most `rows_max` rows, the same share for every task that has so many.
+    """Return the positions behind a micro-batch of at most `rows_max` rows, the same share for every task that has so
+    many.
 
     Some rows are in it whenever there are any.
     """
@@ -25,7 +26,7 @@ def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | 
 
 
 def checked(offset: Mapping[str, Any], run: str, ends: Mapping[str, int], path: str) -> dict[str, int]:
-    """The positions of an offset that Spark has kept.
+    """Return the positions of an offset that Spark has kept.
 
     Raises:
         PipelineError: it is one of another run, or of rows that are gone.

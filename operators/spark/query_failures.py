@@ -21,7 +21,9 @@ class UserCodeFailed(Exception):
 
 
 def user_error(text: str) -> str | None:
-    """The error of the last traceback, as `ValueError: … at file.py:12 in parse`; None where no user code raised."""
+    """Return the error of the last traceback, as `ValueError: … at file.py:12 in parse`; None where no user code
+    raised.
+    """
     lines = text[text.rfind(_TRACEBACK) :].splitlines() if _TRACEBACK in text else []
     where = ""
     for line in lines[1:]:

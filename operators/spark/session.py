@@ -21,7 +21,7 @@ from operators.spark.java import find_java, java_home
 
 @contextmanager
 def spark_session(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """A session for the length of a block.  Spark's Python processes are those of this interpreter.
+    """Yield a session for the length of a block. Spark's Python processes are those of this interpreter.
 
     Args:
         master: of Spark.

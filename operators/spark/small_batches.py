@@ -34,7 +34,7 @@ class SmallBatches:
         self.rows_max = UNKNOWN_ROWS_MAX
 
     def collected(self, frame: DataFrame) -> dict[int, list[pa.RecordBatch]] | None:
-        """Returns the rows of each of Spark's partitions that has any; None if there are too many."""
+        """Return the rows of each of Spark's partitions that has any; None if there are too many."""
         if not self.rows_max:
             return None
         numbered = frame.select("*", spark_partition_id().alias(_PARTITION))
@@ -49,7 +49,7 @@ class SmallBatches:
         }
 
     def note(self, rows: int, size: int) -> None:
-        """Takes what a batch had.
+        """Take what a batch had.
 
         Args:
             size: in bytes of Arrow.

@@ -112,12 +112,12 @@ class SparkSource(Source[dict[str, Any]]):
         find_java()
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """A reader of the ingest log, which need not exist yet."""
+        """Return a reader of the ingest log, which need not exist yet."""
         place = IngestPlace(context.job_directory, context.name, self.partitions, context.store, context.place_in_store)
         log = place.open_to_read(partition)
         return IngestReader(log, partition, context.name, self.vectors, context.checkpoints)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """The driver process; it ends with status 0 when the query has ended by itself."""
+        """Return the driver process; it ends with status 0 when the query has ended by itself."""
         _, *arguments = module_command("operators.spark.driver", JOB, name)
         return [Companion(f"{name}-driver", [PYTHON, *arguments])]

@@ -129,7 +129,7 @@ class BatchPublisher:
         return Segment(name, partition, 0, sum(map(len, pieces)), digest)
 
     def _offsets(self, batch: int) -> str:
-        """The digest of the file in which Spark fixed what the batch consists of, before it ran it."""
+        """Return the digest of the file in which Spark fixed what the batch consists of, before it ran it."""
         return digest_of((self._checkpoint / "offsets" / str(batch)).read_bytes())
 
 
@@ -154,7 +154,7 @@ def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, b
 
 
 def stored_query(checkpoint: Path) -> str:
-    """The id of the query that a Spark checkpoint belongs to, "" before its first start."""
+    """Return the id of the query that a Spark checkpoint belongs to, "" before its first start."""
     try:
         return str(json.loads((checkpoint / "metadata").read_text())["id"])
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def stored_query(checkpoint: Path) -> str:
 
 
 def last_committed(checkpoint: Path) -> int:
-    """The last batch that a Spark checkpoint has on record as committed, -1 for none."""
+    """Return the last batch that a Spark checkpoint has on record as committed, -1 for none."""
     try:
         return max((int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), default=-1)
     except FileNotFoundError:
@@ -172,13 +172,13 @@ def last_committed(checkpoint: Path) -> int:
 
 
 def _wanted() -> Callable[[], bool]:
-    """Returns a function that returns whether the process still lives that asked for this."""
+    """Return a function that returns whether the process still lives that asked for this."""
     ended = orphaned()
     return lambda: not ended()
 
 
 def _gathered(iterator: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yields the batches that make one segment each; none without rows."""
+    """Yield the batches that make one segment each; none without rows."""
     pieces: list[pa.RecordBatch] = []
     size = 0
     for batch in iterator:

@@ -44,7 +44,7 @@ _abandoned: list[_Call] = []
 
 
 def within(timeout_s: float, attempt: Callable[[], Outcome], operator: str) -> Outcome:
-    """Returns the outcome of `attempt()`, or the failure that it took longer than `timeout_s`.
+    """Return the outcome of `attempt()`, or the failure that it took longer than `timeout_s`.
 
     Raises:
         OperatorFailed: too many calls of this process are over their limit and still running.

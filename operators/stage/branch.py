@@ -46,7 +46,7 @@ class Branch:
         return all(type(route) is DirectRoute or type(route) is StraightRoute for route in self.routes)
 
     def side(self, tag: str) -> Branch | None:
-        """Returns the reader of a side output."""
+        """Return the reader of a side output."""
         return next((side for other, side in self.sides if other == tag), None)
 
 
@@ -87,7 +87,7 @@ class Numbers:
 
 
 def descend(branch: Branch) -> Iterable[Branch]:
-    """Returns the branch and all below it, in the order of the ordinals of the stages, which is topological."""
+    """Return the branch and all below it, in the order of the ordinals of the stages, which is topological."""
     branches = [branch]
     place = 0
     while place < len(branches):
@@ -116,7 +116,7 @@ class Tracing:
         self._failures.failed(f"key_by before {target}", key, came_from, listed(branch.output)[index], problem)
 
     def travels(self, branch: Branch, record: Any, places: Iterator[tuple[int, Any]]) -> bool:
-        """Whether a record can be carried; one that cannot has failed.
+        """Return whether a record can be carried; one that cannot has failed.
 
         Args:
             places: what the branch made, from where the record before was found.
@@ -131,7 +131,7 @@ class Tracing:
         return True
 
     def carried(self, branch: Branch, records: Records) -> Records:
-        """Returns the output of a branch without the records that cannot be carried, each of which has failed once.
+        """Return the output of a branch without the records that cannot be carried, each of which has failed once.
 
         For output that has several readers: none of them receives a record that is set aside.
         """
@@ -152,7 +152,7 @@ class Tracing:
         return without(every, refused) if refused else records
 
     def _came_from(self, branch: Branch, index: int | None) -> tuple[int | None, Any]:
-        """Returns (index, key) of the delivered record that led to the stage's output, where it is known."""
+        """Return (index, key) of the delivered record that led to the stage's output, where it is known."""
         if index is None or not self._failures.delivers or not branch.stage.traces:
             return None, NO_KEY
         came_from = branch.stage.root_index(branch.stage.source_of(index))

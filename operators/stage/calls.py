@@ -79,7 +79,7 @@ class Calls:
         timeout_s: float | None = None,
         **others: Never,
     ) -> Any:
-        """Returns the response of `fn(*args)`; a replay returns the same without running it.
+        """Return the response of `fn(*args)`; a replay returns the same without running it.
 
         The task waits for it.  Only the last outcome is recorded, and `fn` may read clocks.
 
@@ -128,7 +128,7 @@ class Calls:
         return answer[1]
 
     def idempotency_key(self, *parts: Any) -> str:
-        """Returns 32 hexadecimal digits computed from the run, the operator, the current key and `parts`: the same in
+        """Return 32 hexadecimal digits computed from the run, the operator, the current key and `parts`: the same in
         every replay and every other execution.
 
         Logs: –.
@@ -148,7 +148,7 @@ class Calls:
         return blake2b(encode([run, self._operator, self.key, list(parts)]), digest_size=16).hexdigest()
 
     def determinant(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """Returns the bytes of `ask()`, recorded under a kind that the pipeline registered; not run in a replay.
+        """Return the bytes of `ask()`, recorded under a kind that the pipeline registered; not run in a replay.
 
         Logs: `user`: length and bytes.
         """
@@ -165,7 +165,7 @@ class Calls:
 
 
 def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, bytes]:
-    """Runs a call; returns whether it succeeded, and what is recorded: [True, answer] or [False, kind, reason].
+    """Run a call; returns whether it succeeded, and what is recorded: [True, answer] or [False, kind, reason].
 
     Of an exception of the call also where it was raised, and its traceback.
     """
@@ -188,6 +188,6 @@ def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, b
 
 
 def raised(problem: BaseException) -> bytes:
-    """Returns what is recorded of an exception of a call: its type and message, where it was raised, its traceback."""
+    """Return what is recorded of an exception of a call: its type and message, where it was raised, its traceback."""
     reason, trace = message(problem)[:REASON_CHARACTERS_MAX], user_traceback(problem)[-TRACE_CHARACTERS_MAX:]
     return encode([False, type(problem).__name__, reason, location(problem), trace])

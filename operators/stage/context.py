@@ -35,15 +35,15 @@ class Surroundings(Protocol):
     """The interface of the stage of an operator: event time, watermark and side outputs."""
 
     def event_time_ns(self) -> int | None:
-        """Returns the event time of the current record or event-time timer."""
+        """Return the event time of the current record or event-time timer."""
         ...
 
     def watermark_ns(self) -> int | None:
-        """Returns the last watermark of the operator."""
+        """Return the last watermark of the operator."""
         ...
 
     def put_aside(self, tag: str, record: Any) -> None:
-        """Adds a record to a side output."""
+        """Add a record to a side output."""
         ...
 
 
@@ -82,11 +82,11 @@ class Context(Calls):
     # Called by the stage around each event.
 
     def begin(self, services: Services) -> None:
-        """Begins an event, whose results come from `services`."""
+        """Begin an event, whose results come from `services`."""
         self._services = services
 
     def end(self) -> None:
-        """Ends the event.
+        """End the event.
 
         Raises:
             CausalError: a service raised it, and user code caught it, which it must not.
@@ -98,14 +98,14 @@ class Context(Calls):
     # For users.
 
     def now(self) -> float:
-        """Returns the wall-clock time in seconds; the same in a replay, and never earlier than before.
+        """Return the wall-clock time in seconds; the same in a replay, and never earlier than before.
 
         Logs: `clock`: 1 byte and the difference.
         """
         return seconds_of(self.now_ns())
 
     def now_ns(self) -> int:
-        """Returns the wall-clock time in ns, likewise.
+        """Return the wall-clock time in ns, likewise.
 
         Logs: `clock`: 1 byte and the difference.
         """
@@ -145,42 +145,42 @@ class Context(Calls):
         return self._streams().random
 
     def uuid(self) -> UUID:
-        """Returns a version-4 UUID; the same in a replay.  A record needs it as `str()`.
+        """Return a version-4 UUID; the same in a replay. A record needs it as `str()`.
 
         Logs: as `random`.
         """
         return UUID(int=self._streams().bits.getrandbits(128), version=4)
 
     def _streams(self) -> Streams:
-        """Returns the streams that `random.random()` and the like use, too: no draw is returned twice."""
+        """Return the streams that `random.random()` and the like use, too: no draw is returned twice."""
         self._services.epoch()  # refuses where there is no event
         active = RUNNING.active
         invariant(active is not None, "ctx is used while its chain performs an event", operator=self._operator)
         return active.streams(self._operator)  # type: ignore[union-attr]
 
     def event_time(self) -> float | None:
-        """Returns the event time of the current record or event-time timer in seconds; None without one.
+        """Return the event time of the current record or event-time timer in seconds; None without one.
 
         Logs: –.
         """
         return _seconds(self._around.event_time_ns())
 
     def watermark(self) -> float | None:
-        """Returns the watermark in seconds: no record with a smaller event time will arrive; None before the first.
+        """Return the watermark in seconds: no record with a smaller event time will arrive; None before the first.
 
         Logs: –.
         """
         return _seconds(self._around.watermark_ns())
 
     def aside(self, tag: str, record: Any) -> None:
-        """Adds a record to the side output `tag`, which `.side(tag)` reads; else it is dropped and counted.
+        """Add a record to the side output `tag`, which `.side(tag)` reads; else it is dropped and counted.
 
         Logs: –.
         """
         self._around.put_aside(tag, record)
 
     def set_timer(self, at_s: float, name: str = "", clock: str = "processing") -> None:
-        """Calls `on_timer(name, ctx)` for the current key at `at_s` (seconds, as `now()`) or soon after; setting it
+        """Call `on_timer(name, ctx)` for the current key at `at_s` (seconds, as `now()`) or soon after; setting it
         again moves it.
 
         Timers fire one by one, the earliest first, at equal times the one that was set
@@ -209,11 +209,11 @@ class Context(Calls):
             self._timers_of(clock).set(self.key, name, ns_of_seconds(at_s))
 
     def _delays(self, at_s: float, clock: str) -> bool:
-        """Returns whether `at_s` must be a delay, because nothing is due that long ago by a clock of our times."""
+        """Return whether `at_s` must be a delay, because nothing is due that long ago by a clock of our times."""
         return clock == "processing" and 0 < at_s < _DELAY_MAX_S and self.now() > _OUR_TIMES_S
 
     def clear_timer(self, name: str = "", clock: str = "processing") -> None:
-        """Deletes the timer `name` of the current key and that clock, if there is one.
+        """Delete the timer `name` of the current key and that clock, if there is one.
 
         Logs: –.
         """
@@ -225,7 +225,7 @@ class Context(Calls):
         return self._event_timers if clock == "event" else self._timers
 
     def states(self, keys: Sequence[Any]) -> list[dict[Any, Any]]:
-        """Returns the states of `keys`, for `process_batch(records, keys, ctx)`; only keys of the batch.
+        """Return the states of `keys`, for `process_batch(records, keys, ctx)`; only keys of the batch.
 
         Logs: –.
         """
@@ -235,7 +235,7 @@ class Context(Calls):
 
 
 def _check_seconds(at_s: object) -> None:
-    """Refuses the time of a timer that is no number.
+    """Refuse the time of a timer that is no number.
 
     Raises:
         TypeError: the message says how to get seconds.

@@ -24,7 +24,7 @@ class EventLogger(logging.Logger):
         self._replays = WeakMethod(replays)  # a circle would keep a state that was replaced
 
     def isEnabledFor(self, level: int) -> bool:
-        """Returns whether a message is to be passed on; on another thread of user code each is."""
+        """Return whether a message is to be passed on; on another thread of user code each is."""
         invariant(self.parent is not None, "it passes messages on", logger=self.name)
         if not self.parent.isEnabledFor(level):  # type: ignore[union-attr]
             return False

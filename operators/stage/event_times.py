@@ -16,7 +16,7 @@ _PLAIN = frozenset((int, float))
 
 
 def ns_of(time: Any) -> int:
-    """Returns in ns seconds since 1970 (int, float) or a datetime (naive: UTC), to the microsecond.
+    """Return in ns seconds since 1970 (int, float) or a datetime (naive: UTC), to the microsecond.
 
     Raises:
         TypeError, ValueError: it is not a time.
@@ -37,7 +37,7 @@ def ns_of(time: Any) -> int:
 def times_of(
     time_of: Callable[[Any], Any], records: Sequence[Any], failed: Callable[[int, Exception], None]
 ) -> tuple[list[int], list[int]]:
-    """Returns the time of each record in ns, and the indices of those without; `failed` is called for these."""
+    """Return the time of each record in ns, and the indices of those without; `failed` is called for these."""
     stated, lost = apply(time_of, records, failed)
     if _PLAIN.issuperset(map(type, stated)):
         plain = all_ns_of_seconds(stated)

@@ -77,11 +77,11 @@ class Failures:
         self._chunks: Sequence[Chunk] = ()
 
     def delivering(self, label: str, first: int, chunks: Sequence[Chunk]) -> None:
-        """Begins an event that delivers `chunks`, from position `first` of the channel named `label`."""
+        """Begin an event that delivers `chunks`, from position `first` of the channel named `label`."""
         self._place, self._first, self._chunks = label, first, chunks
 
     def carried(self, record: Any) -> Any:
-        """Returns a record that is about to leave an operator, unchanged.
+        """Return a record that is about to leave an operator, unchanged.
 
         Raises:
             NotCarried: it holds a value that no record can hold.
@@ -95,7 +95,7 @@ class Failures:
         return record
 
     def carried_row(self, key: Any, row: Any) -> Any:
-        """Returns a row of a table that is about to leave an operator, unchanged.
+        """Return a row of a table that is about to leave an operator, unchanged.
 
         The row that replaces it leaves together with it, in one revision; so each may have half of a record.
 
@@ -116,7 +116,7 @@ class Failures:
         return row
 
     def _size(self, value: Any) -> int:
-        """Returns the bytes of a value, encoded.
+        """Return the bytes of a value, encoded.
 
         Raises:
             NotCarried: no record can hold it.
@@ -128,7 +128,7 @@ class Failures:
             raise (NotCarried(f"record{place}: {refused}") if place else refused) from None
 
     def elsewhere(self, place: str) -> None:
-        """Begins an event that delivers nothing, for example timers."""
+        """Begin an event that delivers nothing, for example timers."""
         self._place, self._first, self._chunks = place, None, ()
 
     @property
@@ -136,11 +136,11 @@ class Failures:
         return self._first is not None
 
     def defined(self, operator: str) -> str:
-        """Returns the clause of messages with the file:line of an operator; empty where that is not known."""
+        """Return the clause of messages with the file:line of an operator; empty where that is not known."""
         return f" (defined at {self._places[operator]})" if operator in self._places else ""
 
     def position(self, index: int) -> int | None:
-        """Returns the position in its channel of record `index` of the event; None when the event delivers nothing."""
+        """Return the position in its channel of record `index` of the event; None when the event delivers nothing."""
         if self._first is None:
             return None
         position = self._first
@@ -153,7 +153,7 @@ class Failures:
         return None
 
     def failed(self, operator: str, key: Any, index: int | None, record: Any, problem: Exception) -> None:
-        """Writes a dead letter for a record on which `problem` was raised, or fails.
+        """Write a dead letter for a record on which `problem` was raised, or fail.
 
         Args:
             index: index of the record among those that the event delivered; None when it is not one of them.
@@ -176,7 +176,7 @@ class Failures:
         self.letters.append(letter)
 
     def stop(self, operator: str, record: Any, problem: Exception) -> NoReturn:
-        """Fails on a `problem` that belongs to no single record, also where the job writes dead letters.
+        """Fail on a `problem` that belongs to no single record, also where the job writes dead letters.
 
         Raises:
             OperatorFailed: always.
@@ -184,7 +184,7 @@ class Failures:
         raise OperatorFailed(self.line(operator, NO_KEY, None, record, problem)) from problem
 
     def line(self, operator: str, key: Any, position: int | None, record: Any, problem: Exception) -> str:
-        """Returns the line that says what happened, where, and what to do."""
+        """Return the line that says what happened, where, and what to do."""
         of_key = "" if key is NO_KEY else f", key {shown(key)}"
         of_record = "" if record is None else f"; record {shown(record)}"
         if record is None and position is not None and operator in self._givers:
@@ -205,11 +205,11 @@ class Failures:
         return f"positions {self._first} to {self._first + count - 1} of {self._place}"
 
     def _cut(self, text: str) -> str:
-        """Returns the end of `text`, where the whole text is too long for a record."""
+        """Return the end of `text`, where the whole text is too long for a record."""
         return text.encode(errors="replace")[-(self._record_bytes_max // 4) :].decode(errors="ignore")
 
     def _carried(self, value: Any) -> Any:
-        """Returns `value` where it can be written unchanged, otherwise its text."""
+        """Return `value` where it can be written unchanged, otherwise its text."""
         try:
             body = encode([{"": value}])  # as in a batch of letters
             if len(body) <= self._record_bytes_max // 2 and self._encoder is not None:

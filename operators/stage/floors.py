@@ -30,19 +30,19 @@ class Floors:
         self.of_group: dict[int, tuple[int, int]] = {}
 
     def mark_ns(self, key: Any, mark_ns: int | None) -> int | None:
-        """Returns how far event time is for a key, in a task that is at `mark_ns`."""
+        """Return how far event time is for a key, in a task that is at `mark_ns`."""
         floor = self.of_group.get(key_group(key, self._key_groups))
         return mark_ns if floor is None else floor[0] if mark_ns is None else max(floor[0], mark_ns)
 
     def closed_ns(self, key: Any, mark_ns: int | None, lateness_ns: int) -> int | None:
-        """Returns up to when windows of a key are closed, in a task that is at `mark_ns`."""
+        """Return up to when windows of a key are closed, in a task that is at `mark_ns`."""
         reached_ns = self.mark_ns(key, mark_ns)
         closed_ns = None if reached_ns is None else reached_ns - lateness_ns
         floor = self.of_group.get(key_group(key, self._key_groups))
         return closed_ns if floor is None or closed_ns is None else max(floor[1], closed_ns)
 
     def raise_all(self, mark_ns: int, closed_ns: int) -> None:
-        """Notes for every key group that it had reached a mark, and had closed windows up to a time."""
+        """Record for every key group that it had reached a mark, and had closed windows up to a time."""
         self._raise(range(self._key_groups), mark_ns, closed_ns)
 
     def _raise(self, groups: Iterable[int], mark_ns: int, closed_ns: int) -> None:
@@ -52,22 +52,22 @@ class Floors:
             self.of_group[group] = floor if known is None else (max(known[0], mark_ns), max(known[1], closed_ns))
 
     def passed(self, mark_ns: int, closed_ns: int) -> None:
-        """Forgets the floors that a task has passed."""
+        """Forget the floors that a task has passed."""
         self.of_group = {
             group: floor for group, floor in self.of_group.items() if floor[0] > mark_ns or floor[1] > closed_ns
         }
 
     def header(self) -> dict[str, Any]:
-        """Returns the whole state as a field of a header, none where there is nothing."""
+        """Return the whole state as a field of a header, none where there is nothing."""
         floors = [[group, *self.of_group[group]] for group in sorted(self.of_group)]
         return {"floors": floors} if floors else {}
 
     def load(self, header: Mapping[str, Any]) -> None:
-        """Restores what `header` returned."""
+        """Restore what `header` returned."""
         self.of_group = {group: (mark_ns, closed_ns) for group, mark_ns, closed_ns in header.get("floors", ())}
 
     def merge(self, headers: Sequence[Mapping[str, Any]], lateness_ns: int = 0) -> dict[str, Any]:
-        """Returns the mark and the floors of a task that continues all tasks of an operator, given their headers."""
+        """Return the mark and the floors of a task that continues all tasks of an operator, given their headers."""
         mark_ns = least(header["mark"] for header in headers)
         self.of_group = {}
         for place, header in enumerate(headers):
@@ -82,7 +82,7 @@ class Floors:
         return {"mark": mark_ns, **self.header()}
 
     def _groups_of(self, place: int, tasks: int) -> Sequence[int]:
-        """Returns the key groups of the task of that number, of so many."""
+        """Return the key groups of the task of that number, of so many."""
         if not self._keyed:
             return [key_group(None, self._key_groups)]
         return [group for group in range(self._key_groups) if task_of_group(group, tasks, self._key_groups) == place]
@@ -105,24 +105,24 @@ class Reached:
         return bool(self._floors.of_group)
 
     def of(self, key: Any) -> int | None:
-        """Returns how far event time is for a key."""
+        """Return how far event time is for a key."""
         return self._floors.mark_ns(key, self.mark_ns) if self._floors.of_group else self.mark_ns
 
     def advance(self, mark_ns: int) -> None:
-        """Notes a watermark; event time does not fall, whatever generates the watermarks now."""
+        """Record a watermark; event time does not fall, whatever generates the watermarks now."""
         self.mark_ns = mark_ns if self.mark_ns is None else max(self.mark_ns, mark_ns)
         if self._floors.of_group:
             self._floors.passed(self.mark_ns, self.mark_ns)
 
     def header(self) -> dict[str, Any]:
-        """Returns the whole state, for a snapshot."""
+        """Return the whole state, for a snapshot."""
         return {"mark": self.mark_ns, **self._floors.header()}
 
     def load(self, header: Mapping[str, Any]) -> None:
-        """Restores what `header` returned."""
+        """Restore what `header` returned."""
         self.mark_ns = header.get("mark")
         self._floors.load(header)
 
     def merged(self, headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns the header of a task that continues all tasks of an operator."""
+        """Return the header of a task that continues all tasks of an operator."""
         return self._floors.merge(headers)

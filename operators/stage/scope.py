@@ -67,7 +67,9 @@ class Scope:
     times: tuple[Callable[[Any], Any] | None, ...] = ()
 
     def time_of(self, node: Node) -> Callable[[Any], Any] | None:
-        """The function for the event time of an operator's records: of several inputs, of the one being delivered."""
+        """Return the function for the event time of an operator's records: of several inputs, of the one being
+        delivered.
+        """
         if len(node.edges) == 1:
             return node.edges[0].time_of
         known = [time_of for time_of in self.times if time_of is not None]

@@ -41,7 +41,7 @@ class Ended(RuntimeError):
 
 
 def last_index(records: Sequence[Any], rows: Iterator[Any]) -> int:
-    """Returns the index of the record that `rows`, an iterator of the list `records`, has given last."""
+    """Return the index of the record that `rows`, an iterator of the list `records`, has given last."""
     return len(records) - length_hint(rows) - 1
 
 
@@ -51,7 +51,7 @@ def apply(
     failed: Callable[[int, Exception], None],
     reuse: Reuse | None = None,
 ) -> tuple[list[Any], list[int]]:
-    """Returns `fn` of each record, and the indices on which it raised; `failed` is called for these, and may raise.
+    """Return `fn` of each record, and the indices on which it raised; `failed` is called for these, and may raise.
 
     Args:
         reuse: it is shown the first result before `fn` is called again.
@@ -92,7 +92,7 @@ def _refuse(problem: Exception, record: Any) -> Any:
 
 
 def without(records: Sequence[Any], lost: Sequence[int]) -> list[Any]:
-    """The records but those at the indices `lost`."""
+    """Return the records but those at the indices `lost`."""
     gone = set(lost)
     return [record for index, record in enumerate(records) if index not in gone]
 
@@ -182,17 +182,21 @@ class Stage:
         return self.run(records, keys)
 
     def source_of(self, index: int) -> int:
-        """The index of the input record that output `index` of the last `run` came from."""
+        """Return the index of the input record that output `index` of the last `run` came from."""
         return index
 
     def index_of(self, index: int) -> int:
-        """The index of an output among all of the last `run`: those that were refused are not counted in `index`."""
+        """Return the index of an output among all of the last `run`: those that were refused are not counted in
+        `index`.
+        """
         for place in self.refused:
             index += place <= index
         return index
 
     def root_index(self, index: int) -> int | None:
-        """The index, among the records of the event, of the one that led to this stage's input record `index`."""
+        """Return the index, among the records of the event, of the one that led to this stage's input record
+        `index`.
+        """
         if not self.failures.delivers:
             return None
         stage: Stage = self
@@ -208,7 +212,7 @@ class Stage:
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
 
     def own_row(self, key: Any, row: Any) -> Any:
-        """Returns a row of a table that user code returned, shared with nothing.
+        """Return a row of a table that user code returned, shared with nothing.
 
         Raises:
             NotCarried, ValueError: it leaves the task, cannot be carried, and records may be set aside.
@@ -239,11 +243,11 @@ class Stage:
         """End the event."""
 
     def next_ns(self) -> int | None:
-        """The time at which its earliest timer or window is due."""
+        """Return the time at which its earliest timer or window is due."""
         return None
 
     def due(self, due_ns: int) -> list[Due]:
-        """The entries that are due."""
+        """Return the entries that are due."""
         return []
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
@@ -255,7 +259,9 @@ class Stage:
         return []
 
     def passes(self, mark_ns: int) -> int | None:
-        """The watermark to pass on when the stage has received `mark_ns`: lower where it still owes older records."""
+        """Return the watermark to pass on when the stage has received `mark_ns`: lower where it still owes older
+        records.
+        """
         return mark_ns
 
     def pieces(self) -> Iterable[tuple[Any, int | None]]:
@@ -266,10 +272,10 @@ class Stage:
         return []
 
     def ended(self, input: int) -> None:
-        """Note that one input channel has ended and others have not; called for stages that make watermarks only."""
+        """Record that one input channel has ended and others have not; called for stages that make watermarks only."""
 
     def ended_before(self, input: int) -> None:
-        """Note that one input channel ended before a change of the job's graph, perhaps before the stage was there.
+        """Record that one input channel ended before a change of the job's graph, perhaps before the stage was there.
 
         Called for stages that make watermarks only, after their state was loaded.
         """
@@ -286,15 +292,15 @@ class Stage:
         return False
 
     def asked(self) -> list[Request]:
-        """The requests that are new since the last call."""
+        """Return the requests that are new since the last call."""
         return []
 
     def requested(self) -> list[str]:
-        """The keys of the requests that this event has made, in their order."""
+        """Return the keys of the requests that this event has made, in their order."""
         return []
 
     def outstanding(self) -> list[Request]:
-        """The requests without an answer, in the order of asking."""
+        """Return the requests without an answer, in the order of asking."""
         return []
 
     def answer(self, number: int, body: bytes) -> Any:
@@ -302,18 +308,18 @@ class Stage:
         return []
 
     def rests(self) -> bool:
-        """Whether, behind a response, that was the last one and the input has been idle meanwhile."""
+        """Return whether, behind a response, that was the last one and the input has been idle meanwhile."""
         return False
 
     # State.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """The state of a key, by table."""
+        """Return the state of a key, by table."""
         shown = {table.name: table.inspect(key) for table in self.tables()}
         return {name: value for name, value in shown.items() if value is not None}
 
     def kept_keys(self) -> Iterable[Any]:
-        """The keys for which `inspect` shows something, each once or more often."""
+        """Return the keys for which `inspect` shows something, each once or more often."""
         return (key for table in self.tables() for key in table.kept_keys())
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -330,7 +336,7 @@ class Stage:
         return headers[0] if headers else {}
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
-        """Returns what tasks at a savepoint said of their inputs, said of the inputs of this task.
+        """Return what tasks at a savepoint said of their inputs, said of the inputs of this task.
 
         Args:
             headers: theirs; all else in them stays.
@@ -338,14 +344,14 @@ class Stage:
         return headers
 
     def changed(self, epoch: int) -> None:
-        """Note that the job's graph was changed at the savepoint of that epoch, and its state has been taken over."""
+        """Record that the job's graph was changed at the savepoint of that epoch, and its state has been taken over."""
 
     def tables(self) -> list[KeyedTable]:
-        """The keyed tables of the stage, in a fixed order."""
+        """Return the keyed tables of the stage, in a fixed order."""
         return []
 
     def header(self) -> dict[str, Any]:
-        """The few values of its state that are in no table."""
+        """Return the few values of its state that are in no table."""
         return {}
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
@@ -359,11 +365,11 @@ class Stage:
                 table.clear()
 
     def loaders(self) -> dict[str, Callable[[bytes], None]]:
-        """The functions that take over a fragment, by table name."""
+        """Return the functions that take over a fragment, by table name."""
         return {table.name: table.load for table in self.tables()}
 
     def restored(self) -> None:
-        """Note that all fragments of a snapshot have been loaded."""
+        """Record that all fragments of a snapshot have been loaded."""
 
 
 class OneToOneStage(Stage):
@@ -492,7 +498,7 @@ class Agenda:
             self.look(place)
 
     def look(self, place: int) -> None:
-        """Adds what is due now in a stage."""
+        """Add what is due now in a stage."""
         for entry in self._stages[place].due(self._due_ns):
             # Numbered, so that the last item of an entry is never compared.
             heappush(self._heap, (*entry[:3], self._number, place, entry))
@@ -502,7 +508,7 @@ class Agenda:
         return bool(self._heap)
 
     def taken(self) -> tuple[int, list[Due]]:
-        """Removes and returns (place of a stage, its entries that come before those of any other stage)."""
+        """Remove and return (place of a stage, its entries that come before those of any other stage)."""
         place, entries = self._heap[0][4], list[Due]()
         while self._heap and self._heap[0][4] == place:
             entries.append(heappop(self._heap)[5])

@@ -19,7 +19,7 @@ RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state
 
 
 def declared(operator: Operator) -> dict[str, State]:
-    """Returns the states that the operator's class, or its instance, declares, in the order of declaration."""
+    """Return the states that the operator's class, or its instance, declares, in the order of declaration."""
     return {name: value for name, value in _attributes(operator).items() if isinstance(value, State)}
 
 
@@ -31,7 +31,7 @@ def _attributes(operator: Operator) -> dict[str, Any]:
 
 
 def _check_instances(operator: Operator, name: str) -> None:
-    """Refuses the class of a state, such as `ListState` or `ListState[str]`, where the state is wanted."""
+    """Refuse the class of a state, such as `ListState` or `ListState[str]`, where the state is wanted."""
     for attribute, value in _attributes(operator).items():
         kind = get_origin(value) or value
         if isinstance(kind, type) and issubclass(kind, State):
@@ -43,7 +43,7 @@ def _check_instances(operator: Operator, name: str) -> None:
 
 
 def check(operator: Operator, name: str) -> None:
-    """Checks the states that the operator named `name` declares.
+    """Check the states that the operator named `name` declares.
 
     Raises:
         PipelineError: a state is wrong; the first one is named.
@@ -71,7 +71,7 @@ def check(operator: Operator, name: str) -> None:
 
 
 def check_node(node: Node) -> None:
-    """Performs `check` for the builder: the message begins with the place in the pipeline's file.
+    """Perform `check` for the builder: the message begins with the place in the pipeline's file.
 
     Raises:
         PipelineError: see `check`.
@@ -139,29 +139,29 @@ class Binding:
         return len(self._states)
 
     def keys(self) -> Iterator[Any]:
-        """Yields every key that has state, once per state."""
+        """Yield every key that has state, once per state."""
         for table in self.tables:
             yield from table.values
 
     def shown(self, key: Any) -> dict[str, Any]:
-        """Returns the state of a key, by attribute."""
+        """Return the state of a key, by attribute."""
         shown = {name: state.shown(key) for name, state in self._states.items()}
         return {name: value for name, value in shown.items() if value is not None}
 
     # Time to live.
 
     def begin(self) -> None:
-        """Notes that an event begins, or that the state is frozen."""
+        """Record that an event begins, or that the state is frozen."""
         for state in self._aging["processing"]:
             state.table.expiry.begin()
 
     def advance(self, clock: Clock, now_ns: int) -> None:
-        """Advances a clock and removes what has expired."""
+        """Advance a clock and remove what has expired."""
         for state in self._aging[clock]:
             self._expire(state, state.table.expiry.advance(now_ns))
 
     def finish(self, mark_ns: int) -> None:
-        """Removes all that has expired by the last watermark; no record follows."""
+        """Remove all that has expired by the last watermark; no record follows."""
         for state in self._aging["event"]:
             self._expire(state, state.table.expiry.gone_by(mark_ns))
 
@@ -171,7 +171,7 @@ class Binding:
         self._removed += len(places)
 
     def expired(self) -> int:
-        """Returns and resets the number of values, lists and entries that have expired."""
+        """Return and reset the number of values, lists and entries that have expired."""
         expired = self._removed + sum(state.renewed for state in self._aging["event"])
         self._removed = 0
         for state in self._aging["event"]:
@@ -179,7 +179,7 @@ class Binding:
         return expired
 
     def next_ns(self) -> int | None:
-        """Returns when, by the wall clock, something may expire next."""
+        """Return when, by the wall clock, something may expire next."""
         aging = self._aging["processing"]
         if not aging:
             return None
@@ -189,21 +189,21 @@ class Binding:
     # Snapshots.
 
     def header(self) -> dict[str, Any]:
-        """Returns the kind, the type and the ages of each state, which are needed to read its fragments."""
+        """Return the kind, the type and the ages of each state, which are needed to read its fragments."""
         return {
             name: [state.label, state.table.codec.shape, state.table.expiry and state.table.expiry.header()]
             for name, state in self._states.items()
         }
 
     def merge_headers(self, headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Merges the headers of several tasks, in which only the ages may differ."""
+        """Merge the headers of several tasks, in which only the ages may differ."""
         merged = dict(headers[0])
         for name, (label, shape, age) in headers[0].items():
             merged[name] = [label, shape, age and merged_ages([header[name][2] for header in headers])]
         return merged
 
     def load_header(self, header: Mapping[str, Any]) -> None:
-        """Prepares the tables for the fragments that follow.
+        """Prepare the tables for the fragments that follow.
 
         Raises:
             PipelineError: a state is declared in a way in which they cannot be read.

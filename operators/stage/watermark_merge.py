@@ -22,13 +22,13 @@ this one continues, input there).  An input without any has records of operators
 
 
 def least(times_ns: Iterable[int | None]) -> int | None:
-    """Returns the least of these times; None where there is none, or one of them is unknown."""
+    """Return the least of these times; None where there is none, or one of them is unknown."""
     listed = list(times_ns)
     return None if None in listed else min((time_ns for time_ns in listed if time_ns is not None), default=None)
 
 
 def over_until(mark_ns: int) -> int:
-    """Returns the time up to which a watermark lets windows and records be over; at the end of the input, all are."""
+    """Return the time up to which a watermark lets windows and records be over; at the end of the input, all are."""
     return _NEVER_NS if mark_ns == END_NS else mark_ns
 
 
@@ -51,7 +51,7 @@ class Merge:
         """Whether some input was neither idle nor ended when the last result was returned."""
 
     def update(self, input: int, stamp_ns: int) -> int | None:
-        """Takes a watermark of an input; returns the merged one if it rose, IDLE_NS if all are idle now."""
+        """Take a watermark of an input; returns the merged one if it rose, IDLE_NS if all are idle now."""
         self._idle[input] = stamp_ns == IDLE_NS
         self.dozing = True in self._idle
         if stamp_ns != IDLE_NS:
@@ -60,18 +60,18 @@ class Merge:
         return self._rose()
 
     def active(self, input: int) -> None:
-        """Notes a record from an input: it is not idle."""
+        """Record a record from an input: it is not idle."""
         if self._idle[input]:
             self._idle[input] = False
             self.dozing = True in self._idle
             self._waiting = True
 
     def ended_before(self, input: int) -> None:
-        """Notes that an input ended before this merge began; what follows from it is passed on with the next mark."""
+        """Record that an input ended before this merge began; what follows from it is passed on with the next mark."""
         self._ended[input] = True
 
     def ended(self, input: int) -> int | None:
-        """Notes the end of an input; returns the same as `update`, END_NS if all have ended."""
+        """Record the end of an input; returns the same as `update`, END_NS if all have ended."""
         self._ended[input] = True
         return self._rose()
 
@@ -93,7 +93,7 @@ class Merge:
         return lowest
 
     def furthest(self) -> int | None:
-        """Returns the highest watermark of all inputs if it is above the merged one; passed on once all have ended.
+        """Return the highest watermark of all inputs if it is above the merged one; passed on once all have ended.
 
         So event time before the end does not depend on which input ended first.
         """
@@ -104,7 +104,7 @@ class Merge:
         return mark
 
     def header(self) -> dict[str, Any]:
-        """Returns the whole state, for a snapshot."""
+        """Return the whole state, for a snapshot."""
         return {
             "marks": list(self.marks),
             "idle": list(self._idle),
@@ -115,7 +115,7 @@ class Merge:
 
     @staticmethod
     def rewired(headers: Sequence[dict[str, Any]], origins: Origins) -> dict[str, Any]:
-        """Returns the header of a task that continues those of several.
+        """Return the header of a task that continues those of several.
 
         No input is idle: those that are say so again, so that operators which are new behind them hear it, too.
         """
@@ -130,7 +130,7 @@ class Merge:
         }
 
     def load(self, header: dict[str, Any]) -> None:
-        """Restores what `header` returned."""
+        """Restore what `header` returned."""
         self.marks, self._idle, self._ended = list(header["marks"]), list(header["idle"]), list(header["ended"])
         self.merged, self._waiting = header["merged"], header["waiting"]
         self.dozing = True in self._idle

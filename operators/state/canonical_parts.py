@@ -14,7 +14,7 @@ KEYS_PER_STEP = 10_000
 
 
 def whole(chain: Chain) -> Sequence[bytes]:
-    """Returns the parts of a full snapshot."""
+    """Return the parts of a full snapshot."""
     job = chain.snapshot(True)
     while not job.step(KEYS_PER_STEP):
         continue
@@ -22,13 +22,13 @@ def whole(chain: Chain) -> Sequence[bytes]:
 
 
 def canonical(chain: Chain, fresh: Chain) -> list[Any]:
-    """Returns the state as `fresh`, a chain of the same task, writes it once restored, its keys in order."""
+    """Return the state as `fresh`, a chain of the same task, write it once restored, its keys in order."""
     fresh.restore(whole(chain))
     return [ordered_part(part) for part in whole(fresh)]
 
 
 def ordered_part(part: bytes) -> Any:
-    """Returns a part with its keys in order."""
+    """Return a part with its keys in order."""
     header, tables = read_part(part)
     if header is not None:
         return encode(header)
@@ -36,7 +36,7 @@ def ordered_part(part: bytes) -> Any:
 
 
 def entries_of(fragments: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the entries of a table's fragments; a fragment of any other form is kept as it is."""
+    """Yield the entries of a table's fragments; a fragment of any other form is kept as it is."""
     for fragment in fragments:
         decoded = decode(fragment)
         if type(decoded) is list and len(decoded) >= 3 and all(type(each) is list for each in decoded[:3]):

@@ -34,7 +34,7 @@ class ColdStore:
         self._base: sqlite3.Connection | None = None
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Returns the values of those keys that have one."""
+        """Return the values of those keys that have one."""
         base, values = self._base, dict[bytes, bytes]()
         if base is not None:
             for start in range(0, len(keys), _AT_ONCE):
@@ -44,7 +44,7 @@ class ColdStore:
         return values
 
     def put_many(self, rows: Sequence[tuple[bytes, bytes, bytes | None]]) -> None:
-        """Sets values: (key, value, what `names` returns for the key; None for the key itself).
+        """Set values: (key, value, what `names` returns for the key; None for the key itself).
 
         Raises:
             Unavailable: the disk is full or fails.
@@ -53,23 +53,23 @@ class ColdStore:
         self._tried(lambda: base.executemany("INSERT OR REPLACE INTO cold VALUES (?, ?, ?)", rows))
 
     def delete_many(self, keys: Sequence[bytes]) -> None:
-        """Deletes the values of these keys, where they have one."""
+        """Delete the values of these keys, where they have one."""
         base = self._base
         if base is not None:
             self._tried(lambda: base.executemany("DELETE FROM cold WHERE k = ?", [(key,) for key in keys]))
 
     def names(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yields (key, its name) of all keys; nothing may be put or deleted meanwhile."""
+        """Yield (key, its name) of all keys; nothing may be put or deleted meanwhile."""
         if self._base is not None:
             yield from self._base.execute("SELECT k, COALESCE(o, k) FROM cold")
 
     def names_behind(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """Returns (key, its name) of the next `count` keys in their order; fewer only where no more are there."""
+        """Return (key, its name) of the next `count` keys in their order; fewer only where no more are there."""
         base, query = self._base, "SELECT k, COALESCE(o, k) FROM cold WHERE k > ? ORDER BY k LIMIT ?"
         return [] if base is None else self._tried(lambda: base.execute(query, (key, count)).fetchall())
 
     def close(self) -> None:
-        """Closes the file; the store is empty then."""
+        """Close the file; the store is empty then."""
         if self._base is not None:
             self._base.close()
             self._base = None

@@ -27,12 +27,12 @@ _KEPT = 0.75
 
 
 def cold_key(key: Any) -> bytes:
-    """Returns bytes that are equal if and only if the keys are one key of a dict."""
+    """Return bytes that are equal if and only if the keys are one key of a dict."""
     return encode(key if type(key) in (str, int, bytes) else canonical_key(key))
 
 
 def _original(key: Any) -> bytes | None:
-    """Returns the encoded key where `cold_key` does not determine it."""
+    """Return the encoded key where `cold_key` does not determine it."""
     return None if type(key) in (str, int, bytes) else encode(key)
 
 
@@ -50,7 +50,7 @@ class Disk:
         tables: int,
         fresh: Callable[[], Any] | None = None,
     ) -> ColdValues:
-        """Returns the values of one of `tables` tables; the other arguments are those of `ColdValues`."""
+        """Return the values of one of `tables` tables; the other arguments are those of `ColdValues`."""
         return ColdValues(ColdStore(self.directory), self.memory_bytes_max // tables, pack, unpack, fresh)
 
 
@@ -85,13 +85,13 @@ class ColdValues(dict[Any, Any]):
     # Between memory and the store.
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Loads the values of these keys into memory, where they have one."""
+        """Load the values of these keys into memory, where they have one."""
         self._recent.update(dict.fromkeys(keys))
         for key, value in self.read(keys, hot=False).items():
             dict.__setitem__(self, key, value)
 
     def read(self, keys: Iterable[Any], hot: bool = True) -> dict[Any, Any]:
-        """Returns the values of those keys that have one, without loading them; `hot`: also those in memory."""
+        """Return the values of those keys that have one, without loading them; `hot`: also those in memory."""
         in_memory = super().__contains__
         away = {cold_key(key): key for key in filterfalse(in_memory, keys)}
         values = {away[name]: self._opened(body) for name, body in self._store.get_many(self._there(away)).items()}
@@ -106,21 +106,21 @@ class ColdValues(dict[Any, Any]):
         return self._unpack(decode(body))
 
     def existing(self, keys: Collection[Any]) -> set[Any]:
-        """Returns those keys that have a value, without loading it."""
+        """Return those keys that have a value, without loading it."""
         in_memory, looked_up = super().__contains__, self._recent
         existing = set(filter(in_memory, keys))
         return existing.union(self.read([key for key in keys if key not in existing and key not in looked_up]))
 
     def pending(self) -> KeysOfCold:
-        """Returns the keys that are there now, for a snapshot."""
+        """Return the keys that are there now, for a snapshot."""
         return KeysOfCold(self)
 
     def spool(self) -> Spool:
-        """Returns a new file beside the store, for what a snapshot encodes."""
+        """Return a new file beside the store, for what a snapshot encodes."""
         return Spool(self._store.directory)
 
     def shrink(self) -> None:
-        """Stores values that were not touched recently, if there are too many; only between two events."""
+        """Store values that were not touched recently, if there are too many; only between two events."""
         if self._shrinks % _EVERY == 0:
             self._measure()
             self._recent.clear()
@@ -178,7 +178,7 @@ class ColdValues(dict[Any, Any]):
         return value
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Returns the value of the key, and loads it."""
+        """Return the value of the key, and load it."""
         value = super().get(key, _ABSENT)
         if value is not _ABSENT:
             return value
@@ -191,14 +191,14 @@ class ColdValues(dict[Any, Any]):
         return self.get(key, _ABSENT) is not _ABSENT
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Returns the value of the key, set to `default` if it has none."""
+        """Return the value of the key, set to `default` if it has none."""
         value = self.get(key, _ABSENT)
         if value is _ABSENT:
             value = self[key] = default
         return value
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """Removes the key; returns its value, or the default."""
+        """Remove the key; returns its value, or the default."""
         value = self.get(key, _ABSENT)
         if value is _ABSENT:
             if not default:
@@ -223,17 +223,17 @@ class ColdValues(dict[Any, Any]):
                     yield key
 
     def keys(self) -> Any:
-        """Returns all keys."""
+        """Return all keys."""
         return iter(self)
 
     def items(self) -> Any:
-        """Yields key and value of all keys; those of the store are not loaded."""
+        """Yield key and value of all keys; those of the store are not loaded."""
         keys = iter(list(self))
         while part := list(islice(keys, _AT_ONCE)):
             yield from self.read(part).items()
 
     def values(self) -> Any:
-        """Returns all values."""
+        """Return all values."""
         return (value for _, value in self.items())
 
     def __len__(self) -> int:
@@ -243,7 +243,7 @@ class ColdValues(dict[Any, Any]):
         return next(iter(self), _ABSENT) is not _ABSENT
 
     def clear(self) -> None:
-        """Removes all values and closes the store."""
+        """Remove all values and close the store."""
         super().clear()
         self._store.close()
         self._recent.clear()
@@ -271,7 +271,7 @@ class KeysOfCold:
         return bool(self._listed) or not self._read_out
 
     def take(self, keys_max: int) -> list[Any]:
-        """Removes and returns up to `keys_max` keys; fewer only where no more are left."""
+        """Remove and return up to `keys_max` keys; fewer only where no more are left."""
         listed, passed, gone = self._listed, self._passed, self._values._gone
         keys = [listed.pop() for _ in range(min(keys_max, len(listed)))]
         while len(keys) < keys_max and not self._read_out:
@@ -286,7 +286,7 @@ class KeysOfCold:
         return keys
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Removes and returns those of these keys that are left; the others did not exist, and will not be taken."""
+        """Remove and return those of these keys that are left; the others did not exist, and will not be taken."""
         claimed = self._listed.intersection(keys)
         self._listed -= claimed
         if self._read_out:

@@ -99,7 +99,7 @@ class State:
         vars(operator)[value.name or self.name] = value
 
     def codec(self) -> Codec:
-        """Returns the codec of its values: of the type that is an argument, or in square brackets.
+        """Return the codec of its values: of the type that is an argument, or in square brackets.
 
         Raises:
             TypeError: values of the type cannot be carried.
@@ -122,7 +122,7 @@ class State:
         event_ns: Callable[[], int | None],
         undo: Undo | None = None,
     ) -> State:
-        """Returns a copy that represents the state of `ctx.key`.
+        """Return a copy that represents the state of `ctx.key`.
 
         Args:
             undo: undoes changes of a record that fails; None where nothing is undone.
@@ -150,22 +150,22 @@ class State:
         return self._table
 
     def expire(self, place: Any) -> None:
-        """Removes an expired place."""
+        """Remove an expired place."""
         self._table.drop(place)
 
     def _renew(self, place: Any) -> None:
-        """Removes an existing place that has expired, before it is written."""
+        """Remove an existing place that has expired, before it is written."""
         if self._aging is not None and self._aging.gone(place):
             self.expire(place)
             self.renewed += 1
 
     def shown(self, key: Any) -> Any:
-        """Returns the state of a key as dicts, lists and scalars; None where there is none."""
+        """Return the state of a key as dicts, lists and scalars; None where there is none."""
         value = self._table.values.get(key)
         return None if value is None else copy_containers(self._codec.shown(value))
 
     def clear(self) -> None:
-        """Deletes the state of the current key."""
+        """Delete the state of the current key."""
         self._table.drop(self._ctx.key)
 
 
@@ -175,7 +175,7 @@ class _One(State, Generic[T]):
     _tables = ValueTable, UndoneValues
 
     def _get(self) -> Any:
-        """Returns the value without copying it; a value that could change in place counts as written."""
+        """Return the value without copying it; a value that could change in place counts as written."""
         key, table = self._ctx.key, self._table
         value = table.values.get(key, _ABSENT)
         if value is _ABSENT or (self._aging is not None and self._aging.gone(key)):
@@ -193,7 +193,7 @@ class _One(State, Generic[T]):
     __hash__ = State.__hash__
 
     def _no_value(self) -> TypeError:
-        """Returns the error for a state that is used as if it were its value, which it would never equal."""
+        """Return the error for a state that is used as if it were its value, which it would never equal."""
         return TypeError(f"state {self.name!r} is not its value; use self.{self.name}.value")
 
     def _no_operand(self, *_: object) -> NoReturn:
@@ -298,7 +298,7 @@ class ReducingState(_One[T]):
         self._fn = fn
 
     def add(self, value: T) -> None:
-        """Reduces the state and a value to the new state."""
+        """Reduce the state and a value to the new state."""
         known = self._get()
         self._put(value if known is _ABSENT else self._fn(known, value))
 
@@ -330,12 +330,12 @@ class ListState(State, MutableSequence[T], Generic[T]):
         super().__init__(kind, ttl_s, clock)
 
     def append(self, item: T) -> None:
-        """Appends an item."""
+        """Append an item."""
         self._renew_list()
         self._table.append(self._ctx.key, item if type(item) in SCALARS else self._codec.own(item))
 
     def extend(self, items: Iterable[T]) -> None:
-        """Appends items, in their order."""
+        """Append items, in their order."""
         owned = list(map(self._codec.own, items))
         if owned:
             self._renew_list()
@@ -375,21 +375,21 @@ class ListState(State, MutableSequence[T], Generic[T]):
         self._change(lambda items: delitem(items, index))
 
     def insert(self, index: int, item: T) -> None:
-        """Inserts an item before the one at `index`."""
+        """Insert an item before the one at `index`."""
         owned = self._codec.own(item)
         self._change(lambda items: items.insert(index, owned))
 
     def reverse(self) -> None:
-        """Reverses the order of the items."""
+        """Reverse the order of the items."""
         self._change(list.reverse)
 
     def sort(self, *, key: Callable[[T], Any] | None = None, reverse: bool = False) -> None:
-        """Sorts the items, as `list.sort` does."""
+        """Sort the items, as `list.sort` does."""
         ordered: list[Any] = sorted(self, key=key, reverse=reverse)
         self[:] = ordered
 
     def _change(self, change: Callable[[list[T]], object]) -> None:
-        """Performs a change other than an append, after which a checkpoint writes the whole list."""
+        """Perform a change other than an append, after which a checkpoint writes the whole list."""
         if self._items():
             self._table.touch((self._ctx.key,))
             items = self._items()
@@ -453,7 +453,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return {entry: value for entry, value in entries.items() if not aging.gone((key, entry))}
 
     def _entry(self, entry: Any) -> Any:
-        """Returns the value of an entry without copying it; `_ABSENT` where it has none."""
+        """Return the value of an entry without copying it; `_ABSENT` where it has none."""
         key = self._ctx.key
         value = (self._table.values.get(key) or {}).get(entry, _ABSENT)
         if value is not _ABSENT and self._aging is not None and self._aging.gone((key, entry)):
@@ -489,13 +489,13 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return len(self._entries())
 
     def setdefault(self, entry: K, default: Any = None) -> V:
-        """Returns the value of an entry, set to `default` if there is none; it may be changed in place."""
+        """Return the value of an entry, set to `default` if there is none; it may be changed in place."""
         if entry not in self:
             self[entry] = default
         return self[entry]
 
     def popitem(self) -> tuple[K, V]:
-        """Removes the entry that was put last, and returns it.
+        """Remove the entry that was put last, and return it.
 
         Raises:
             KeyError: there is none.
@@ -507,7 +507,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return entry, self.pop(entry)
 
     def clear(self) -> None:
-        """Deletes all entries of the current key."""
+        """Delete all entries of the current key."""
         self._table.drop(self._ctx.key)
 
     def shown(self, key: Any) -> Any:

@@ -125,7 +125,7 @@ class DueEntries(PairTable):
         return inspected(entries | self.values, key)
 
     def kept_keys(self) -> Iterable[Any]:
-        """The keys of all entries, each once or more often."""
+        """Return the keys of all entries, each once or more often."""
         return chain((entry[_KEY] for entry in (*self._heap, *self._recent)), super().kept_keys())
 
 
@@ -160,7 +160,7 @@ class _DueJob(TableJob):
 
 
 def in_key_order(entries: Iterable[Entry]) -> list[Entry]:
-    """Returns the entries by time, key order and slot."""
+    """Return the entries by time, key order and slot."""
     listed = list(entries)
     kinds = set(map(type, map(itemgetter(_KEY), listed)))
     if kinds <= {str} or kinds <= {int}:  # their key order is that of their values

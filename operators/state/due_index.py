@@ -25,7 +25,7 @@ class DueIndex:
         """The times that have a bucket, and some that had one."""
 
     def add(self, pair: Pair, at_ns: int) -> None:
-        """Adds a pair that is not there."""
+        """Add a pair that is not there."""
         bucket = self._buckets.get(at_ns)
         if bucket is None:
             bucket = self._buckets[at_ns] = {}
@@ -33,7 +33,7 @@ class DueIndex:
         bucket[pair] = None
 
     def remove(self, pair: Pair, at_ns: int) -> None:
-        """Removes a pair with its time."""
+        """Remove a pair with its time."""
         bucket = self._buckets[at_ns]
         del bucket[pair]
         if not bucket:
@@ -43,7 +43,7 @@ class DueIndex:
                 heapify(self._heap)
 
     def add_all(self, pairs: Iterable[Pair], at_ns: int) -> None:
-        """Adds pairs of one time."""
+        """Add pairs of one time."""
         bucket = self._buckets.get(at_ns)
         if bucket is None:
             bucket = self._buckets[at_ns] = {}
@@ -51,11 +51,11 @@ class DueIndex:
         bucket.update(dict.fromkeys(pairs))
 
     def pop(self, until_ns: int) -> list[Pair]:
-        """Removes and returns the pairs that are due by then, by (time, key order, slot)."""
+        """Remove and return the pairs that are due by then, by (time, key order, slot)."""
         return [pair for _, bucket in self.pop_times(until_ns) for pair in in_order(bucket)]
 
     def pop_times(self, until_ns: int) -> Iterator[tuple[int, Collection[Pair]]]:
-        """Removes and yields the times by then, ascending, each with its pairs; more may be added meanwhile."""
+        """Remove and yield the times by then, ascending, each with its pairs; more may be added meanwhile."""
         while self._heap and self._heap[0] <= until_ns:
             at_ns = heappop(self._heap)
             bucket = self._buckets.pop(at_ns, None)
@@ -63,7 +63,7 @@ class DueIndex:
                 yield at_ns, bucket
 
     def pop_one(self) -> tuple[int, Pair] | None:
-        """Removes and returns one pair of the earliest time, with that time; it may be put back immediately."""
+        """Remove and return one pair of the earliest time, with that time; it may be put back immediately."""
         while (at_ns := self.next_ns()) is not None:
             bucket = self._buckets[at_ns]
             if bucket:
@@ -72,14 +72,14 @@ class DueIndex:
         return None
 
     def next_ns(self) -> int | None:
-        """Returns when the earliest pair is due."""
+        """Return when the earliest pair is due."""
         while self._heap and self._heap[0] not in self._buckets:
             heappop(self._heap)
         return self._heap[0] if self._heap else None
 
 
 def in_order(bucket: Collection[Pair]) -> list[Pair]:
-    """Returns the pairs by key order, then by slot."""
+    """Return the pairs by key order, then by slot."""
     if len(bucket) == 1:
         return list(bucket)
     kinds = set(map(type, map(itemgetter(0), bucket)))

@@ -25,7 +25,7 @@ _COLUMNS = 1
 
 
 def packed(entry: Entry) -> bytes:
-    """Returns the fragment of an entry.
+    """Return the fragment of an entry.
 
     Raises:
         NotCarried: something in it cannot be carried.
@@ -38,7 +38,7 @@ def packed(entry: Entry) -> bytes:
 
 
 def unpacked(fragment: bytes) -> Entry:
-    """Returns the entry of a fragment, with canonical keys: older versions kept the keys that came.
+    """Return the entry of a fragment, with canonical keys: older versions kept the keys that came.
 
     Raises:
         CorruptData: it is not a fragment.

@@ -50,7 +50,7 @@ class Cold(Protocol):
         ...
 
     def read(self, keys: Collection[Any]) -> dict[Any, Any]:
-        """The values of those keys that have one, without taking them into memory."""
+        """Return the values of those keys that have one, without taking them into memory."""
         ...
 
     def shrink(self) -> None:
@@ -58,11 +58,11 @@ class Cold(Protocol):
         ...
 
     def pending(self) -> PendingKeys:
-        """All keys at this moment, for a snapshot."""
+        """Return all keys at this moment, for a snapshot."""
         ...
 
     def spool(self) -> Spool:
-        """A new file for what a snapshot encodes."""
+        """Return a new file for what a snapshot encodes."""
         ...
 
 
@@ -130,7 +130,7 @@ class KeyedTable:
         self.values, self.cold = values, cold
 
     def lookup(self, keys: Collection[Any]) -> dict[Any, Any]:
-        """A dict in which the values of these keys can be looked up, and perhaps those of others."""
+        """Return a dict in which the values of these keys can be looked up, and perhaps those of others."""
         return self.values if self.cold is None else self.cold.read(keys)
 
     def shrink(self) -> None:
@@ -149,7 +149,7 @@ class KeyedTable:
             self._job.before(keys)
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Note that these keys are about to change: their values are written as a whole."""
+        """Record that these keys are about to change: their values are written as a whole."""
         if self._job is not None:
             self._job.before(keys)
         self.dirty.update(keys)
@@ -171,7 +171,7 @@ class KeyedTable:
         return ListedKeys(set(self.values)) if self.cold is None else self.cold.pending()
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Returns what is written for each of these keys, `ABSENT` for one that has no value.
+        """Return what is written for each of these keys, `ABSENT` for one that has no value.
 
         Args:
             since: as the attribute was at the barrier.
@@ -179,7 +179,7 @@ class KeyedTable:
         return map(self.lookup(keys).get, keys, repeat(ABSENT))
 
     def done(self) -> None:
-        """Note that the job has encoded everything."""
+        """Record that the job has encoded everything."""
         self._job = None
 
     def clear(self) -> None:
@@ -188,11 +188,11 @@ class KeyedTable:
         self.since.clear()
 
     def inspect(self, key: Any) -> Any:
-        """The value of a key, as it can be shown; None when there is none."""
+        """Return the value of a key, as it can be shown; None when there is none."""
         return self.values.get(key)
 
     def kept_keys(self) -> Iterable[Any]:
-        """The keys of records for which there are values, each once or more often."""
+        """Return the keys of records for which there are values, each once or more often."""
         return self.values if self.group_of is None else map(self.group_of, self.values)
 
     def load(self, fragment: bytes) -> None:
@@ -317,7 +317,7 @@ class TableJob:
         return values
 
     def _groups_of(self, keys: list[Any]) -> Iterable[int]:
-        """The key group of each of these keys, if they are to be divided."""
+        """Return the key group of each of these keys, if they are to be divided."""
         if not self._divided:
             return repeat(UNDIVIDED)
         group_of = self._table.group_of
@@ -338,7 +338,7 @@ class TableJob:
 
 
 def _encoded(table: KeyedTable, entry: Entry) -> bytes:
-    """The fragment of an entry.
+    """Return the fragment of an entry.
 
     Raises:
         OperatorFailed: something in it cannot be carried.

@@ -26,17 +26,17 @@ class ListTable(TypedTable):
     __slots__ = ()
 
     def append(self, key: Any, item: Any) -> None:
-        """Appends an item."""
+        """Append an item."""
         self._growing(key).append(item)
 
     def extend(self, key: Any, items: Iterable[Any]) -> None:
-        """Appends items, in their order."""
+        """Append items, in their order."""
         more = list(items)
         if more:
             self._growing(key).extend(more)
 
     def _growing(self, key: Any) -> list[Any]:
-        """Returns the list of a key, which is about to be appended to."""
+        """Return the list of a key, which is about to be appended to."""
         if self._job is not None:
             self._job.before((key,))
         items: list[Any] | None = self.values.get(key)
@@ -51,7 +51,7 @@ class ListTable(TypedTable):
         return items
 
     def drop(self, key: Any) -> None:
-        """Removes the list of a key."""
+        """Remove the list of a key."""
         if key in self.values:
             super().touch((key,))
             del self.values[key]
@@ -59,7 +59,7 @@ class ListTable(TypedTable):
                 self.expiry.removed(key)
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Prepares lists for a change other than an append: they are written from the beginning."""
+        """Prepare lists for a change other than an append: they are written from the beginning."""
         super().touch(keys)
         if self.expiry is not None:
             for key in keys:
@@ -67,12 +67,12 @@ class ListTable(TypedTable):
                     self.expiry.wrote(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Returns the conversions of a list to what can be encoded, and back."""
+        """Return the conversions of a list to what can be encoded, and back."""
         pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
         return lambda items: list(map(pack, items)), lambda written: list(map(unpack, written))
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yields (start, items from there on, age) of each key."""
+        """Yield (start, items from there on, age) of each key."""
         for key, known in zip(keys, super().packed(keys, since), strict=True):
             if known is ABSENT:
                 yield ABSENT
@@ -83,7 +83,7 @@ class ListTable(TypedTable):
                 yield start, items if self.codec.plain else list(map(self.codec.pack, items)), age
 
     def load(self, fragment: bytes) -> None:
-        """Loads what a job encoded.
+        """Load what a job encoded.
 
         Raises:
             CorruptData: it does not start where what was loaded before ends.

@@ -37,7 +37,7 @@ class MapTable(TypedTable):
     __slots__ = ()
 
     def put(self, key: Any, entry: Any, value: Any) -> None:
-        """Sets an entry; a `put` of its current value announces that the value will change in place."""
+        """Set an entry; a `put` of its current value announces that the value will change in place."""
         entries = self.values.get(key)
         if entries is None:
             self.touch((key,))
@@ -53,7 +53,7 @@ class MapTable(TypedTable):
             self.expiry.wrote((key, entry))
 
     def remove(self, key: Any, entry: Any) -> None:
-        """Removes an existing entry."""
+        """Remove an existing entry."""
         change = self._changing(key)
         entries = self.values[key]
         del entries[entry]
@@ -67,7 +67,7 @@ class MapTable(TypedTable):
             change.gone[entry] = None
 
     def drop(self, key: Any) -> None:
-        """Removes all entries of a key."""
+        """Remove all entries of a key."""
         if key in self.values:
             self.touch((key,))
             entries = self.values.pop(key)
@@ -76,7 +76,7 @@ class MapTable(TypedTable):
                     self.expiry.removed((key, entry))
 
     def _changing(self, key: Any) -> Change | None:
-        """Returns where changes of the map of a key are noted; None where the whole map is written."""
+        """Return where changes of the map of a key are noted; None where the whole map is written."""
         if self._job is not None:
             self._job.before((key,))
         if key not in self.dirty:
@@ -85,7 +85,7 @@ class MapTable(TypedTable):
         return self.since.get(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Returns the conversions of a map to what can be encoded, and back."""
+        """Return the conversions of a map to what can be encoded, and back."""
         pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
 
         def packed(entries: dict[Any, Any]) -> list[Any]:
@@ -95,7 +95,7 @@ class MapTable(TypedTable):
         return packed, lambda written: dict(zip(written[0], map(unpack, written[1]), strict=True))
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yields [whole, entries, their values, removed entries, ages] of each key.
+        """Yield [whole, entries, their values, removed entries, ages] of each key.
 
         Raises:
             NotCarried: an entry is NaN.
@@ -114,7 +114,7 @@ class MapTable(TypedTable):
             yield [change is None, entries, packed, [] if change is None else list(change.gone), ages]
 
     def load(self, fragment: bytes) -> None:
-        """Loads what a job encoded."""
+        """Load what a job encoded."""
         keys, changes, gone = unpacked(fragment)
         expiry, plain, read = self.expiry, self.codec.plain, self.read
         for key in gone:

@@ -10,15 +10,15 @@ class PendingKeys(Protocol):
     """Keys of which each is taken, or claimed, once."""
 
     def __bool__(self) -> bool:
-        """Whether some may be left."""
+        """Return whether some may be left."""
         ...
 
     def take(self, keys_max: int) -> list[Any]:
-        """Removes and returns up to `keys_max` of them; fewer only where no more are left."""
+        """Remove and return up to `keys_max` of them; fewer only where no more are left."""
         ...
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Removes and returns those of these keys that are left: they are about to change.
+        """Remove and return those of these keys that are left: they are about to change.
 
         Args:
             or_all: whether it may be all that are left, if they are no more than these keys.
@@ -38,12 +38,12 @@ class ListedKeys:
         return bool(self._keys)
 
     def take(self, keys_max: int) -> list[Any]:
-        """Removes and returns up to `keys_max` keys."""
+        """Remove and return up to `keys_max` keys."""
         keys = self._keys
         return self._all() if len(keys) <= keys_max else [keys.pop() for _ in range(keys_max)]
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Removes and returns those of these keys that are left, or all that are left if they are no more."""
+        """Remove and return those of these keys that are left, or all that are left if they are no more."""
         if or_all and len(self._keys) <= len(keys):
             return self._all()
         claimed = self._keys.intersection(keys)

@@ -51,7 +51,7 @@ class Codec:
         self.shape = shape
 
     def pack(self, value: Any) -> Any:
-        """Returns what is written.
+        """Return what is written.
 
         Raises:
             NotCarried: the value is of another type.
@@ -59,7 +59,7 @@ class Codec:
         return value
 
     def reader(self, shape: Shape, where: str) -> Read:
-        """Returns the function that restores a value from what was written under `shape`.
+        """Return the function that restores a value from what was written under `shape`.
 
         Args:
             where: names the state in the message.
@@ -72,7 +72,7 @@ class Codec:
         return _same
 
     def own(self, value: Any) -> Any:
-        """Returns a copy that shares nothing that could change.
+        """Return a copy that shares nothing that could change.
 
         Raises:
             TypeError: it holds a buffer, which can change in place.
@@ -80,11 +80,11 @@ class Codec:
         return own_state(value)
 
     def fresh(self) -> Any:
-        """Returns a first value where the type defines one; None otherwise."""
+        """Return a first value where the type defines one; None otherwise."""
         return None
 
     def shown(self, value: Any) -> Any:
-        """Returns the value as dicts, lists and scalars, for people."""
+        """Return the value as dicts, lists and scalars, for people."""
         return value
 
 
@@ -235,7 +235,7 @@ def _text(shape: Shape) -> str:
 
 @cache
 def codec_of(hint: Any) -> Codec:
-    """Returns the codec of a type; of `Any`, or of a type variable, that of whatever can be carried.
+    """Return the codec of a type; of `Any`, or of a type variable, that of whatever can be carried.
 
     Raises:
         TypeError: it cannot be carried; the message says which part and what to use instead.

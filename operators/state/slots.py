@@ -16,7 +16,7 @@ from operators.state.keyed_tables import KeyedTable
 
 
 def inspected(values: Mapping[Pair, Any], key: Any) -> Any:
-    """Returns [slot, value] of each slot of the key, ascending; None when there is none."""
+    """Return [slot, value] of each slot of the key, ascending; None when there is none."""
     entries = [[slot, value] for (other, slot), value in values.items() if other == key]
     return sorted(entries, key=itemgetter(0)) or None
 
@@ -30,7 +30,7 @@ class PairTable(KeyedTable):
         super().__init__(name, operator, key_groups, group_of=itemgetter(0))
 
     def inspect(self, key: Any) -> Any:
-        """Returns [slot, value] of each slot of the key, ascending."""
+        """Return [slot, value] of each slot of the key, ascending."""
         return inspected(self.values, key)
 
 
@@ -80,12 +80,12 @@ class Slots:
         self._slots: dict[Any, list[Any]] = {}
 
     def touch(self, pairs: Collection[Pair]) -> None:
-        """Note that these pairs are about to change, also in place."""
+        """Record that these pairs are about to change, also in place."""
         self._settle()
         self.table.touch(pairs)
 
     def added(self, pairs: Iterable[Pair]) -> None:
-        """Note that these pairs have values now and had none before."""
+        """Record that these pairs have values now and had none before."""
         self._settle()
         for pair in pairs:
             self._add_to_index(pair)
@@ -136,12 +136,12 @@ class Slots:
                 del self._slots[key]
 
     def of(self, key: Any) -> list[Any]:
-        """The slots of a key, ascending; not to be changed."""
+        """Return the slots of a key, ascending; not to be changed."""
         self._settle()
         return self._slots.get(key, [])
 
     def next_ns(self) -> int | None:
-        """The time at which the earliest slot is due."""
+        """Return the time at which the earliest slot is due."""
         self._settle()
         return self._index.next_ns()
 

@@ -47,7 +47,7 @@ class ChainSnapshot:
         return True
 
     def parts(self, *before: bytes) -> Parts:
-        """Returns `before`, an increment, a header, what is undivided, and a part per key group, if not empty."""
+        """Return `before`, an increment, a header, what is undivided, and a part per key group, if not empty."""
         invariant(not self._left, "parts are there when every step is done")
         groups: dict[int, dict[str, Sequence[Fragment]]] = {}
         for job in self._jobs:
@@ -81,12 +81,12 @@ class Parts(Sequence[bytes]):
 
 
 def header_part(header: dict[str, Any]) -> bytes:
-    """The part of a snapshot that `read_part` reads as that header."""
+    """Return the part of a snapshot that `read_part` reads as that header."""
     return encode([_FORMAT, _HEADER, header])
 
 
 def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes:
-    """The part of a snapshot that holds these fragments, by table, of one key group.
+    """Return the part of a snapshot that holds these fragments, by table, of one key group.
 
     Raises:
         Unavailable: the disk that holds some of them fails.
@@ -96,7 +96,8 @@ def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes
 
 
 def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
-    """The part that holds those of an increment, behind the snapshot in the file with that digest; empty for too much.
+    """Return the part that holds those of an increment, behind the snapshot in the file with that digest; empty for too
+    much.
 
     A standby takes it into memory as a whole.
     """
@@ -106,7 +107,7 @@ def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
 
 
 def increment_of(part: bytes, behind: str) -> list[bytes] | None:
-    """Returns the parts of the increment behind that file; None where this part holds no such increment.
+    """Return the parts of the increment behind that file; None where this part holds no such increment.
 
     Raises:
         CorruptData: it is not a part of a snapshot.
@@ -116,7 +117,7 @@ def increment_of(part: bytes, behind: str) -> list[bytes] | None:
 
 
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:
-    """Returns (header, {}) or (None, fragments by table) of one part of `ChainSnapshot`; (None, {}) of an increment.
+    """Return (header, {}) or (None, fragments by table) of one part of `ChainSnapshot`; (None, {}) of an increment.
 
     Raises:
         CorruptData: it is not such a part.
@@ -128,7 +129,7 @@ def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]
 
 
 def group_of_part(part: bytes) -> int | None:
-    """The key group that a part is of; None for what no key can do without: the header, and what is undivided.
+    """Return the key group that a part is of; None for what no key can do without: the header, and what is undivided.
 
     Raises:
         CorruptData: it is not such a part.

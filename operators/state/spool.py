@@ -34,7 +34,7 @@ class Spool:
             raise self._unavailable(problem) from problem
 
     def append(self, content: bytes) -> Spooled:
-        """Writes the bytes behind all others; returns where they are.
+        """Write the bytes behind all others; returns where they are.
 
         Raises:
             Unavailable: the disk is full or fails.
@@ -50,7 +50,7 @@ class Spool:
         return spooled
 
     def read(self, place: int, size: int) -> bytes:
-        """Returns the `size` bytes at `place`.
+        """Return the `size` bytes at `place`.
 
         Raises:
             Unavailable: the disk fails.
@@ -81,7 +81,7 @@ Fragment = bytes | Spooled
 
 
 def content_of(fragment: Fragment) -> bytes:
-    """Returns the bytes of a fragment.
+    """Return the bytes of a fragment.
 
     Raises:
         Unavailable: the disk fails.

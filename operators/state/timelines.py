@@ -100,7 +100,7 @@ class Timelines(KeyedTable):
         return keys
 
     def match(self, key: Any, entry: Entry) -> None:
-        """Note that an entry has been matched."""
+        """Record that an entry has been matched."""
         entries = self.values[key]
         entries[bisect_left(entries, entry[:2])] = matched = (*entry[:3], True)
         self._fresh_keys.append(key)
@@ -206,7 +206,7 @@ class Timelines(KeyedTable):
         return [[entry[:2], [*entry[2:]]] for entry in self.values.get(key, ())] or None
 
     def kept_keys(self) -> Iterable[Any]:
-        """The keys that have entries."""
+        """Return the keys that have entries."""
         return (key for key, entries in self.values.items() if entries)
 
 

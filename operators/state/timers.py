@@ -121,7 +121,7 @@ class Timers:
         return True
 
     def next_ns(self) -> int | None:
-        """The time at which the earliest is due."""
+        """Return the time at which the earliest is due."""
         self._settle()
         heap = self._heap
         while heap:
@@ -151,7 +151,7 @@ class Timers:
         return chain
 
     def fired(self) -> None:
-        """Note that the timer has fired."""
+        """Record that the timer has fired."""
         self._setter = None
 
     def end(self) -> None:
@@ -162,7 +162,7 @@ class Timers:
         self._deferred.clear()
 
     def due(self, due_ns: int) -> list[Timer]:
-        """The timers that are due and were not returned before, in order.  They stay set until `take`."""
+        """Return the timers that are due and were not returned before, in order. They stay set until `take`."""
         self._settle()
         due_timers = []
         while self._heap and self._heap[0][0] <= due_ns:
@@ -181,7 +181,7 @@ class Timers:
         return self.is_set(key, name, sequence) and self.clear(key, name)
 
     def restored(self) -> None:
-        """Note that the table was loaded: the heap is derived again when it is next needed."""
+        """Record that the table was loaded: the heap is derived again when it is next needed."""
         self._stale = True
 
     def _settle(self) -> None:

@@ -28,47 +28,47 @@ class Expiry(Protocol):
     """The ages of all places of one table."""
 
     def wrote(self, place: Any) -> None:
-        """Notes that the place is written now."""
+        """Record that the place is written now."""
         ...
 
     def written_in(self, place: Any, age: Age) -> None:
-        """Restores an earlier `age` of the place, because a later write was undone."""
+        """Restore an earlier `age` of the place, because a later write was undone."""
         ...
 
     def removed(self, place: Any) -> None:
-        """Notes that the place was removed, for whatever reason."""
+        """Record that the place was removed, for whatever reason."""
         ...
 
     def age(self, place: Any) -> Age:
-        """Returns the age of a place for a snapshot."""
+        """Return the age of a place for a snapshot."""
         ...
 
     def load(self, place: Any, age: Age) -> None:
-        """Sets the age of a place from a snapshot."""
+        """Set the age of a place from a snapshot."""
         ...
 
     def __contains__(self, place: Any) -> bool:
-        """Returns whether the place has an age."""
+        """Return whether the place has an age."""
         ...
 
     def unload(self, place: Any) -> None:
-        """Removes a place that a snapshot lists as removed; its header has been loaded."""
+        """Remove a place that a snapshot lists as removed; its header has been loaded."""
         ...
 
     def advance(self, now_ns: int) -> list[Any]:
-        """Advances the clock to `now_ns`; returns the expired places, which stay until `removed`."""
+        """Advance the clock to `now_ns`; returns the expired places, which stay until `removed`."""
         ...
 
     def forget(self) -> None:
-        """Removes all places, before state is loaded."""
+        """Remove all places, before state is loaded."""
         ...
 
     def header(self) -> list[Any]:
-        """Returns what a snapshot holds beside the ages of the places."""
+        """Return what a snapshot holds beside the ages of the places."""
         ...
 
     def load_header(self, header: Sequence[Any]) -> None:
-        """Restores what `header` returned, perhaps with another time to live or by another clock."""
+        """Restore what `header` returned, perhaps with another time to live or by another clock."""
         ...
 
 
@@ -101,7 +101,7 @@ class EventExpiry:
         self._foreign = False
 
     def gone(self, place: Any) -> bool:
-        """Returns whether an existing place is expired for the current event."""
+        """Return whether an existing place is expired for the current event."""
         written_ns = self.written.get(place)
         if written_ns is None:
             written_ns = self.first_ns
@@ -160,7 +160,7 @@ class EventExpiry:
         return expired
 
     def gone_by(self, now_ns: int) -> list[Any]:
-        """Returns all places that are expired at `now_ns`, to the nanosecond; looks at every place."""
+        """Return all places that are expired at `now_ns`, to the nanosecond; looks at every place."""
         oldest_ns = now_ns - self.ttl_ns
         first_ns = now_ns if self.first_ns is None else self.first_ns
         return [place for place, at_ns in self.written.items() if (first_ns if at_ns is None else at_ns) <= oldest_ns]
@@ -213,7 +213,7 @@ class ClockExpiry:
         self._foreign = False
 
     def begin(self) -> None:
-        """Notes that an event begins or the state is frozen: what was written before the last event, was in time."""
+        """Record that an event begins or the state is frozen: what was written before the last event, was in time."""
         self._before, self._recent = self._recent, {}
 
     def wrote(self, place: Any) -> None:
@@ -254,7 +254,7 @@ class ClockExpiry:
         self.places.pop(place, None)
 
     def next_ns(self) -> int | None:
-        """Returns when the next timer is due; None while there are no places."""
+        """Return when the next timer is due; None while there are no places."""
         if not self.places:
             return None
         return 0 if self.current_ns is None else self.current_ns + self.tick_ns
@@ -280,7 +280,7 @@ class ClockExpiry:
         return expired
 
     def _put_later(self, generation: int, now_ns: int) -> None:
-        """Makes what the last events wrote, perhaps until now, a generation of its own."""
+        """Make what the last events wrote, perhaps until now, a generation of its own."""
         for place in (*self._before, *self._recent):
             if self.places.get(place, _ABSENT) == self.current_ns:
                 self._put(place, generation)
@@ -304,7 +304,7 @@ class ClockExpiry:
 
 
 def merged(headers: Sequence[Sequence[Any]]) -> list[Any]:
-    """Merges the headers of several tasks.
+    """Merge the headers of several tasks.
 
     Raises:
         PipelineError: they count by different clocks.

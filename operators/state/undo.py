@@ -88,17 +88,17 @@ class Undo:
         return self._state is not None
 
     def note(self, step: Callable[[], object]) -> None:
-        """Note that a change is about to be made, which `step` takes back."""
+        """Record that a change is about to be made, which `step` takes back."""
         if self._state is not None:
             self._steps.append(step)
 
     def check(self, step: Callable[[], object]) -> None:
-        """Note that `step` is to be called at the `end`, and raises where a value cannot be kept."""
+        """Record that `step` is to be called at the `end`, and raises where a value cannot be kept."""
         if self._state is not None:
             self._checks.append(step)
 
     def first(self, what: Any) -> bool:
-        """Note a change of `what`; returns whether it is the first in this call, false where nothing is noted."""
+        """Record a change of `what`; returns whether it is the first in this call, false where nothing is noted."""
         if self._state is None or what in self._noted:
             return False
         self._noted.add(what)
@@ -306,7 +306,7 @@ class UndoneTimers(Timers):
 
 
 def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
-    """The place of an entry in a map, from the front or (below 0) from the back; None where it is far off."""
+    """Return the place of an entry in a map, from the front or (below 0) from the back; None where it is far off."""
     if next(reversed(mapping)) == entry:
         return -1
     for place, each in enumerate(islice(mapping, _NEAR)):
@@ -319,13 +319,13 @@ def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
 
 
 def _note_clock(undo: Undo, table: str, expiry: Expiry | None) -> None:
-    """Note what an expiry knows beside the ages of its places, before their first change: it is restored last."""
+    """Record what an expiry knows beside the ages of its places, before their first change: it is restored last."""
     if expiry is not None and undo.first((table, _CLOCK)):
         undo.note(partial(expiry.load_header, expiry.header()))
 
 
 def _ages(expiry: Expiry | None, places: Iterable[Any]) -> dict[Any, Any]:
-    """The times at which these places were last written, without those that were not."""
+    """Return the times at which these places were last written, without those that were not."""
     if expiry is None:
         return {}
     return {place: expiry.age(place) for place in places if place in expiry}

@@ -9,7 +9,7 @@ _NUMBERS = count()
 
 
 def numbered_file(directory: str, kind: str) -> str:
-    """Creates an empty file, and its directory; a random name would be drawn in the running operator, and logged.
+    """Create an empty file, and its directory; a random name would be drawn in the running operator, and logged.
 
     Args:
         kind: ends the name.

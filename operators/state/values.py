@@ -52,14 +52,14 @@ class ValueTable(TypedTable):
     __slots__ = ()
 
     def put(self, key: Any, value: Any) -> None:
-        """Sets the value of a key; a `put` of its current value announces that the value will change in place."""
+        """Set the value of a key; a `put` of its current value announces that the value will change in place."""
         self.touch((key,))
         self.values[key] = value
         if self.expiry is not None:
             self.expiry.wrote(key)
 
     def drop(self, key: Any) -> None:
-        """Removes the value of a key."""
+        """Remove the value of a key."""
         if key in self.values:
             self.touch((key,))
             del self.values[key]
@@ -67,11 +67,11 @@ class ValueTable(TypedTable):
                 self.expiry.removed(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Returns the conversions of a value to what can be encoded, and back."""
+        """Return the conversions of a value to what can be encoded, and back."""
         return self.codec.pack, self.codec.reader(self.codec.shape, self.name)
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yields [value, age] of each key."""
+        """Yield [value, age] of each key."""
         for key, value in zip(keys, super().packed(keys, since), strict=True):
             if value is ABSENT:
                 yield ABSENT
@@ -79,7 +79,7 @@ class ValueTable(TypedTable):
                 yield [self.codec.pack(value), None if self.expiry is None else self.expiry.age(key)]
 
     def load(self, fragment: bytes) -> None:
-        """Loads what a job encoded."""
+        """Load what a job encoded."""
         keys, entries, gone = unpacked(fragment)
         expiry, plain, read = self.expiry, self.codec.plain, self.read
         for key in gone:

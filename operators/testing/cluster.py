@@ -78,37 +78,37 @@ class Cluster(ABC, Generic[P]):
         self._acting = False
 
     def wall_ns(self) -> int:
-        """The clock that a live task reads."""
+        """Return the clock that a live task reads."""
         return self.now_ns
 
     # -- what a subclass provides ----------------------------------------------------------------------
 
     @abstractmethod
     def disk(self, process: P) -> Disk:
-        """The disk of a task."""
+        """Return the disk of a task."""
 
     @abstractmethod
     def store(self, process: P, channel: int) -> SinkStore:
-        """The store of a sink task, as that process reaches it."""
+        """Return the store of a sink task, as that process reaches it."""
 
     @abstractmethod
     def reader(self, process: P, channel: int) -> Reader:
-        """The reader of a partition."""
+        """Return the reader of a partition."""
 
     @abstractmethod
     def requests(self, process: P) -> Requests:
-        """The outside world that a task sends requests to."""
+        """Return the outside world that a task sends requests to."""
 
     @abstractmethod
     def reported(self, process: P, kind: str, facts: dict[str, Any]) -> None:
-        """Takes a report for the control plane (see `causal.task.performer.Peers`)."""
+        """Take a report for the control plane (see `causal.task.performer.Peers`)."""
 
     def handled(self, process: P, event: Event) -> Sequence[Effect]:
         """Has a task handle an event; returns its effects."""
         return process.protocol.handle(event, self.now_ns) if self.lives(process) else ()
 
     def act(self, process: P, action: Callable[[], None]) -> None:
-        """Performs an action of a process that lives."""
+        """Perform an action of a process that lives."""
         action()
 
     def settled(self) -> None:
@@ -117,15 +117,15 @@ class Cluster(ABC, Generic[P]):
     # -- tasks -----------------------------------------------------------------------------------------
 
     def current(self, index: int) -> P | None:
-        """The youngest incarnation of a task, if it lives."""
+        """Return the youngest incarnation of a task, if it lives."""
         return self.processes.get((index, self.incarnations[index]))
 
     def lives(self, process: P) -> bool:
-        """Whether the process has not died."""
+        """Return whether the process has not died."""
         return self.processes.get(process.life) is process
 
     def add(self, process: P) -> None:
-        """Adds an incarnation of a task, the youngest."""
+        """Add an incarnation of a task, the youngest."""
         self.incarnations[process.index] = process.incarnation
         self.processes[process.life] = process
         own = TaskIndex(process.index)
@@ -142,7 +142,7 @@ class Cluster(ABC, Generic[P]):
         process.performer = Performer(process.protocol, self.config.run, peers, partial(self.handled, process))
 
     def introduce(self, process: P) -> None:
-        """Announces a process and its neighbours to each other."""
+        """Announce a process and its neighbours to each other."""
         own = TaskIndex(process.index)
         for other in self.topology.upstream(own):
             self.introduce_to(self.current(other), process)
@@ -152,41 +152,41 @@ class Cluster(ABC, Generic[P]):
             self.introduce_to(self.current(other), process)
 
     def introduce_to(self, process: P | None, peer: P | None) -> None:
-        """Announces a neighbour to a process, unless one of them does not live or it knows the neighbour."""
+        """Announce a neighbour to a process, unless one of them does not live or it knows the neighbour."""
         if process is not None and peer is not None and process.dialled.get(peer.index) != peer.incarnation:
             process.dialled[peer.index] = peer.incarnation
             self.feed(process, PeerUp(TaskIndex(peer.index), peer.incarnation))
 
     def forget(self, process: P) -> None:
-        """Drops a process that has died, and what is on its way to it."""
+        """Drop a process that has died, and what is on its way to it."""
         del self.processes[process.life]
         for ends in [ends for ends in self.links if ends[2:] == process.life]:
             del self.links[ends]
 
     def announce_death(self, process: P) -> None:
-        """Announces a death to the neighbours upstream."""
+        """Announce a death to the neighbours upstream."""
         for other in self.topology.upstream(TaskIndex(process.index)):
             neighbour = self.current(other)
             if neighbour is not None:
                 self.feed(neighbour, PeerDown(TaskIndex(process.index), process.incarnation))
 
     def sources(self) -> list[P]:
-        """The source tasks that live, which begin checkpoints."""
+        """Return the source tasks that live, which begin checkpoints."""
         processes = [self.current(index) for index in self.incarnations if self.topology.is_source(TaskIndex(index))]
         return [process for process in processes if process is not None]
 
     # -- events and frames -----------------------------------------------------------------------------
 
     def feed(self, process: P, event: Event) -> None:
-        """Passes a task an event; its effects are performed before any later event of any task."""
+        """Pass a task an event; its effects are performed before any later event of any task."""
         self._queue(process, partial(process.performer.feed, event))
 
     def read_again(self, process: P) -> None:
-        """Repeats the reads of a process that had returned nothing."""
+        """Repeat the reads of a process that had returned nothing."""
         self._queue(process, partial(process.performer.read_again, NEVER_NS))
 
     def _queue(self, process: P, action: Callable[[], None]) -> None:
-        """Performs an action of a process, behind those that wait."""
+        """Perform an action of a process, behind those that wait."""
         self._waiting.append((process, action))
         if self._acting:
             return
@@ -201,7 +201,7 @@ class Cluster(ABC, Generic[P]):
         self.settled()
 
     def transmit(self, process: P, target: int, incarnation: int, parts: list[bytes]) -> None:
-        """Sends a frame; one to a dead incarnation is dropped."""
+        """Send a frame; one to a dead incarnation is dropped."""
         if (target, incarnation) in self.processes:
             self.links.setdefault((*process.life, target, incarnation), deque()).append(parts)
 
@@ -249,7 +249,7 @@ class Segments:
         self.segments: dict[int, dict[int, bytes]] = {}
 
     def ask(self, effect: DiskEffect) -> None:
-        """Performs an effect on segments; a recording is lost, as it may be."""
+        """Perform an effect on segments; a recording is lost, as it may be."""
         if isinstance(effect, SpillSegment):
             entries = effect.entries
             self.segments[effect.segment] = {entry.first: bytes(entry.payload or b"") for entry in entries}

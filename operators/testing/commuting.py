@@ -68,7 +68,7 @@ class ReorderedChain:
         self._open: list[tuple[int, list[Chunk], int]] = []
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        """Delivers to the chain, and to those that are compared."""
+        """Deliver to the chain, and to those that are compared."""
         noting = _Noting(services)
         outputs = self._chain.deliver(input, chunks, first, noting)
         if noting.asked:
@@ -84,12 +84,12 @@ class ReorderedChain:
         return outputs
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Compares at a barrier, too."""
+        """Compare at a barrier, too."""
         self._compare()
         return self._chain.snapshot(full, behind)
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """Takes the end of an input, before which all is compared; nothing is after it."""
+        """Take the end of an input, before which all is compared; nothing is after it."""
         self._compare()
         self._pair = None
         return self._chain.ended(input, services)
@@ -132,7 +132,7 @@ class ReorderedChain:
 
 
 def _difference(arrived: Sequence[Any], reordered: Sequence[Any]) -> str:
-    """The first entry that two states do not have in common, as a line; nothing if they are equal."""
+    """Return the first entry that two states do not have in common, as a line; nothing if they are equal."""
     for one, other in zip(arrived, reordered, strict=True):
         if one == other:
             continue

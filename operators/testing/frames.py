@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def without_our_frames(fn: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that performs user code: what that raises shows frames of the user alone.
+    """Decorate a function that performs user code: what that raises shows frames of the user alone.
 
     An error of the runtime itself, in which no code of the user took part, keeps all of its frames.
     """
@@ -33,7 +33,7 @@ def without_our_frames(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def _shortened(problem: BaseException) -> bool:
-    """Takes our frames out of the causes of an exception, if a user's code raised one of them."""
+    """Take our frames out of the causes of an exception, if a user's code raised one of them."""
     causes, each = list[BaseException](), problem.__cause__ or problem.__context__
     while each is not None and each not in causes:
         causes.append(each)

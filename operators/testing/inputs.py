@@ -79,7 +79,7 @@ class Partition:
             self._due_ns.append(self.ends_ns)
 
     def read(self, position: int, count: int, now_ns: int) -> tuple[Any, bool] | None:
-        """Returns up to `count` elements from `position`, and whether the partition ends; None if none is there."""
+        """Return up to `count` elements from `position`, and whether the partition ends; None if none is there."""
         stop = position
         while stop < len(self._due_ns) and stop < position + count and self._due_ns[stop] <= now_ns:
             stop += 1
@@ -90,14 +90,16 @@ class Partition:
         return self._records[position:stop], ended
 
     def due_ns(self, position: int) -> int | None:
-        """The time from which there is something to read at `position`, be it the end; None if there may never be."""
+        """Return the time from which there is something to read at `position`, be it the end; None if there may never
+        be.
+        """
         if position < len(self._due_ns):
             return self._due_ns[position]
         return None if self.endless else self.ends_ns
 
 
 def partitions_of(plan: Plan, sources: Mapping[str, Source], inputs: Mapping[str, Any]) -> dict[str, list[Partition]]:
-    """The partitions of every source, from `inputs`, or else from a bounded generated source.
+    """Return the partitions of every source, from `inputs`, or else from a bounded generated source.
 
     Raises:
         PipelineError: a name that is no source, a source without records, or another number of lists than

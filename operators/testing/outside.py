@@ -23,7 +23,7 @@ class RecordsSink(Sink):
         self._theirs = theirs
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """The records, each behind its length."""
+        """Return the records, each behind its length."""
         self._theirs.encode(records)
         bodies = [encode(record) for record in records]
         return b"".join([part for body in bodies for part in (len(body).to_bytes(_LENGTH_BYTES, "big"), body)])
@@ -34,7 +34,7 @@ class RecordsSink(Sink):
 
 
 def records_in(rows: bytes) -> list[Any]:
-    """The records that `RecordsSink` encoded."""
+    """Return the records that `RecordsSink` encoded."""
     records, place = [], 0
     while place < len(rows):
         length = int.from_bytes(rows[place : place + _LENGTH_BYTES], "big")
@@ -45,7 +45,7 @@ def records_in(rows: bytes) -> list[Any]:
 
 
 def documents_in(rows: bytes) -> list[Any]:
-    """The rows of a dead-letter output, which are JSON."""
+    """Return the rows of a dead-letter output, which are JSON."""
     return [json.loads(line) for line in rows.splitlines()]
 
 
@@ -75,7 +75,7 @@ class MemoryStore:
         return self.account.store_state()
 
     def last_bundle(self) -> StoreState:
-        """The state that is held."""
+        """Return the state that is held."""
         return self.account.store_state()
 
     def write(self, bundle: Bundle) -> None:

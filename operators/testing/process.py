@@ -113,13 +113,13 @@ class MemoryReader:
         self._partition = world.partitions[channel]
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Returns elements from `position`; None if none is there yet."""
+        """Return elements from `position`; None if none is there yet."""
         count = self._world.chance.randint(1, count_max)
         answer = self._partition.read(position, count, self._world.now_ns)
         return None if answer is None else Read(answer[0], 0, answer[1])
 
     def ready_in_s(self, position: int) -> float:
-        """Returns 0: the world knows when to ask again."""
+        """Return 0: the world knows when to ask again."""
         return 0.0
 
     def completed(self, position: int) -> None:

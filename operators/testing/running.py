@@ -51,11 +51,11 @@ class TrialResult:
     clock_s: float
 
     def _repr_html_(self) -> str:
-        """The rows of each sink as a table, as a notebook shows them."""
+        """Return the rows of each sink as a table, as a notebook shows them."""
         return rows_html(self.rows)
 
     def __getitem__(self, sink: str) -> list[Any]:
-        """The rows of one sink.
+        """Return the rows of one sink.
 
         Raises:
             KeyError: there is no such sink; names those that there are.
@@ -118,7 +118,7 @@ def run(
 def every_crash(
     pipeline: Pipeline | str | Path, inputs: Mapping[str, Sequence[Any]] | None = None, **options: Any
 ) -> list[dict[str, int]]:
-    """Returns every possible single crash: behind each record that each task receives in a run without one.
+    """Return every possible single crash: behind each record that each task receives in a run without one.
 
     @pytest.mark.parametrize("crash", every_crash(pipeline, inputs), ids=str)
     """
@@ -136,7 +136,7 @@ def world_of(
     batch: int,
     config: Mapping[str, Any],
 ) -> World:
-    """The world of a run that has not begun.
+    """Return the world of a run that has not begun.
 
     Raises:
         PipelineError: as `run`.
@@ -177,7 +177,7 @@ def _check(pipeline: object, by_name: Mapping[str, object], clock_s: object, che
 
 
 def _with_kept_rows(pipeline: Pipeline) -> Pipeline:
-    """A copy of the pipeline with sinks that keep records; the original is not changed."""
+    """Return a copy of the pipeline with sinks that keep records; the original is not changed."""
     nodes = {
         node.ordinal: replace(node, subject=RecordsSink(node.subject) if node.kind == "sink" else node.subject)
         for node in pipeline.nodes
@@ -207,7 +207,7 @@ def _crashes(planned: Plan, crash: Mapping[str, int | Sequence[int]]) -> dict[st
 
 
 def result_of(world: World) -> TrialResult:
-    """The results of a world so far."""
+    """Return the results of a world so far."""
     rows: dict[str, list[Any]] = {}
     for channel in sorted(world.stores):
         if world.topology.channels[channel].carries_requests:

@@ -24,7 +24,7 @@ class StableFiles:
         self.begun: dict[tuple[int, int], dict[int, bytes]] = {}
 
     def perform(self, effect: StableEffect, task: int, incarnation: int) -> Event | None:
-        """Performs what an incarnation has asked for; returns the answer, if there is one."""
+        """Perform what an incarnation has asked for; returns the answer, if there is one."""
         if isinstance(effect, ReadStable):
             read = self.youngest(task, incarnation)
             return StableRead([LogDelta(task, epoch, 0, log) for epoch, log in sorted(read.items())])
@@ -37,12 +37,12 @@ class StableFiles:
         return None
 
     def youngest(self, task: int, up_to: int) -> dict[int, bytes]:
-        """Returns the logs that count for an incarnation: those of the youngest up to it."""
+        """Return the logs that count for an incarnation: those of the youngest up to it."""
         incarnations = [incarnation for owner, incarnation in self.begun if owner == task and incarnation <= up_to]
         return self.begun[task, max(incarnations)] if incarnations else {}
 
     def begin(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> None:
-        """Begins the files of an incarnation, and removes older ones."""
+        """Begin the files of an incarnation, and remove older ones."""
         begins = {"task": task, "incarnation": incarnation}
         invariant((task, incarnation) not in self.begun, "an incarnation begins its stable files once", **begins)
         invariant(not any(delta.offset for delta in logs), "stable files begin with the log's first byte", **begins)
@@ -51,7 +51,7 @@ class StableFiles:
             del self.begun[older]
 
     def append(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Appends to the files of an incarnation; returns the extents that are written."""
+        """Append to the files of an incarnation; returns the extents that are written."""
         files = self.begun.get((task, incarnation))
         if files is not None:
             for delta in logs:
@@ -64,7 +64,7 @@ class StableFiles:
         return [(task, delta.epoch, delta.offset + len(delta.bytes)) for delta in logs]
 
     def truncate(self, task: int, incarnation: int, epoch: int) -> None:
-        """Removes the logs of earlier epochs."""
+        """Remove the logs of earlier epochs."""
         files = self.begun.get((task, incarnation), {})
         for old in [each for each in files if each < epoch]:
             del files[old]

@@ -164,5 +164,5 @@ def _time_or_mark(time: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _never(partition: int, i: int) -> Any:
-    """An element of the source, which the trial replaces by its records."""
+    """Return an element of the source, which the trial replaces by its records."""
     return None

@@ -95,19 +95,19 @@ class World(Cluster[Process]):
     # -- what tasks have effects on --------------------------------------------------------------------
 
     def disk(self, process: Process) -> MemoryDisk:
-        """The disk of a task."""
+        """Return the disk of a task."""
         return MemoryDisk(self, process)
 
     def store(self, process: Process, channel: int) -> SinkStore:
-        """The store of a sink task, which outlives it."""
+        """Return the store of a sink task, which outlives it."""
         return self.stores[channel]
 
     def reader(self, process: Process, channel: int) -> MemoryReader:
-        """A reader of a partition."""
+        """Return a reader of a partition."""
         return MemoryReader(self, channel)
 
     def requests(self, process: Process) -> Requests:
-        """The functions of `call`."""
+        """Return the functions of `call`."""
         return CalledAtOnce(self, process)
 
     def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class World(Cluster[Process]):
             )
 
     def entropy(self) -> bytes:
-        """Returns 16 bytes out of the seed."""
+        """Return 16 bytes out of the seed."""
         return self.chance.randbytes(16)
 
     # -- the course of things ------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class World(Cluster[Process]):
         return steps
 
     def _moments_of_reads(self) -> list[tuple[Process, list[int]]]:
-        """The processes that wait for elements, with the times from which there are some."""
+        """Return the processes that wait for elements, with the times from which there are some."""
         waiting = []
         for process in self.processes.values():
             reads = process.performer.pending.items()
@@ -256,7 +256,7 @@ class World(Cluster[Process]):
         return process
 
     def _restored(self, index: int, files: Sequence[SnapshotFile]) -> tuple[Chain, Cut, int]:
-        """Returns the chain of a task as these files restore it, with its cut and the records that it has received."""
+        """Return the chain of a task as these files restore it, with its cut and the records that it has received."""
         cut, received = Cut(), 0
         chain = self.plan.chain(index)
         for name, _, _ in files:
@@ -302,7 +302,7 @@ class World(Cluster[Process]):
         return effects
 
     def settled(self) -> None:
-        """Kills the tasks that are to crash now."""
+        """Kill the tasks that are to crash now."""
         while self._dying:
             self.die(self._dying[0].index)
 
@@ -334,7 +334,7 @@ class World(Cluster[Process]):
             list(job.parts())  # put together when they are read
 
     def _acknowledged(self, index: int, epoch: int, files: Sequence[SnapshotFile]) -> None:
-        """Note that the state of a task at barrier `epoch` is kept; with the last task the checkpoint is complete."""
+        """Record that the state of a task at barrier `epoch` is kept; with the last task the checkpoint is complete."""
         if epoch != self.asked or epoch == self.complete:
             return
         self.acked[index] = tuple((path, size, digest) for path, size, digest in files)

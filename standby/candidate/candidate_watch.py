@@ -36,7 +36,7 @@ class CandidateWatch(threading.Thread):
         """Whether the leader hears no host, so that it matters more."""
 
     def run(self) -> None:
-        """Looks again and again until `close`."""
+        """Look again and again until `close`."""
         self.look()
         since_s = time.monotonic()
         while not self._closed.wait(SOON_S):
@@ -45,7 +45,7 @@ class CandidateWatch(threading.Thread):
                 since_s = time.monotonic()
 
     def look(self) -> None:
-        """Looks now; while the store does not answer, what was seen before counts until it is too old."""
+        """Look now; while the store does not answer, what was seen before counts until it is too old."""
         try:
             with self._lock:
                 perform(self._candidates.look(time.monotonic_ns()), self._depot)
@@ -56,7 +56,7 @@ class CandidateWatch(threading.Thread):
             self._problem = str(problem)
 
     def shown(self) -> list[dict[str, Any]]:
-        """Returns the candidates as `status.json` has them."""
+        """Return the candidates as `status.json` has them."""
         waiting = self._candidates.waiting(time.monotonic_ns())
         return [
             {"name": each.name or None, "listen": each.listen, "heard_ms": age_ns / 1e6, "hears": each.hears}
@@ -64,9 +64,9 @@ class CandidateWatch(threading.Thread):
         ]
 
     def hearing(self) -> Candidate | None:
-        """Returns a candidate that hears hosts; None if there is none."""
+        """Return a candidate that hears hosts; None if there is none."""
         return self._candidates.hearing(time.monotonic_ns())
 
     def close(self) -> None:
-        """Ends the looking."""
+        """End the looking."""
         self._closed.set()

@@ -72,12 +72,12 @@ class Identity:
     boot: str = ""
 
     def save(self, directory: Path) -> None:
-        """Replaces the file atomically."""
+        """Replace the file atomically."""
         replace_text(directory / FILE, json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, directory: Path) -> Identity:
-        """Reads the file.
+        """Read the file.
 
         Raises:
             CorruptData: it is missing or damaged.
@@ -90,13 +90,13 @@ class Identity:
 
 
 def begun(directory: Path) -> None:
-    """Removes what the term began with, once its first entry is written."""
+    """Remove what the term began with, once its first entry is written."""
     for name in (RESUMPTION, JOURNAL, JOURNAL + "-wal", JOURNAL + "-shm"):
         (directory / name).unlink(missing_ok=True)
 
 
 def boot() -> str:
-    """The life of this machine's clock: after a start of the machine it begins again."""
+    """Return the life of this machine's clock: after a start of the machine it begins again."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -160,7 +160,7 @@ class Election:
         """Whether it ends because the job was stopped, and another run of it has begun."""
 
     def run(self) -> Led | None:
-        """Returns the term once it is won; None when the job has ended or this process is to."""
+        """Return the term once it is won; None when the job has ended or this process is to."""
         course = campaign(self._candidacy, self._described, self._report, self._hears)
         try:
             ledger = perform(course, self._depot, self._pause)
@@ -178,7 +178,7 @@ class Election:
         return None if ledger is None else self._led(ledger)
 
     def _pause(self, span_ns: int) -> int:
-        """Waits, shows what is followed meanwhile, and returns the time."""
+        """Wait, show what is followed meanwhile, and return the time."""
         if span_ns:
             if self._ear is None:
                 self._ear = Ear(self._own, self._job)
@@ -204,12 +204,12 @@ class Election:
         return self._term
 
     def _described_here(self) -> tuple[str, str]:
-        """The settings and the graph of the job as they are in this directory."""
+        """Return the settings and the graph of the job as they are in this directory."""
         job, graph = ((self._job / file).read_text() for file in ("job.json", GRAPH))
         return job, graph
 
     def _adopt(self, ledger: Ledger) -> None:
-        """Takes the settings and the graph that the inherited decisions are about.
+        """Take the settings and the graph that the inherited decisions are about.
 
         Raises:
             PipelineError: the job was to be resumed as something else, from decisions that are not the last ones.
@@ -238,7 +238,7 @@ class Election:
         return Led(term, ledger, self._depot, clock, own, identity, self._job)  # type: ignore[arg-type]
 
     def _follow(self) -> None:
-        """Takes over settings and graph of a newer term of another supervisor, and shows who leads."""
+        """Take over settings and graph of a newer term of another supervisor, and show who leads."""
         seen = self._candidacy.seen
         if seen is None or seen.term.number == self._followed or seen.term.holder == self._identity.holder:
             return
@@ -256,7 +256,7 @@ class Election:
         self._followed = seen.term.number
 
     def _show_presence(self) -> None:
-        """Shows in the store that it waits, and whether it hears hosts, where that is not shown or old."""
+        """Show in the store that it waits, and whether it hears hosts, where that is not shown or old."""
         now_ns = time.monotonic_ns()
         mark = Candidate(_name_of(self._own), self._own.listen, self._hears())
         if self._present_ns is None or mark != self._shown or now_ns - self._present_ns >= RENEW_NS:
@@ -264,7 +264,7 @@ class Election:
             self._present_ns, self._shown = now_ns, mark
 
     def _conclude(self) -> None:
-        """Shows the end of a job that another supervisor has led to it."""
+        """Show the end of a job that another supervisor has led to it."""
         seen = self._candidacy.seen
         if seen is not None:
             decided = perform(read_back(seen.term.number, seen.place), self._depot)
@@ -272,19 +272,19 @@ class Election:
             self._show(decided.records, seen.term)
 
     def _show(self, records: tuple[Record, ...], term: Term) -> None:
-        """Writes a view of the decisions: no process is heard here."""
+        """Write a view of the decisions: no process is heard here."""
         supervision = Supervision(JobConfig.load(self._job), Blueprint.load(self._job))
         supervision.handle(events.Restored(records), max(1, time.monotonic_ns()))
         write_status(self._job, {**supervision.view(), "leader": leader_shown(term, here=False)})
 
 
 def _name_of(config: JobConfig) -> str:
-    """The name of this supervisor's key; empty without keys."""
+    """Return the name of this supervisor's key; empty without keys."""
     return load_key(Path(config.key)).name if config.key else ""
 
 
 def settings_of(text: str) -> JobConfig:
-    """Returns the settings of a job that the shared store has.
+    """Return the settings of a job that the shared store has.
 
     Raises:
         CorruptData: they are damaged.
@@ -296,13 +296,13 @@ def settings_of(text: str) -> JobConfig:
 
 
 def save_settings(directory: Path, config: JobConfig, graph: str) -> None:
-    """Writes settings and a graph from the shared store to a directory."""
+    """Write settings and a graph from the shared store to a directory."""
     config.save(directory)
     replace_text(directory / GRAPH, graph)
 
 
 def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
-    """Does so with those that some supervisor has, but for what belongs to this machine: it is taken from `own`.
+    """Do so with those that some supervisor has, but for what belongs to this machine: it is taken from `own`.
 
     Raises:
         CorruptData: the settings are damaged.
@@ -312,12 +312,12 @@ def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
 
 
 def leader_shown(term: Term, here: bool) -> dict[str, Any]:
-    """Returns the leader as `status.json` has it; `here`: it is the supervisor of this directory."""
+    """Return the leader as `status.json` has it; `here`: it is the supervisor of this directory."""
     return {"name": term.name or None, "listen": term.listen, "term": term.number, "here": here}
 
 
 def write_status(job: Path, content: Mapping[str, Any]) -> None:
-    """Replaces the view of a job; one that cannot be written is logged."""
+    """Replace the view of a job; one that cannot be written is logged."""
     try:
         replace_text(job / "status.json", json.dumps(content))
     except OSError as problem:
@@ -325,7 +325,9 @@ def write_status(job: Path, content: Mapping[str, Any]) -> None:
 
 
 def _resumption(job: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """The (term, place) of the decisions that were brought here, and of the last entry seen; None for no resumption."""
+    """Return the (term, place) of the decisions that were brought here, and of the last entry seen; None for no
+    resumption.
+    """
     path = job / RESUMPTION
     try:
         content = json.loads(path.read_text())

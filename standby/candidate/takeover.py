@@ -24,7 +24,7 @@ RECEIVE_MAX = 1000
 
 
 def take_time(led: Led, gate: Gate, inbox: Inbox) -> None:
-    """Sets the clock of a leader to the job's time, and remembers it for this supervisor's next process."""
+    """Set the clock of a leader to the job's time, and remember it for this supervisor's next process."""
     if not led.exact:
         claims_ns = _claims(gate, inbox)
         led.clock.offset_ns = max(led.clock.offset_ns, min(claims_ns.values(), default=led.clock.offset_ns))
@@ -32,7 +32,7 @@ def take_time(led: Led, gate: Gate, inbox: Inbox) -> None:
 
 
 def _claims(gate: Gate, inbox: Inbox) -> dict[str, int]:
-    """The job's time less this machine's clock, as each host that beats knows it."""
+    """Return the job's time less this machine's clock, as each host that beats knows it."""
     claims_ns: dict[str, int] = {}
     until_s = time.monotonic() + GATHER_S
     while time.monotonic() < until_s:

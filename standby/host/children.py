@@ -84,7 +84,7 @@ class Children:
     """Whether the first start of all waits for the fork server: the agent does nothing else meanwhile."""
 
     def save(self) -> None:
-        """Replaces the table on disk atomically.
+        """Replace the table on disk atomically.
 
         Raises:
             Unavailable: it cannot be written.
@@ -106,7 +106,7 @@ class Children:
             raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
 
     def start(self, child: Child) -> None:
-        """Starts the process in a session of its own, with its output in its log.
+        """Start the process in a session of its own, with its output in its log.
 
         Raises:
             Unavailable: it could not be started; the entry is removed.
@@ -129,18 +129,18 @@ class Children:
         self.save()
 
     def serve_forks(self, module: str) -> None:
-        """Starts a fork server, which forks workers that run that module from now on where it can."""
+        """Start a fork server, which forks workers that run that module from now on where it can."""
         self.forks = ForkServer(self.job, module, environment(self.job, {}, ""))
         self.forks.begin()
 
     def await_forks(self) -> None:
-        """Waits now until the fork server can fork, and at no start: the agent must be heard all the time."""
+        """Wait now until the fork server can fork, and at no start: the agent must be heard all the time."""
         self.patient = False
         if self.forks is not None:
             self.forks.await_ready()
 
     def close(self) -> None:
-        """Ends the fork server."""
+        """End the fork server."""
         if self.forks is not None:
             self.forks.close()
 
@@ -165,7 +165,7 @@ class Children:
         return child.process.pid
 
     def bound_logs(self) -> None:
-        """Bounds the logs into which others than `ProcessLog` write, such as children of user code."""
+        """Bound the logs into which others than `ProcessLog` write, such as children of user code."""
         for child in self.living.values():
             with suppress(OSError):
                 bound(self._log_of(child))
@@ -174,7 +174,7 @@ class Children:
         return self.job / "logs" / f"{child.slot}.log"
 
     def _remove_old_logs(self) -> None:
-        """Removes the oldest log files of ended workers, so that their number does not grow with failures."""
+        """Remove the oldest log files of ended workers, so that their number does not grow with failures."""
         present = {child.slot for child in (*self.living.values(), *self.dying)}
         files = (self.job / "logs").glob("w*.log*")
         ended = [path for path in files if path.name.partition(".")[0] not in present]
@@ -186,7 +186,7 @@ class Children:
             _log.warning("old logs of %s cannot be removed: %s", self.job, problem.strerror)
 
     def adopt(self) -> list[End]:
-        """Adopts the living processes of the agent before this one and returns the ends of the others."""
+        """Adopt the living processes of the agent before this one and return the ends of the others."""
         try:
             table = json.loads((self.job / FILE).read_text())
         except FileNotFoundError:
@@ -213,7 +213,7 @@ class Children:
         return ends
 
     def reap(self, child: Child) -> End | None:
-        """Reaps a process and returns its end; None if it has not ended."""
+        """Reap a process and return its end; None if it has not ended."""
         if not has_ended(child.pidfd):
             return None
         return self._end(child, self._bury(child))
@@ -225,7 +225,7 @@ class Children:
         return status
 
     def lose(self, child: Child) -> End:
-        """Records the death of a process whose pidfd does not show it yet, and returns its end.
+        """Record the death of a process whose pidfd does not show it yet, and return its end.
 
         The signal makes sure that none of its threads continues.
         """
@@ -235,7 +235,7 @@ class Children:
         return self._end(child, status)
 
     def reap_dying(self) -> list[int]:
-        """Takes the status of dying processes that have ended and returns the pidfds that were closed."""
+        """Take the status of dying processes that have ended and return the pidfds that were closed."""
         dying, self.dying = self.dying, []
         closed: list[int] = []
         for child in dying:
@@ -263,7 +263,7 @@ class Children:
         return End(child, at_ns, status, "" if quiet else last_line(self.job / "logs" / f"{child.slot}.log"))
 
     def reap_orphans(self) -> None:
-        """Reaps orphaned descendants, whose parent is now the agent."""
+        """Reap orphaned descendants, whose parent is now the agent."""
         ours = [child.pid for child in (*self.living.values(), *self.dying)]
         if self.forks is not None:
             self.forks.attend()
@@ -278,7 +278,7 @@ class Children:
             os.waitpid(ended.si_pid, 0)
 
     def kill(self, child: Child) -> None:
-        """Sends SIGKILL and keeps the moment right before it."""
+        """Send SIGKILL and keep the moment right before it."""
         if child.pidfd >= 0:
             if child.killed_ns is None:
                 child.killed_ns = time.monotonic_ns()
@@ -286,7 +286,7 @@ class Children:
 
 
 def environment(job: Path, extra: Mapping[str, str], slot: str) -> dict[str, str]:
-    """The environment of a process of the job."""
+    """Return the environment of a process of the job."""
     own = {name: value for name, value in os.environ.items() if name != PARENT}
     marks = {JOB_MARK: str(job), SLOT_MARK: slot}
     # String hashes order sets; pinned, so that a replay sees the order of the first run (D10).
@@ -294,7 +294,7 @@ def environment(job: Path, extra: Mapping[str, str], slot: str) -> dict[str, str
 
 
 def _waited(pidfd: int) -> int | None:
-    """The status of a process that has ended; None if it is no child of this one."""
+    """Return the status of a process that has ended; None if it is no child of this one."""
     try:
         ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
     except ChildProcessError:
@@ -305,7 +305,7 @@ def _waited(pidfd: int) -> int | None:
 
 
 def kill_listed(job: Path) -> None:
-    """Sends SIGKILL to every process that the table of an ended agent lists, if it is still that process."""
+    """Send SIGKILL to every process that the table of an ended agent lists, if it is still that process."""
     try:
         table = json.loads((job / FILE).read_text())
         listed = [(pid, started) for _, _, _, _, pid, started, _ in table["living"] if pid]

@@ -34,7 +34,7 @@ class Computing:
 
 
 def _of(pid: int) -> tuple[bytes, int] | None:
-    """The state of the main thread and the clock ticks that the process has used; None when it has ended."""
+    """Return the state of the main thread and the clock ticks that the process has used; None when it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

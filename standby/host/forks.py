@@ -46,15 +46,15 @@ class Forked:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Returns the exit status, and None as long as it runs."""
+        """Return the exit status, and None as long as it runs."""
         return self._waited(os.WNOHANG)
 
     def wait(self) -> int | None:
-        """Returns the exit status, once it has ended."""
+        """Return the exit status, once it has ended."""
         return self._waited(0)
 
     def kill(self) -> None:
-        """Sends SIGKILL, unless it was reaped."""
+        """Send SIGKILL, unless it was reaped."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
@@ -96,7 +96,7 @@ class ForkServer:
         return self._process.pid if self._process is not None else 0
 
     def begin(self) -> None:
-        """Starts a server, if there is none and not too many were lost, without waiting until it has loaded."""
+        """Start a server, if there is none and not too many were lost, without waiting until it has loaded."""
         if self._process is not None or self._lost >= LOST_MAX:
             return
         if inherited and self._use_inherited(*inherited.pop()):
@@ -139,7 +139,7 @@ class ForkServer:
         return False
 
     def await_ready(self) -> None:
-        """Waits until the server has loaded, for as long as a new interpreter would need."""
+        """Wait until the server has loaded, for as long as a new interpreter would need."""
         self._is_ready(READY_S)
 
     def attend(self) -> None:
@@ -149,7 +149,7 @@ class ForkServer:
         self.begin()
 
     def start(self, argv: tuple[str, ...], slot: str, log: Path, *, patient: bool) -> int | None:
-        """The pid of a new worker, a child of this process; None if an interpreter must be started instead.
+        """Return the pid of a new worker, a child of this process; None if an interpreter must be started instead.
 
         Args:
             patient: wait for a server that is still loading.
@@ -191,7 +191,7 @@ class ForkServer:
 
     @staticmethod
     def _receive(control: socket.socket, within_s: float) -> bytes | None:
-        """A message; b"" if the server has ended, None if there was none in time."""
+        """Return a message; b"" if the server has ended, None if there was none in time."""
         poll = select.poll()
         poll.register(control, select.POLLIN)
         if not poll.poll(within_s * 1000):
@@ -202,7 +202,7 @@ class ForkServer:
             return b""
 
     def _lose(self, slot: str) -> None:
-        """Ends a server that does not answer, and the worker that it may have begun for a slot."""
+        """End a server that does not answer, and the worker that it may have begun for a slot."""
         _log.warning("the fork server is lost; see logs/forkserver.log")
         self._lost += 1
         self._drop()
@@ -222,5 +222,5 @@ class ForkServer:
             self._process = None
 
     def close(self) -> None:
-        """Ends the server; workers keep running."""
+        """End the server; workers keep running."""
         self._drop()

@@ -65,7 +65,7 @@ class Strings:
             self._marks[name] = begin + at, environment.index(b"\0", at) - at
 
     def show(self, argv: Sequence[str], **marks: str) -> None:
-        """Replaces the command line and the values of these marks; `PipelineError` if there is no room for one."""
+        """Replace the command line and the values of these marks; `PipelineError` if there is no room for one."""
         command = b"".join(os.fsencode(part) + b"\0" for part in argv)
         values = {name: os.fsencode(value) for name, value in marks.items()}
         if len(command) > self._bytes or any(len(value) > self._marks[name][1] for name, value in values.items()):
@@ -78,7 +78,7 @@ class Strings:
 
 
 def _fork(order: Mapping[str, Any], strings: Strings) -> int:
-    """Forks a process through one between; returns its pid, or 0 in the new process itself; `OSError` on failure."""
+    """Fork a process through one between; returns its pid, or 0 in the new process itself; `OSError` on failure."""
     read, write = os.pipe()
     try:
         between = os.fork()
@@ -101,7 +101,7 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
 
 
 def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
-    """Forks the ordered process, in the process between, and returns only in that process, once it is adopted."""
+    """Fork the ordered process, in the process between, and return only in that process, once it is adopted."""
     between = os.getpid()
     try:
         strings.show(order["argv"], **({SLOT_MARK: order["slot"]} if order["slot"] else {}))
@@ -121,7 +121,7 @@ def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
 
 
 def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serves orders until the other end is closed; returns in each new process its order, and in the server None.
+    """Serve orders until the other end is closed; returns in each new process its order, and in the server None.
 
     A process that dies closes its end as well, perhaps before it has read an answer.
     """
@@ -143,7 +143,7 @@ def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
 
 
 def load(name: str) -> ModuleType:
-    """Imports the module of processes that are to be forked, and calls its `prepare` with the job, if it has one."""
+    """Import the module of processes that are to be forked, and call its `prepare` with the job, if it has one."""
     module = importlib.import_module(name)
     prepare: Callable[[Path], None] | None = getattr(module, "prepare", None)
     if prepare is not None:
@@ -152,7 +152,7 @@ def load(name: str) -> ModuleType:
 
 
 def _loaded(name: str) -> Callable[[], int]:
-    """Loads the module that workers run and returns its `main`; `PipelineError` if it cannot be shared by fork."""
+    """Load the module that workers run and return its `main`; `PipelineError` if it cannot be shared by fork."""
     try:
         begin: Callable[[], int] | None = getattr(load(name), "main", None)
     except ImportError as problem:
@@ -165,7 +165,7 @@ def _loaded(name: str) -> Callable[[], int]:
 
 
 def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serves orders with all that is shared frozen; returns in a new process its order, once that looks like its own.
+    """Serve orders with all that is shared frozen; returns in a new process its order, once that looks like its own.
 
     In the server itself it returns None, when the other end is closed.
     """
@@ -194,7 +194,7 @@ def unbuffered() -> None:
 
 
 def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
-    """Runs the server of an agent, or in a forked process the worker; returns only if there can be no server."""
+    """Run the server of an agent, or in a forked process the worker; returns only if there can be no server."""
     try:
         begin = _loaded(module)
     except PipelineError as problem:
@@ -205,7 +205,7 @@ def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
 
 
 def serve_forker(control: socket.socket, strings: Strings) -> int:
-    """Runs a server in a process that was just forked by its agent, whose first message is what that wants of it."""
+    """Run a server in a process that was just forked by its agent, whose first message is what that wants of it."""
     os.environ[PARENT] = str(os.getppid())
     die_with_parent()
     wanted = json.loads(control.recv(ORDER_BYTES_MAX) or b"{}")
@@ -230,7 +230,7 @@ def _refused(problem: PipelineError) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the server, or in a forked process the worker; returns only if there can be no server."""
+    """Run the server, or in a forked process the worker; returns only if there can be no server."""
     die_with_parent()
     try:
         strings = Strings()

@@ -21,7 +21,9 @@ REMEDY = "raise the limit on open files with `ulimit -n 4096`, the hard limit as
 
 
 def last_line(log: Path) -> str:
-    """The line of a crash in C code at the end of a log, or the last line that is not empty; "" if there is none."""
+    """Return the line of a crash in C code at the end of a log, or the last line that is not empty; "" if there is
+    none.
+    """
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - BYTES_MAX))

@@ -30,14 +30,14 @@ class Leaving:
         self.heard_s = self.since_s
 
     def heard(self, sent_s: float, now_s: float) -> None:
-        """Takes the answer to a beat that was sent at that moment."""
+        """Take the answer to a beat that was sent at that moment."""
         self.heard_s = now_s
         self.known = self.known or sent_s >= self.since_s
 
     def left(self, processes: int) -> bool:
-        """Whether nothing of the job is here any more, and nothing will come."""
+        """Return whether nothing of the job is here any more, and nothing will come."""
         return self.known and not processes
 
     def in_vain(self, now_s: float) -> bool:
-        """Whether it ends all the same."""
+        """Return whether it ends all the same."""
         return now_s - self.since_s >= self.within_s or now_s - self.heard_s >= UNHEARD_S

@@ -34,7 +34,7 @@ class Lifelines:
         self._broken: queue.SimpleQueue[Child] = queue.SimpleQueue()
 
     def watch(self, living: Mapping[str, Child]) -> None:
-        """Watches those of these workers that have a lifeline, and forgets those that have ended."""
+        """Watch those of these workers that have a lifeline, and forget those that have ended."""
         for slot, (child, lifeline) in list(self._watches.items()):
             if living.get(slot) is not child:
                 lifeline.over = True
@@ -63,7 +63,7 @@ class Lifelines:
                 os.write(self._waker, b"!")
 
     def broken(self) -> list[Child]:
-        """The workers that died since the last call; one that was reaped meanwhile may be among them."""
+        """Return the workers that died since the last call; one that was reaped meanwhile may be among them."""
         try:
             os.read(self.wake, 4096)
         except BlockingIOError:

@@ -41,7 +41,7 @@ class LogSender:
             return {}
 
     def take(self, now_s: float, last: bool = False) -> str:
-        """The lines since the last call, which are then known as sent; empty for none.
+        """Return the lines since the last call, which are then known as sent; empty for none.
 
         Args:
             last: the host ends; otherwise there are none if the last call was just now.

@@ -31,7 +31,7 @@ def die_with_parent() -> None:
 
 
 def parent_ended(parent: int) -> bool:
-    """Whether the process that was the parent of this one has ended, or is ending.
+    """Return whether the process that was the parent of this one has ended, or is ending.
 
     The signal that `die_with_parent` asks for is sent when the thread ends that has started this process, so threads
     in the same process may live a moment longer: until then the parent keeps its pid, and is shown as a zombie.
@@ -40,5 +40,5 @@ def parent_ended(parent: int) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of every orphaned descendant, so that none is lost."""
+    """Make this process the parent of every orphaned descendant, so that none is lost."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -30,7 +30,9 @@ _PF_EXITING = 0x4
 
 
 def start_time(pid: int) -> int | None:
-    """The start of a process, in clock ticks since boot; None when there is no such process, or it is a zombie."""
+    """Return the start of a process, in clock ticks since boot; None when there is no such process, or it is a
+    zombie.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -40,7 +42,7 @@ def start_time(pid: int) -> int | None:
 
 
 def dying_status(pid: int) -> int | None:
-    """Returns the status of a child that can run no more code, before its parent can wait for it.
+    """Return the status of a child that can run no more code, before its parent can wait for it.
 
     Returns: None where it is not known; the kernel also shows 0 before the process ends.
     """
@@ -53,7 +55,7 @@ def dying_status(pid: int) -> int | None:
 
 
 def open_process(pid: int, started: int) -> int | None:
-    """A pidfd of exactly that process; None when it is gone."""
+    """Return a pidfd of exactly that process; None when it is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except (ProcessLookupError, OSError):
@@ -73,7 +75,7 @@ def send_signal(pidfd: int, number: int) -> None:
 
 
 def marked(job_directory: Path) -> list[Marked]:
-    """All living processes that carry the marks of this job."""
+    """Return all living processes that carry the marks of this job."""
     wanted = _mark_of(job_directory)
     processes: list[Marked] = []
     for entry in os.listdir("/proc"):
@@ -91,12 +93,12 @@ def marked(job_directory: Path) -> list[Marked]:
 
 
 def _mark_of(job_directory: Path) -> bytes:
-    """The job's mark as the kernel shows it: the bytes of a path need not be UTF-8."""
+    """Return the job's mark as the kernel shows it: the bytes of a path need not be UTF-8."""
     return os.fsencode(f"{JOB_MARK}={job_directory}")
 
 
 def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -> int:
-    """Sends SIGKILL to every process that carries the job's marks, and waits until they have ended.
+    """Send SIGKILL to every process that carries the job's marks, and wait until they have ended.
 
     Args:
         only: the slot to which this is limited.
@@ -114,7 +116,7 @@ def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -
 
 
 def kill_if_marked(pid: int, job_directory: Path) -> None:
-    """Sends SIGKILL to a process after checking through its pidfd that it is one of the job."""
+    """Send SIGKILL to a process after checking through its pidfd that it is one of the job."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -131,7 +133,7 @@ def kill_if_marked(pid: int, job_directory: Path) -> None:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Whether the process behind a pidfd has ended."""
+    """Return whether the process behind a pidfd has ended."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))

@@ -20,7 +20,7 @@ JOB_ROOM, ARGUMENTS_ROOM = "." * 1024, "." * 1152
 
 
 def make_room() -> bool:
-    """Executes this program again, with room; returns True there, and False where that is not possible."""
+    """Execute this program again, with room; returns True there, and False where that is not possible."""
     if os.environ.get(JOB_MARK) == JOB_ROOM and sys.argv[-1] == ARGUMENTS_ROOM:
         for name in (JOB_MARK, SLOT_MARK):
             os.environ.pop(name, None)
@@ -42,7 +42,7 @@ def make_room() -> bool:
 
 
 def pinned_environment() -> dict[str, str]:
-    """Returns the variables that make interpreters find this package, and hash strings alike."""
+    """Return the variables that make interpreters find this package, and hash strings alike."""
     home = __file__.rpartition(os.sep)[0].rpartition(os.sep)[0].rpartition(os.sep)[0]
     path = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONHASHSEED": "0"}

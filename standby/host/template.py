@@ -47,7 +47,7 @@ class Template:
         self._ready = False
 
     def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> forks.Forked | None:
-        """Returns a new process, a child of this one; None if an interpreter must be started instead."""
+        """Return a new process, a child of this one; None if an interpreter must be started instead."""
         if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
             return None  # a module that it has not loaded would serve this one process alone
         umask = os.umask(PRIVATE)
@@ -76,14 +76,14 @@ class Template:
         return self._control.recv(ORDER_BYTES_MAX)
 
     def close(self) -> None:
-        """Ends the template; forked processes keep running."""
+        """End the template; forked processes keep running."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
 
 def divide() -> Template | int | None:
-    """Forks the template from this process, which has room (`standby.host.room`) and has loaded nothing of the user's.
+    """Fork the template from this process, which has room (`standby.host.room`) and has loaded nothing of the user's.
 
     Returns: the template; its exit status, in a forked process that has nothing to do any more; None if there can be no
     template.

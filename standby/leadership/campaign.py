@@ -32,7 +32,7 @@ def campaign(
     report: Callable[[str], None],
     hears: Callable[[], bool] = lambda: True,
 ) -> Campaign:
-    """Returns the ledger of the term that was won, before its first entry; None once the job has ended.
+    """Return the ledger of the term that was won, before its first entry; None once the job has ended.
 
     Args:
         describe: returns the term of that number as this supervisor would lead it, after the newest one seen.

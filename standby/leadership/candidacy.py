@@ -80,7 +80,7 @@ class Candidacy:
         self._silent_ns = 0
 
     def step(self, trigger: str) -> None:
-        """Takes the transition, which must be in the table."""
+        """Take the transition, which must be in the table."""
         self.standing = following(STANDING_TABLE, self.standing, trigger, self._holder)
 
     def unbegun(self) -> None:
@@ -92,7 +92,7 @@ class Candidacy:
         self.step("fence")
 
     def saw(self, sighting: Sighting | None, now_ns: int, hears: bool = True) -> None:
-        """Takes what a look has found, and decides what to do about it.
+        """Take what a look has found, and decide what to do about it.
 
         Args:
             hears: whether this candidate hears hosts.

@@ -49,7 +49,7 @@ class Presence:
         self._number: int | None = None
 
     def renew(self, candidate: Candidate) -> Procedure[None]:
-        """Creates the next mark, then removes the ones before."""
+        """Create the next mark, then remove the ones before."""
         before = yield Names(self._folder)
         self._number = 1 + max([number_of(name) for name in before], default=self._number or 0)
         yield Create(f"{self._folder}/{self._number:010d}", encode(asdict(candidate)))
@@ -57,7 +57,7 @@ class Presence:
             yield Remove(tuple(before))
 
     def withdraw(self) -> Procedure[None]:
-        """Removes the mark: it leads, or ends."""
+        """Remove the mark: it leads, or ends."""
         yield Remove(tuple((yield Names(self._folder))))
 
 
@@ -82,7 +82,7 @@ class Candidates:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, now_ns: int) -> Procedure[None]:
-        """Looks for marks, and removes those of dead candidates, and damaged ones, which their candidates replace."""
+        """Look for marks, and remove those of dead candidates, and damaged ones, which their candidates replace."""
         newest = {name.split("/")[1]: name for name in (yield Names(CANDIDATES))}
         present: dict[str, _Seen] = {}
         superfluous: list[str] = []
@@ -103,12 +103,12 @@ class Candidates:
             yield Remove(tuple(superfluous))
 
     def waiting(self, now_ns: int) -> list[tuple[Candidate, int]]:
-        """Returns the candidates that live, by name, each with the age of its mark in ns."""
+        """Return the candidates that live, by name, each with the age of its mark in ns."""
         living = [(seen.candidate, now_ns - seen.since_ns) for seen in self._seen.values() if _lives(seen, now_ns)]
         return sorted(living, key=lambda each: (each[0].name, each[0].listen))
 
     def hearing(self, now_ns: int) -> Candidate | None:
-        """Returns a candidate that hears hosts; None if there is none."""
+        """Return a candidate that hears hosts; None if there is none."""
         return next((each for each, age_ns in self.waiting(now_ns) if each.hears and age_ns < FRESH_NS), None)
 
 
@@ -117,7 +117,7 @@ def _lives(seen: _Seen, now_ns: int) -> bool:
 
 
 def _read(data: bytes) -> Candidate | None:
-    """The candidate of a mark; None if it is damaged."""
+    """Return the candidate of a mark; None if it is damaged."""
     try:
         return Candidate(**decode(data))
     except (PeerViolation, ValueError, TypeError):

@@ -33,7 +33,7 @@ class Hearing:
         self._looked_ns: int | None = None
 
     def look(self, messages: int, now_ns: int) -> None:
-        """Takes the number of messages of hosts so far, of whichever of them."""
+        """Take the number of messages of hosts so far, of whichever of them."""
         if messages != self._messages:
             self._silent_ns = 0
         elif self._looked_ns is not None:
@@ -46,7 +46,7 @@ class Hearing:
         return self._silent_ns < HEARS_NS
 
     def leaves(self, timeout_ns: int, candidate_hears: bool) -> bool:
-        """Whether it leaves the job to another supervisor.
+        """Return whether it leaves the job to another supervisor.
 
         Args:
             timeout_ns: the silence of one host that counts as its death.

@@ -38,14 +38,14 @@ class Ledger:
         return tuple(self._records)
 
     def replace(self, records: Sequence[Record], job: str, graph: str) -> None:
-        """Begins the term with other decisions than those inherited: the job was changed while it was stopped.
+        """Begin the term with other decisions than those inherited: the job was changed while it was stopped.
 
         The first entry has all of it, so the change has happened as a whole or not at all.
         """
         self._records, self.job, self.graph = list(records), job, graph
 
     def append(self, records: Sequence[Record], at_ns: int, closing: str = "") -> Procedure[tuple[str, ...]]:
-        """Creates the next entry; when this returns the decisions are those of the job.
+        """Create the next entry; when this returns the decisions are those of the job.
 
         It may be repeated, with the same arguments, after a failure that leaves open whether it is created.
 
@@ -67,7 +67,7 @@ class Ledger:
         return tuple(entry_name(self.term, place) for place in range(first, first + WHOLE_EVERY))
 
     def sweep(self) -> Procedure[None]:
-        """Removes the entries of earlier terms but the last of each; this term's first entry has all of them."""
+        """Remove the entries of earlier terms but the last of each; this term's first entry has all of them."""
         by_term: dict[str, list[str]] = {}
         for name in (yield Names(JOURNAL)):
             by_term.setdefault(name.rpartition("/")[0], []).append(name)

@@ -104,7 +104,7 @@ class Inherited:
 
 
 def looked(known: Sighting | None) -> Procedure[Sighting | None]:
-    """Looks for the newest term, and returns None before there is one.
+    """Look for the newest term, and return None before there is one.
 
     Args:
         known: what was seen the last time: objects never change, so they are not read again.
@@ -124,7 +124,7 @@ def looked(known: Sighting | None) -> Procedure[Sighting | None]:
 
 
 def _unbegun(number: int) -> Procedure[int]:
-    """Counts the terms just before that one of whose journals there is at most the seal of another supervisor."""
+    """Count the terms just before that one of whose journals there is at most the seal of another supervisor."""
     for count, earlier in enumerate(range(number - 1, max(0, number - 1 - UNBEGUN_MAX), -1)):
         entries = yield Names(journal_folder(earlier))
         if entries and number_of(entries[-1]) > 0:
@@ -133,7 +133,7 @@ def _unbegun(number: int) -> Procedure[int]:
 
 
 def _journal_of(term: Term, known: Sighting | None) -> Procedure[Sighting]:
-    """Looks at the last entry of a term's journal."""
+    """Look at the last entry of a term's journal."""
     entries = yield Names(journal_folder(term.number))
     if not entries:
         return Sighting(term)
@@ -156,7 +156,7 @@ def elected(term: Term) -> Procedure[bool]:
 
 
 def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
-    """Seals the journals before a term that was won, from the newest, and returns the decisions that they hold.
+    """Seal the journals before a term that was won, from the newest, and return the decisions that they hold.
 
     The newest journal with an entry has all decisions: its leader began it with those before.
 
@@ -184,7 +184,7 @@ def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
 
 
 def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
-    """Seals the journal of a job that no supervisor leads, so that it can be resumed; None if it has not begun.
+    """Seal the journal of a job that no supervisor leads, so that it can be resumed; None if it has not begun.
 
     Returns: its decisions, and what the one that resumes it must still see when it stands for election.
     """
@@ -197,7 +197,7 @@ def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
 
 
 def _sealed(term: int, by: int) -> Procedure[int]:
-    """Seals a journal and returns the place of its last entry before the seal; -1 if it has none.
+    """Seal a journal and return the place of its last entry before the seal; -1 if it has none.
 
     A seal counts only if a list that is asked for behind it shows it as the last entry: its leader may have removed
     what an earlier list has shown, so that the seal took a place in the past, where it stops no entry.
@@ -217,7 +217,7 @@ def _sealed(term: int, by: int) -> Procedure[int]:
 
 
 def read_back(term: int, last: int) -> Procedure[Inherited]:
-    """Reads a journal up to that place, from its newest whole entry on.
+    """Read a journal up to that place, from its newest whole entry on.
 
     Raises:
         Fenced: its entries have been removed, because a later term has all of them.
@@ -236,7 +236,7 @@ def read_back(term: int, last: int) -> Procedure[Inherited]:
 
 
 def decided() -> Procedure[Inherited]:
-    """Reads the decisions of the newest term that has any, and stops no leader: there may be more at the same time.
+    """Read the decisions of the newest term that has any, and stop no leader: there may be more at the same time.
 
     Raises:
         Fenced: its leader has removed what was to be read.
@@ -255,7 +255,7 @@ def decided() -> Procedure[Inherited]:
 
 
 def appended(term: int, place: int, data: bytes) -> Procedure[None]:
-    """Creates the next entry of the leader's own journal.
+    """Create the next entry of the leader's own journal.
 
     An entry that is there already with this content was created by an attempt before, whose answer was lost.
 
@@ -271,7 +271,7 @@ def appended(term: int, place: int, data: bytes) -> Procedure[None]:
 
 
 def _existing(name: str) -> Procedure[bytes]:
-    """Reads an object that exists: these are never removed."""
+    """Read an object that exists: these are never removed."""
     data = yield Read(name)
     if data is None:
         raise CorruptData(f"{name} is missing in the shared store; restore it from a copy")

@@ -47,12 +47,12 @@ class Term:
     graph: str
 
     def data(self) -> bytes:
-        """Returns the content of the term's object."""
+        """Return the content of the term's object."""
         return _packed(term_name(self.number), asdict(self))
 
     @classmethod
     def read(cls, name: str, data: bytes) -> Term:
-        """Reads what `data` returned.
+        """Read what `data` returned.
 
         Raises:
             CorruptData: it is damaged.
@@ -88,12 +88,12 @@ class Entry:
     graph: str = ""
 
     def data(self, name: str) -> bytes:
-        """Returns the content of the object of that name."""
+        """Return the content of the object of that name."""
         return _packed(name, {**asdict(self), "records": [dict(record) for record in self.records]})
 
     @classmethod
     def read(cls, name: str, data: bytes) -> Entry:
-        """Reads what `data` returned.
+        """Read what `data` returned.
 
         Raises:
             CorruptData: it is damaged.
@@ -103,27 +103,27 @@ class Entry:
 
 
 def term_name(number: int) -> str:
-    """The name of a term's object."""
+    """Return the name of a term's object."""
     return f"{TERMS}/{number:08d}"
 
 
 def journal_folder(term: int) -> str:
-    """The folder of a term's entries."""
+    """Return the folder of a term's entries."""
     return f"{JOURNAL}/{term:08d}"
 
 
 def entry_name(term: int, place: int) -> str:
-    """The name of the entry at that place of a term's journal."""
+    """Return the name of the entry at that place of a term's journal."""
     return f"{journal_folder(term)}/{place:010d}"
 
 
 def number_of(name: str) -> int:
-    """The number at the end of a name."""
+    """Return the number at the end of a name."""
     return int(name.rpartition("/")[2])
 
 
 def necessary(records: list[Record]) -> list[Record]:
-    """Returns the records without those that later ones make unnecessary."""
+    """Return the records without those that later ones make unnecessary."""
     checkpoints = [place for place, record in enumerate(records) if record["kind"] == "checkpoint"]
     over = frozenset(checkpoints[:-CHECKPOINTS_KEPT])
     return [record for place, record in enumerate(records) if place not in over]

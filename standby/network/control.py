@@ -33,12 +33,12 @@ _log = logging.getLogger("standby.control")
 
 
 def pack(kind: str, **keys: Any) -> bytes:
-    """One control message."""
+    """Return one control message."""
     return encode({"kind": kind, **keys})
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """Returns the map that `pack` made.
+    """Return the map that `pack` made.
 
     Raises:
         PeerViolation: too long, or not a map with a text under `kind`.
@@ -91,7 +91,7 @@ LEAVING = "leaving"
 
 
 def is_leaving(data: bytes) -> bool:
-    """Whether a message is an agent's last one."""
+    """Return whether a message is an agent's last one."""
     try:
         return bool(unpack(data)["kind"] == LEAVING)
     except PeerViolation:
@@ -99,7 +99,7 @@ def is_leaving(data: bytes) -> bool:
 
 
 def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
-    """Sends a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
+    """Send a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
     context = zmq.Context()
     client = context.socket(zmq.DEALER)
     try:
@@ -123,7 +123,7 @@ class Inbox:
         self._complaints: set[tuple[str, str]] = set()
 
     def receive(self, sender: bytes, data: bytes) -> events.FromProcess | None:
-        """The event in a message from this machine; None if the message is dropped."""
+        """Return the event in a message from this machine; None if the message is dropped."""
         try:
             name = sender.decode()
             table = FROM_ADMIN if name.startswith("admin") else FROM_AGENT if name == AGENT else FROM_WORKER
@@ -134,7 +134,7 @@ class Inbox:
             return None
 
     def receive_from(self, host: str, slot: str, data: bytes, placed_on: str | None) -> events.FromHost | None:
-        """The event in a message that the agent of another host has sent; None if the message is dropped.
+        """Return the event in a message that the agent of another host has sent; None if the message is dropped.
 
         Args:
             slot: the process for which it speaks; empty for itself.

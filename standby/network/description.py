@@ -68,7 +68,7 @@ class Inquiry:
     def answer(
         self, say: Callable[[str], None], wanted: Callable[[], bool] = lambda: True, term: int = 0
     ) -> Description:
-        """Waits for the description, however long it takes, and says once what it waits for.
+        """Wait for the description, however long it takes, and say once what it waits for.
 
         Args:
             term: descriptions of earlier terms are not taken.
@@ -138,13 +138,13 @@ class _Question:
         self.client.connect(seat.endpoint)
 
     def ask(self) -> None:
-        """Sends the question, if there is a connection."""
+        """Send the question, if there is a connection."""
         self._asked_ns = time.time_ns()
         with suppress(zmq.Again):
             self.client.send_multipart([b"", pack("describe", protocol=orders.PROTOCOL)], zmq.NOBLOCK)
 
     def read(self, ready: Mapping[Any, int], name: str) -> Description | None:
-        """Returns the answer that has arrived; None if there is none.
+        """Return the answer that has arrived; None if there is none.
 
         Raises:
             PipelineError: the supervisor refuses this host.

@@ -51,7 +51,7 @@ class Ear(threading.Thread):
         self._wake, self._waker = socket.socketpair()
 
     def run(self) -> None:
-        """Listens, again and again where the address or the keys do not permit it."""
+        """Listen, again and again where the address or the keys do not permit it."""
         problem = ""
         while True:
             try:
@@ -66,7 +66,7 @@ class Ear(threading.Thread):
                 return
 
     def _listened(self) -> bool:
-        """Listens until the end; returns whether that has come."""
+        """Listen until the end; returns whether that has come."""
         context: zmq.Context[Any] = zmq.Context()
         try:
             key = load_key(Path(self._config.key)) if self._config.key else None
@@ -101,7 +101,7 @@ class Ear(threading.Thread):
         return bool(zmq.select([self._wake], [], [], within_s)[0])
 
     def close(self) -> None:
-        """Ends the listening: when this returns the address is free."""
+        """End the listening: when this returns the address is free."""
         self._waker.send(b"\0")
         if self.is_alive():
             self.join()

@@ -41,7 +41,7 @@ _log = logging.getLogger("standby.gate")
 
 
 def address_of(endpoint: str) -> tuple[str, int]:
-    """The address and port in `tcp://ADDRESS:PORT`.
+    """Return the address and port in `tcp://ADDRESS:PORT`.
 
     Raises:
         PipelineError: it is no such endpoint.
@@ -56,7 +56,7 @@ def address_of(endpoint: str) -> tuple[str, int]:
 
 
 def rosters_of(config: JobConfig, job: Path) -> list[Path]:
-    """The files that together are the roster of a job; none where it speaks plainly over loopback."""
+    """Return the files that together are the roster of a job; none where it speaks plainly over loopback."""
     files = [Path(config.hosts)] if config.hosts else []
     return [*files, job / EXECUTORS_ROSTER] if config.on else files
 
@@ -132,7 +132,7 @@ class Gate:
         return self.authenticator.refused + (self.strangers.refused if self.strangers is not None else 0)
 
     def receive(self, most: int) -> Iterator[tuple[str, str, bytes]]:
-        """Yields (host, slot, message) of what has arrived; the slot is empty for the agent itself."""
+        """Yield (host, slot, message) of what has arrived; the slot is empty for the agent itself."""
         if self.strangers is not None:
             self.strangers.serve()
         for _ in range(most):
@@ -158,7 +158,9 @@ class Gate:
                 yield host, slot, data
 
     def _host(self, identity: str, user: str) -> str | None:
-        """The host that a message is from; None if its identity is not that of its key, or its key was revoked."""
+        """Return the host that a message is from; None if its identity is not that of its key, or its key was
+        revoked.
+        """
         name = identity.removeprefix(JOINING).partition("/")[0]
         if self._key is None:
             return name
@@ -188,11 +190,11 @@ class Gate:
         self._send([identity, b"", reply])
 
     def send(self, host: str, slot: str, message: Mapping[str, Any]) -> bool:
-        """Sends a message to a process of a host, or with an empty slot to its agent; returns whether it could."""
+        """Send a message to a process of a host, or with an empty slot to its agent; returns whether it could."""
         return self._send([host.encode(), slot.encode(), encode({**message, TERM: self._term})])
 
     def order(self, host: str, message: Mapping[str, Any]) -> bool:
-        """Sends an order to the agent of a host."""
+        """Send an order to the agent of a host."""
         return self.send(host, "", message)
 
     def _send(self, parts: list[bytes]) -> bool:
@@ -205,7 +207,7 @@ class Gate:
         return True
 
     def revoked(self) -> list[str]:
-        """Reads the roster again if a file of it has changed; returns the hosts that it has no more."""
+        """Read the roster again if a file of it has changed; returns the hosts that it has no more."""
         before = set(self.authenticator.roster.members)
         self._read_roster()
         return sorted(before - set(self.authenticator.roster.members))

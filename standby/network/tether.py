@@ -60,11 +60,11 @@ class Tethers:
         self.wake.register(self.listener.fileno(), select.EPOLLIN)
 
     def secret_of(self, host: str) -> str:
-        """The secret with which that host, and no other one, proves that a tether is its own."""
+        """Return the secret with which that host, and no other one, proves that a tether is its own."""
         return hmac.digest(self._seed.encode(), host.encode(), "sha256").hex()
 
     def closed(self) -> Iterator[tuple[str, str]]:
-        """Takes what has happened; yields (host, session) of each tether that has ended."""
+        """Take what has happened; yields (host, session) of each tether that has ended."""
         ready = [descriptor for descriptor, _ in self.wake.poll(0)]
         for descriptor in ready:
             end = self._ends.get(descriptor)
@@ -106,7 +106,7 @@ class Tethers:
             self.wake.register(connection.fileno(), select.EPOLLIN)
 
     def _introduced(self, end: _End, data: bytes) -> bool:
-        """Whether a connection may stay: it has said what it is, or may still do so."""
+        """Return whether a connection may stay: it has said what it is, or may still do so."""
         end.received += data
         line, newline, _ = end.received.partition(b"\n")
         if not newline:
@@ -135,13 +135,13 @@ class Tethers:
 
 
 def introduction(challenge: str, secret: str, host: str, session: str) -> bytes:
-    """The line with which a host answers the challenge of a connection."""
+    """Return the line with which a host answers the challenge of a connection."""
     proof = hmac.digest(secret.encode(), f"{challenge} {host} {session}".encode(), "sha256").hex()
     return f"{proof} {host} {session}\n".encode()
 
 
 def tether(address: str, port: int, secret: str, host: str, session: str, within_s: float) -> socket.socket:
-    """Connects a tether; it lasts as long as the socket.
+    """Connect a tether; it lasts as long as the socket.
 
     Raises:
         OSError: the supervisor cannot be reached there, or does not say its challenge.

@@ -44,16 +44,16 @@ class Uplink(Protocol):
     sockets: list[zmq.Socket[Any]]
 
     def relay(self) -> None:
-        """Forwards what other processes have sent."""
+        """Forward what other processes have sent."""
 
     def orders(self) -> Iterator[AnyOrder]:
-        """Yields the orders that have arrived; malformed ones are logged and dropped."""
+        """Yield the orders that have arrived; malformed ones are logged and dropped."""
 
     def send(self, kind: str, **keys: Any) -> None:
-        """Sends a message of the agent's own, if that is possible now."""
+        """Send a message of the agent's own, if that is possible now."""
 
     def close(self) -> None:
-        """Closes the sockets."""
+        """Close the sockets."""
 
 
 class LocalUplink:
@@ -65,7 +65,7 @@ class LocalUplink:
         self.sockets = [self._socket]
 
     def relay(self) -> None:
-        """Does nothing: processes of this machine speak to the supervisor themselves."""
+        """Do nothing: processes of this machine speak to the supervisor themselves."""
 
     def orders(self) -> Iterator[AnyOrder]:
         while True:
@@ -131,7 +131,7 @@ class HostUplink:
                 up.send_multipart(parts, zmq.NOBLOCK)
 
     def orders(self) -> Iterator[AnyOrder]:
-        """Yields the orders to the agent, and forwards the commands to its processes in between."""
+        """Yield the orders to the agent, and forward the commands to its processes in between."""
         for up in self._ups:
             yield from self._orders_of(up)
 
@@ -153,7 +153,9 @@ class HostUplink:
                     yield order
 
     def _admits(self, data: bytes) -> bool:
-        """Whether a message is of the highest term so far; a higher one is remembered, before anything is obeyed."""
+        """Return whether a message is of the highest term so far; a higher one is remembered, before anything is
+        obeyed.
+        """
         before, refused = self._terms.term, self._terms.refused
         try:
             admitted = self._terms.admits(unpack(data))
@@ -171,7 +173,7 @@ class HostUplink:
         self._forward([b"", pack(kind, **keys)])
 
     def close(self) -> None:
-        """Closes the sockets, after what was just sent has had a moment to leave."""
+        """Close the sockets, after what was just sent has had a moment to leave."""
         for up in self._ups:
             up.close()
         self._local.close()
@@ -213,5 +215,5 @@ def _order(data: bytes) -> AnyOrder | None:
 
 
 def runtime_of(job: Path) -> str:
-    """The directory of the sockets of a job on this machine."""
+    """Return the directory of the sockets of a job on this machine."""
     return (job / "runtime").read_text().strip()

@@ -22,14 +22,14 @@ class Decisions(Protocol):
         """Readable when something was written or has failed; None where `append` itself writes."""
 
     def append(self, records: Iterable[Record]) -> None:
-        """Takes decisions, which are written in their order.
+        """Take decisions, which are written in their order.
 
         Raises:
             Unavailable: they could not be written; nothing was.
         """
 
     def check(self) -> None:
-        """Takes the signs of `wake`.
+        """Take the signs of `wake`.
 
         Raises:
             Fenced: another supervisor leads the job: what is not written yet never is.
@@ -37,4 +37,4 @@ class Decisions(Protocol):
         """
 
     def close(self) -> None:
-        """Ends the writing; what is not written yet is lost."""
+        """End the writing; what is not written yet is lost."""

@@ -18,7 +18,7 @@ _log = logging.getLogger("standby.logs")
 
 
 def host_of(name: str) -> str:
-    """The host whose lines are in the file of that name; empty for a log of this machine."""
+    """Return the host whose lines are in the file of that name; empty for a log of this machine."""
     match = _FILE.fullmatch(name)
     return match[1] if match is not None else ""
 
@@ -32,7 +32,7 @@ class HostLogs:
         """Texts that could not be written, or whose host has no name that a file may have."""
 
     def take(self, host: str, text: str) -> None:
-        """Appends whole lines of a host."""
+        """Append whole lines of a host."""
         path = self._directory / f"host-{host}.log"
         if not host_of(path.name):
             self.dropped += 1

@@ -37,7 +37,7 @@ class Journal:
     """The list of records of one supervisor; a record that later ones make unnecessary is removed."""
 
     def __init__(self, directory: Path, sync: bool = False) -> None:
-        """Opens the journal, and makes it if there is none.
+        """Open the journal, and make it if there is none.
 
         Args:
             sync: appended records also survive a loss of power.
@@ -100,10 +100,10 @@ class Journal:
         self.written += len(bodies)
 
     def check(self) -> None:
-        """Does nothing: no other supervisor can write here."""
+        """Do nothing: no other supervisor can write here."""
 
     def records(self) -> tuple[Record, ...]:
-        """All decisions that still matter, oldest first.
+        """Return all decisions that still matter, oldest first.
 
         Raises:
             CorruptData: one of them cannot be read.
@@ -123,7 +123,7 @@ class Journal:
 
 
 def journaled(directory: Path) -> tuple[Record, ...]:
-    """The decisions in the journal of a directory, which nothing writes at the moment; none where there is none.
+    """Return the decisions in the journal of a directory, which nothing writes at the moment; none where there is none.
 
     Raises: as `Journal`.
     """
@@ -137,7 +137,7 @@ def journaled(directory: Path) -> tuple[Record, ...]:
 
 
 def lock_of(directory: Path) -> int:
-    """Takes the lock of a job's only supervisor on this machine and returns its descriptor.
+    """Take the lock of a job's only supervisor on this machine and return its descriptor.
 
     Raises:
         PipelineError: another supervisor has it.
@@ -167,7 +167,7 @@ def _damaged(path: Path, problem: object) -> str:
 
 
 def _opened(path: Path, sync: bool) -> sqlite3.Connection:
-    """Opens the store and makes its table.
+    """Open the store and make its table.
 
     It retries for `BUSY_S`: room may be made on the disk, or a process that is ending may still have the file.
     """

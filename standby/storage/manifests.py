@@ -76,7 +76,7 @@ def _make_durable(folder: Path, path: Path) -> None:
 
 
 def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
-    """The manifest of the latest complete checkpoint; None when there is none.
+    """Return the manifest of the latest complete checkpoint; None when there is none.
 
     Raises:
         CorruptData: its digest does not match.
@@ -96,19 +96,19 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
 
 
 def epoch_of(manifest: Path) -> int:
-    """The epoch in the name of a manifest's file; -1 for any other file."""
+    """Return the epoch in the name of a manifest's file; -1 for any other file."""
     match = _MANIFEST.fullmatch(manifest.name)
     return int(match[1]) if match else -1
 
 
 def manifests_from(job: Path, epoch: int) -> list[Path]:
-    """The manifests of that checkpoint and of later ones."""
+    """Return the manifests of that checkpoint and of later ones."""
     folder = job / DIRECTORY
     return [folder / name for name in sorted(_names(folder)) if epoch_of(Path(name)) >= epoch]
 
 
 def sweep(job: Path, order: RemoveFiles) -> None:
-    """Removes the files that the order names, snapshots of dead incarnations that no manifest names, and recordings.
+    """Remove the files that the order names, snapshots of dead incarnations that no manifest names, and recordings.
 
     A file that cannot be removed only costs space, and is logged.
     """
@@ -125,12 +125,14 @@ def sweep(job: Path, order: RemoveFiles) -> None:
 
 
 def unnecessary(names: Iterable[str], order: RemoveFiles) -> list[str]:
-    """The files, relative to the job's directory, that the order allows to be removed: no manifest names them."""
+    """Return the files, relative to the job's directory, that the order allows to be removed: no manifest names
+    them.
+    """
     return [name for name in names if name not in order.keep and _is_over(name.rpartition("/")[2], order.through_epoch)]
 
 
 def _is_over(name: str, through_epoch: int) -> bool:
-    """Whether a file that no manifest names is of a checkpoint that is over."""
+    """Return whether a file that no manifest names is of a checkpoint that is over."""
     snapshot = _SNAPSHOT.fullmatch(name)
     if snapshot:
         return int(snapshot[1]) <= through_epoch

@@ -40,7 +40,7 @@ _log = logging.getLogger("standby.store")
 def perform(
     procedure: Generator[Request | Pause, Any, Result], depot: Depot, pause: Callable[[int], int] | None = None
 ) -> Result:
-    """Performs a procedure on the shared store and returns its result.
+    """Perform a procedure on the shared store and return its result.
 
     Args:
         pause: waits for so many nanoseconds and returns the time; for a procedure that asks for it.
@@ -64,7 +64,7 @@ def perform(
 
 
 def answered(request: Request | Pause, depot: Depot, pause: Callable[[int], int] | None = None) -> Any:
-    """Returns the answer to one request of a procedure.
+    """Return the answer to one request of a procedure.
 
     Raises:
         Unavailable: it is not known whether it was carried out.
@@ -135,7 +135,7 @@ class StoreJournal(threading.Thread):
             raise self._failure
 
     def leave(self, closing: str) -> bool:
-        """Writes the last entry, with the reason for it; returns whether it could be written in time."""
+        """Write the last entry, with the reason for it; returns whether it could be written in time."""
         with self._changed:
             self._closing = closing
             self._changed.notify()
@@ -152,7 +152,7 @@ class StoreJournal(threading.Thread):
             self._waker.close()
 
     def run(self) -> None:
-        """Writes what waits, again and again, until the last entry."""
+        """Write what waits, again and again, until the last entry."""
         closing = ""
         try:
             while not closing:

@@ -28,12 +28,12 @@ class StoreSweeper(threading.Thread):
         """The reason for which the last listing or removal failed; empty if it did not."""
 
     def take(self, order: RemoveFiles) -> None:
-        """Replaces the order that is carried out next."""
+        """Replace the order that is carried out next."""
         self._order = order
         self._wake.set()
 
     def run(self) -> None:
-        """Carries out the last order, again and again, as long as the process lives."""
+        """Carry out the last order, again and again, as long as the process lives."""
         while self._wake.wait():
             self._wake.clear()
             order = self._order

@@ -156,7 +156,7 @@ class WorkerEntry:
     """The figures of a hot standby."""
 
     def endpoint_for(self, host: str) -> str:
-        """The endpoint that a task on that host connects to; empty for none yet.
+        """Return the endpoint that a task on that host connects to; empty for none yet.
 
         It names the host that must answer there, before an `@`: the supervisor has placed the process on it.
         """
@@ -173,12 +173,12 @@ class WorkerEntry:
         uploading: tuple[int, str] | None,
         hot_keys: tuple[tuple[str, float], ...],
     ) -> None:
-        """Takes what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
+        """Take what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
         self.rollback, self.waiting, self.uploading, self.hot_keys = rollback, waiting, uploading, hot_keys
         self.peers_known = self.peers_known if peers is None else peers
 
     def step(self, trigger: str) -> None:
-        """Takes the transition, which must be in the table."""
+        """Take the transition, which must be in the table."""
         self.state = following(SLOT_TABLE, self.state, trigger, self.name)
 
     @property
@@ -207,7 +207,7 @@ class TaskEntry:
     finished: bool = False
 
     def step(self, trigger: str) -> None:
-        """Takes the transition, which must be in the table."""
+        """Take the transition, which must be in the table."""
         self.state = following(SEAT_TABLE, self.state, trigger, self.name)
 
 
@@ -239,7 +239,7 @@ class Assignments:
             table.update(dict.fromkeys(self.tasks))
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that concern neither slots nor tasks change nothing."""
+        """Apply one decision; kinds that concern neither slots nor tasks change nothing."""
         act = {
             "process": self._process,
             "promoted": self._promoted,
@@ -331,7 +331,7 @@ class Assignments:
             entry.state, entry.slot, entry.failures, entry.finished = TaskState.WAITING, "", 0, False
 
     def step(self, entry: TaskEntry, trigger: str) -> None:
-        """Takes the transition of an entry and updates the tables that follow from it."""
+        """Take the transition of an entry and update the tables that follow from it."""
         entry.step(trigger)
         for table, state in ((self._waiting, TaskState.WAITING), (self._unconfirmed, TaskState.PROMOTED)):
             if entry.state is state:
@@ -341,7 +341,7 @@ class Assignments:
         self._manned(entry.name)
 
     def _taken(self, slot: WorkerEntry) -> None:
-        """Removes a slot that no longer starts or is idle from the tables."""
+        """Remove a slot that no longer starts or is idle from the tables."""
         self.unserved.get(slot.purpose, {}).pop(slot.name, None)
         self._manned(slot.purpose)
 
@@ -356,14 +356,14 @@ class Assignments:
                 table.pop(purpose, None)
 
     def idle(self, purpose: str) -> WorkerEntry | None:
-        """The longest-serving standby of that purpose that can be promoted now."""
+        """Return the longest-serving standby of that purpose that can be promoted now."""
         for slot in self.unserved.get(purpose, {}).values():
             if slot.state is WorkerState.IDLE and slot.seen_ns:
                 return slot
         return None
 
     def waiting(self) -> list[TaskEntry]:
-        """Tasks without a process, the one that lost its own first in front."""
+        """Return tasks without a process, the one that lost its own first in front."""
         return [self.tasks[name] for name in self._waiting]
 
     @property
@@ -376,7 +376,7 @@ class Assignments:
         return len(self._waiting) == len(self.tasks)
 
     def unmanned(self) -> list[str]:
-        """Tasks without a process for which no process starts or is idle."""
+        """Return tasks without a process for which no process starts or is idle."""
         return list(self._unmanned)
 
     @property
@@ -385,10 +385,10 @@ class Assignments:
         return not self._unconfirmed
 
     def holder(self, entry: TaskEntry) -> WorkerEntry | None:
-        """The slot that has the task, if its process lives."""
+        """Return the slot that has the task, if its process lives."""
         return self.slots.get(entry.slot) if entry.slot else None
 
     def entry_of(self, slot: WorkerEntry) -> TaskEntry | None:
-        """The task of which this slot is the present holder."""
+        """Return the task of which this slot is the present holder."""
         entry = self.tasks.get(slot.task) if slot.task else None
         return entry if entry is not None and entry.slot == slot.name else None

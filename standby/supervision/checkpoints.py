@@ -74,7 +74,7 @@ class Coordinator:
         """Whether the next checkpoint waits, although it is due, until some task performs something."""
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern checkpoints change nothing."""
+        """Apply one decision; kinds that do not concern checkpoints change nothing."""
         if record["kind"] == "checkpoint":
             self._before, self.files = self.files, as_files(record["files"])
             self.complete = record["epoch"]
@@ -104,7 +104,7 @@ class Coordinator:
                 self.final = 0  # it ended there; the run that resumes from it is not meant to end
 
     def acknowledged(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
-        """Notes that the present incarnation of `task` has its state at barrier `epoch` on disk."""
+        """Record that the present incarnation of `task` has its state at barrier `epoch` on disk."""
         if not self.enabled or self.writing or epoch != self.complete + 1:
             return
         if not self.under_way:  # triggered by the supervisor before this one
@@ -115,7 +115,7 @@ class Coordinator:
             outbox.add(WriteManifest(epoch, dict(self._acks)))
 
     def written(self, epoch: int, now_ns: int, outbox: Outbox) -> None:
-        """Completes the checkpoint, whose manifest is durable."""
+        """Complete the checkpoint, whose manifest is durable."""
         if not self.writing or epoch != self.under_way:
             return
         files = {task: [list(file) for file in acked] for task, acked in self._acks.items()}
@@ -144,21 +144,21 @@ class Coordinator:
         return [name for name in self._assignments.tasks if name not in self._acks] if self.under_way else []
 
     def not_written(self, epoch: int, now_ns: int) -> None:
-        """Forgets the acknowledgements, which the beats repeat, after a failed manifest, and retries after a pause."""
+        """Forget the acknowledgements, which the beats repeat, after a failed manifest, and retries after a pause."""
         if self.writing and epoch == self.under_way:
             self.writing, self._acks = False, {}
             self._again_ns = now_ns + min(MANIFEST_AGAIN_NS << min(self._failures, 16), MANIFEST_AGAIN_NS_MAX)
             self._failures += 1
 
     def adopt(self, epoch: int, files: Mapping[str, Files], outbox: Outbox) -> None:
-        """Completes a checkpoint whose manifest is on disk but which was not journaled."""
+        """Complete a checkpoint whose manifest is on disk but which was not journaled."""
         if self.enabled and epoch == self.complete + 1:
             lists = {task: [list(file) for file in acked] for task, acked in files.items()}
             before = self.durations.shown()
             outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=lists, took_ms=0.0, durations=before)
 
     def remind(self, slot: WorkerEntry, outbox: Outbox) -> None:
-        """Sends `completed` again to a process that may have missed it while no supervisor lived."""
+        """Send `completed` again to a process that may have missed it while no supervisor lived."""
         if self.complete:
             outbox.send(slot.name, commands.Completed(self.complete))
 
@@ -168,7 +168,7 @@ class Coordinator:
         return 0 < self.final <= self.complete
 
     def settle(self, now_ns: int, outbox: Outbox, all_sources: bool = True, hurries: bool = False) -> None:
-        """Begins the next checkpoint when it is due, and triggers it at sources that do not have it yet.
+        """Begin the next checkpoint when it is due, and triggers it at sources that do not have it yet.
 
         Args:
             hurries: it is due now.
@@ -194,12 +194,12 @@ class Coordinator:
                     self.trigger(slot, now_ns, outbox)
 
     def _pressed(self) -> bool:
-        """Whether a task keeps so much that the next checkpoint should complete before sources read more."""
+        """Return whether a task keeps so much that the next checkpoint should complete before sources read more."""
         slots = self._assignments.slots.values()
         return any(slot.wanted_epoch > self.complete and slot.state is WorkerState.SERVING for slot in slots)
 
     def _nothing_changed(self) -> bool:
-        """Whether every task has performed nothing since the last complete checkpoint, as its last beat says.
+        """Return whether every task has performed nothing since the last complete checkpoint, as its last beat says.
 
         A beat that says something else has this asked again.
         """
@@ -213,7 +213,7 @@ class Coordinator:
         return all(self._assignments.idle(name) is not None for name in self._assignments.tasks)
 
     def trigger(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Sends the checkpoint under way to one source, unless it has it or it was sent a moment ago.
+        """Send the checkpoint under way to one source, unless it has it or it was sent a moment ago.
 
         A source that is to hold back records gets it again also after its barrier: it may be a new incarnation.
         """
@@ -228,7 +228,7 @@ class Coordinator:
             outbox.send(slot.name, commands.Checkpoint(self.under_way, self.under_way == self.final, self.holding))
 
     def want(self, final: bool, outbox: Outbox) -> int:
-        """Decides on a savepoint, the next checkpoint that has not begun, and returns its epoch."""
+        """Decide on a savepoint, the next checkpoint that has not begun, and return its epoch."""
         if self.final > self.complete:
             return self.final
         epoch = self.complete + 1 + bool(self.under_way)
@@ -237,12 +237,12 @@ class Coordinator:
         return epoch
 
     def deadline_ns(self) -> int | None:
-        """The moment at which `settle` is due without an event; None for none."""
+        """Return the moment at which `settle` is due without an event; None for none."""
         if not self.enabled or self.writing or self.under_way or self._resting or not self._due_ns:
             return None
         return self._due_ns
 
 
 def as_files(lists: Mapping[str, object]) -> dict[str, Files]:
-    """Files per task, converted from the lists that the journal and manifests hold."""
+    """Return files per task, converted from the lists that the journal and manifests hold."""
     return {task: tuple((path, size, digest) for path, size, digest in files) for task, files in lists.items()}  # type: ignore[attr-defined]

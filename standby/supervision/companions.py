@@ -33,7 +33,7 @@ class Companions:
         return len(self._running) < len(self._calls)
 
     def record_beat(self, host: str, known: Iterable[str]) -> None:
-        """Takes which processes the agent of a host knows, living or ended."""
+        """Take which processes the agent of a host knows, living or ended."""
         known = set(known)
         for slot in self._calls:
             if slot in known:
@@ -43,14 +43,14 @@ class Companions:
                 self._running.discard(slot)
 
     def lose(self, host: str) -> None:
-        """Forgets where companions are that were on a lost host, so that they are placed again."""
+        """Forget where companions are that were on a lost host, so that they are placed again."""
         for slot in [slot for slot, at in self._hosts.items() if at == host]:
             del self._hosts[slot]
             self._running.discard(slot)
             self._asked_ns.pop(slot, None)
 
     def settle(self, host_for: Callable[[str], str | None], now_ns: int, outbox: Outbox) -> None:
-        """Orders the start of the companions that no agent knows."""
+        """Order the start of the companions that no agent knows."""
         for slot in sorted(set(self._calls) - self._running):
             asked_ns = self._asked_ns.get(slot, 0)
             if asked_ns and now_ns - asked_ns < AGAIN_NS:
@@ -63,7 +63,7 @@ class Companions:
                 outbox.add(StartProcess(slot, f"companion:{self._calls[slot].name}", host))
 
     def failure(self, event: events.Exited) -> str | None:
-        """The reason for which the job must end with it; None if it has finished or is being restarted."""
+        """Return the reason for which the job must end with it; None if it has finished or is being restarted."""
         if event.restarting or event.status == 0:
             return None
         outcome = event.last_line or f"it exited with status {event.status}"

@@ -40,7 +40,7 @@ class ComponentInquiry:
         self._findings: dict[str, tuple[int, OrphanAnswer]] = {}
 
     def apply(self, record: Record) -> None:
-        """Applies one decision about this component, or about all of them."""
+        """Apply one decision about this component, or about all of them."""
         kind = record["kind"]
         if kind == "inquired":
             self.number, self._findings = record["number"], {}
@@ -54,17 +54,17 @@ class ComponentInquiry:
             self.lost, self._findings = (), {}
 
     def widened(self, entry: TaskEntry, lost: Sequence[Extent]) -> list[Extent]:
-        """Returns what the question has to be about after a task's report of losses; nothing if it is already."""
+        """Return what the question has to be about after a task's report of losses; nothing if it is already."""
         own = {each for each in lost if each[0] == self._index[entry.name]}  # only of its own log
         return [] if own <= set(self.lost) else sorted({*self.lost, *own})
 
     def record_answer(self, entry: TaskEntry, number: int, finding: OrphanAnswer) -> None:
-        """Records a task's answer to the open question."""
+        """Record a task's answer to the open question."""
         if self.lost and number == self.number:
             self._findings[entry.name] = (entry.incarnation, finding)
 
     def send(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Sends the question or the last decision to the process of one of its tasks, if it lacks it."""
+        """Send the question or the last decision to the process of one of its tasks, if it lacks it."""
         behind = slot.rollback < self.rollback.number
         asked = bool(self.lost) and self._findings.get(slot.task, (0,))[0] != slot.incarnation
         if not behind and not asked:
@@ -93,7 +93,7 @@ class ComponentInquiry:
         return True
 
     def decide(self, now_ns: int, outbox: Outbox) -> None:
-        """Decides which of its tasks roll back, from all of their answers."""
+        """Decide which of its tasks roll back, from all of their answers."""
         findings = {self._index[name]: finding for name, (_, finding) in self._findings.items()}
         retreats = {
             index: TaskRollback(self._assignments.tasks[self._names[index]].incarnation + 1, stands)
@@ -110,7 +110,7 @@ class ComponentInquiry:
         )
 
     def _why(self, findings: Mapping[int, OrphanAnswer]) -> dict[str, str]:
-        """The reason, as a line, for each task that lost determinants or depends on lost ones."""
+        """Return the reason, as a line, for each task that lost determinants or depends on lost ones."""
         owners = {self._names[task] for task, _, _ in self.lost}
         why = dict.fromkeys(sorted(owners), "determinants that others depend on died with all their holders")
         for index, finding in sorted(findings.items()):

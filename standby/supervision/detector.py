@@ -31,7 +31,7 @@ class Detector:
         """No process can expire before this moment: beats and new processes only move expiries later."""
 
     def observe(self, now_ns: int) -> None:
-        """Notes that the supervisor is awake at this moment; must be called before each look."""
+        """Record that the supervisor is awake at this moment; must be called before each look."""
         if now_ns - self._observed_ns > self._suspect_after_ns // 2:
             self._amnesty_ns = now_ns
         self._observed_ns = now_ns
@@ -46,7 +46,7 @@ class Detector:
         return self._amnesty_ns
 
     def suspects(self, assignments: Assignments, now_ns: int) -> list[WorkerEntry]:
-        """Slots that count as hung now."""
+        """Return slots that count as hung now."""
         if now_ns < self._look_ns:
             return []
         self._look_ns = now_ns + self._suspect_after_ns
@@ -60,7 +60,9 @@ class Detector:
         return hung
 
     def deadline_ns(self) -> int:
-        """The moment of the next look, early enough that a longer gap means that the supervisor was not running."""
+        """Return the moment of the next look, early enough that a longer gap means that the supervisor was not
+        running.
+        """
         return min(self._observed_ns + self._suspect_after_ns // 4, self._look_ns)
 
     def _expires_ns(self, slot: WorkerEntry) -> int | None:

@@ -32,15 +32,15 @@ class DirtyWorkers:
         self._swept_ns = 0
 
     def all(self) -> None:
-        """Marks every process: something changed that may concern all."""
+        """Mark every process: something changed that may concern all."""
         self.everything = True
 
     def slot(self, slot: WorkerEntry) -> None:
-        """Marks one process: something about it changed."""
+        """Mark one process: something about it changed."""
         self._slots[slot.name] = None
 
     def whereabouts(self, slot: WorkerEntry) -> None:
-        """Marks a process whose address has changed, and its neighbours, which have to know."""
+        """Mark a process whose address has changed, and its neighbours, which have to know."""
         self._slots[slot.name] = None
         entry = self._assignments.entry_of(slot)
         if entry is not None:
@@ -53,7 +53,7 @@ class DirtyWorkers:
                 self._slots[holder] = None
 
     def apply(self, record: Record) -> None:
-        """Marks the processes that a decision concerns, after it was applied to the assignments."""
+        """Mark the processes that a decision concerns, after it was applied to the assignments."""
         kind = record["kind"]
         if kind in _OF_ONE:
             self._some = True
@@ -69,7 +69,7 @@ class DirtyWorkers:
             self.everything, self._again = True, self._looking
 
     def due(self, now_ns: int) -> bool:
-        """Whether there is anything to examine."""
+        """Return whether there is anything to examine."""
         if not (self.everything or self._some or self._slots):
             if now_ns < self.deadline_ns():
                 return False
@@ -80,18 +80,18 @@ class DirtyWorkers:
         return True
 
     def deadline_ns(self) -> int:
-        """The moment at which every process is examined, whatever has happened."""
+        """Return the moment at which every process is examined, whatever has happened."""
         return self._swept_ns + SWEEP_NS
 
     def slots(self) -> list[WorkerEntry]:
-        """The processes to examine, the longest-serving first."""
+        """Return the processes to examine, the longest-serving first."""
         slots = self._assignments.slots
         if self.everything:
             return list(slots.values())
         return [slots[name] for name in sorted(self._slots, key=_number) if name in slots]
 
     def clear(self) -> None:
-        """Forgets the marks after a look; a decision during the look that concerns all is for the next event."""
+        """Forget the marks after a look; a decision during the look that concerns all is for the next event."""
         self.everything, self._again = self._again, False
         self._some = self._looking = False
         self._slots.clear()

@@ -44,7 +44,7 @@ class Draining:
         self._kill = kill
 
     def settle(self, now_ns: int, outbox: Outbox) -> None:
-        """Takes the next process off each draining host, if it can go now."""
+        """Take the next process off each draining host, if it can go now."""
         names = [host.name for host in self._hosts if host.state is HostState.DRAINING]
         if not names:
             return
@@ -65,7 +65,9 @@ class Draining:
                 return
 
     def _replaceable(self, entry: TaskEntry) -> bool:
-        """Whether a standby elsewhere has the state of the latest checkpoint; or none is needed, as it has ended."""
+        """Return whether a standby elsewhere has the state of the latest checkpoint; or none is needed, as it has
+        ended.
+        """
         standby = self._placement.candidate(entry.name)
         if standby is None or self._hosts[standby.host].state is not HostState.JOINED:
             return False
@@ -79,6 +81,6 @@ def drain(host: HostEntry, draining: bool, outbox: Outbox) -> None:
 
 
 def left_on(host: str, assignments: Assignments) -> list[str]:
-    """The tasks that are still on a host."""
+    """Return the tasks that are still on a host."""
     holders = ((entry.name, assignments.holder(entry)) for entry in assignments.tasks.values())
     return [name for name, slot in holders if slot is not None and slot.host == host]

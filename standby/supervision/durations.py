@@ -18,18 +18,18 @@ class Durations:
         self._sum_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """Counts one duration; a negative one, of clocks that differ, counts as none at all."""
+        """Count one duration; a negative one, of clocks that differ, counts as none at all."""
         seconds = max(seconds, 0.0)
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self._sum_s += seconds
 
     def shown(self) -> dict[str, Any]:
-        """The counts, one per bucket, and the sum, JSON-ready."""
+        """Return the counts, one per bucket, and the sum, JSON-ready."""
         return {"counts": list(self._counts), "sum_s": round(self._sum_s, 6)}
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> Durations:
-        """The durations that `shown` returned; of a version with other buckets, none."""
+        """Return the durations that `shown` returned; of a version with other buckets, none."""
         durations = cls()
         if len(shown["counts"]) == len(BOUNDS_S) + 1:
             durations._counts, durations._sum_s = list(shown["counts"]), float(shown["sum_s"])

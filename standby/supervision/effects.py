@@ -105,7 +105,7 @@ Effect = Journal | Send | SendHost | StartProcess | KillProcess | WriteManifest 
 
 
 def in_safe_order(effects: Iterable[Effect]) -> list[Effect]:
-    """Sorts effects as promised above; otherwise they keep their order."""
+    """Sort effects as promised above; otherwise they keep their order."""
     rank = {Journal: 0, EndJob: 2}
     return sorted(effects, key=lambda effect: rank.get(type(effect), 1))
 
@@ -118,7 +118,7 @@ class Outbox:
         self._effects: list[Effect] = []
 
     def decide(self, kind: str, **facts: Any) -> None:
-        """Journals a decision and applies it, by the same code that applies it after a restart."""
+        """Journal a decision and apply it, by the same code that applies it after a restart."""
         record = {"kind": kind, **facts}
         self._effects.append(Journal(record))
         self._apply(record)
@@ -130,6 +130,6 @@ class Outbox:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Empties the box and returns its effects in the safe order."""
+        """Empty the box and return its effects in the safe order."""
         effects, self._effects = self._effects, []
         return in_safe_order(effects)

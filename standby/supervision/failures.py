@@ -28,7 +28,7 @@ class End:
     last_line: str
 
     def __str__(self) -> str:
-        """The clause that says how it ended; empty where there is nothing to say."""
+        """Return the clause that says how it ended; empty where there is nothing to say."""
         if self.status is None or self.killed_ns is not None:
             return f"; it ended with: {self.last_line}" if self.last_line else ""
         was, why = "" if self.status >= 0 else "was ", self.last_line or ("" if self.status else "user code ended it")
@@ -47,7 +47,7 @@ class Failures:
     crash_loop_max: int
 
     def gone(self, slot: WorkerEntry, end: End, stopping: bool, now_ns: int, outbox: Outbox) -> str | None:
-        """Journals the end of a worker process.
+        """Journal the end of a worker process.
 
         Args:
             stopping: the job is ending, so this is no failure.
@@ -77,7 +77,7 @@ class Failures:
         return None if stopping else self._crash_loop(slot, entry, end)
 
     def _waited_for(self, slot: WorkerEntry) -> bool:
-        """Whether a task was waiting for this very process to come up."""
+        """Return whether a task was waiting for this very process to come up."""
         entry = self.assignments.tasks.get(slot.purpose)
         born = slot.ready_ns and slot.state is not WorkerState.STARTING
         return entry is not None and entry.state is TaskState.WAITING and not born

@@ -83,7 +83,7 @@ class HostEntry:
     """Whether its agent permits to be killed on request; None if it cannot be ordered to die."""
 
     def step(self, trigger: str) -> None:
-        """Takes the transition, which must be in the table."""
+        """Take the transition, which must be in the table."""
         self.state = following(HOST_TABLE, self.state, trigger, self.name)
 
     @property
@@ -129,7 +129,7 @@ class Hosts:
         return iter(self._all.values())
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern hosts change nothing."""
+        """Apply one decision; kinds that do not concern hosts change nothing."""
         kind = record["kind"]
         if kind == "host_joined":
             entry = self._all.setdefault(record["host"], HostEntry(record["host"]))
@@ -151,18 +151,18 @@ class Hosts:
                 entry.state = HostState.LOST  # every process of the job has ended
 
     def accepts(self, name: str, incarnation: int) -> bool:
-        """Whether a message of that incarnation of a host is of the one that lives."""
+        """Return whether a message of that incarnation of a host is of the one that lives."""
         entry = self._all.get(name)
         return entry is not None and entry.living and entry.incarnation == incarnation
 
     def heard(self, name: str, now_ns: int) -> None:
-        """Notes a sign of life of a host's agent."""
+        """Record a sign of life of a host's agent."""
         if self._silence(now_ns):
             self._hearing_since_ns = now_ns
         self._all[name].seen_ns = self._heard_ns = now_ns
 
     def hearing_since_ns(self, now_ns: int) -> int:
-        """The moment since which hosts are heard, of whichever of them; now while all of them are silent.
+        """Return the moment since which hosts are heard, of whichever of them; now while all of them are silent.
 
         The supervisor itself is cut off then, or no host is left that could take over: either way none counts as dead.
         """
@@ -183,12 +183,12 @@ class Hosts:
         return round(max(0, now_ns - max(self._all[LOCAL].seen_ns, listening_since_ns)) / 1e9, 1)
 
     def restored(self, now_ns: int) -> None:
-        """Gives every host the whole time-out from now: this supervisor has just begun to listen."""
+        """Give every host the whole time-out from now: this supervisor has just begun to listen."""
         for entry in self._all.values():
             entry.seen_ns = now_ns
 
     def silent(self, now_ns: int, listening_since_ns: int) -> list[HostEntry]:
-        """The hosts that count as dead now.
+        """Return the hosts that count as dead now.
 
         Args:
             listening_since_ns: the moment from which the supervisor has been awake without a gap: silence before it
@@ -207,11 +207,11 @@ class Hosts:
         return dead
 
     def deadline_ns(self) -> int | None:
-        """The moment of the next look for hosts that are dead; None if there can be none."""
+        """Return the moment of the next look for hosts that are dead; None if there can be none."""
         return self._look_ns if self.several and any(entry.living for entry in self._all.values()) else None
 
     def gathered(self, now_ns: int) -> bool:
-        """Whether first tasks may be placed: every expected host has joined, or has had its time to.
+        """Return whether first tasks may be placed: every expected host has joined, or has had its time to.
 
         Tasks do not move to hosts that join later, so a job that began on its first host would stay there.
         """
@@ -254,7 +254,7 @@ class HostLosses:
         """Host → how often it was lost, also where the losses are not kept any more."""
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; the ends of processes behind a `host_lost` are those of its tasks.
+        """Apply one decision; the ends of processes behind a `host_lost` are those of its tasks.
 
         A host that was drained before it ended has left, and is no loss.
         """

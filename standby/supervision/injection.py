@@ -19,7 +19,7 @@ class Injection:
         self._requested: set[str] = set()
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern kills change nothing."""
+        """Apply one decision; kinds that do not concern kills change nothing."""
         if record["kind"] == "injected":
             self._done.add(record["index"])
         elif record["kind"] == "killing" and record["why"] in ("on request", ROLLBACK):
@@ -31,7 +31,7 @@ class Injection:
             self._requested.clear()
 
     def requested(self, slot: str) -> bool:
-        """Whether the death of this slot was requested."""
+        """Return whether the death of this slot was requested."""
         return slot in self._requested
 
     def due(self, first_record_ns: int | None, now_ns: int) -> list[tuple[int, str]]:
@@ -45,11 +45,11 @@ class Injection:
         return [(index, task) for task, index in ripe.items()]
 
     def left(self) -> list[str]:
-        """The kills that have not happened, as they were requested."""
+        """Return the kills that have not happened, as they were requested."""
         return [f"{task}@{at:g}" for index, (task, at) in enumerate(self._kills) if index not in self._done]
 
     def deadline_ns(self, first_record_ns: int | None) -> int | None:
-        """The moment of the next kill; None when none is left or no record has entered yet."""
+        """Return the moment of the next kill; None when none is left or no record has entered yet."""
         left = [seconds for index, (_, seconds) in enumerate(self._kills) if index not in self._done]
         if first_record_ns is None or not left:
             return None

@@ -33,11 +33,11 @@ class Inquiries:
         self._of = {names[index]: self._components[tasks[0]] for tasks in topology.components for index in tasks}
 
     def of(self, task: str) -> ComponentInquiry:
-        """Returns the inquiry of the component of that task."""
+        """Return the inquiry of the component of that task."""
         return self._of[task]
 
     def rollback_of(self, task: str) -> Rollback:
-        """Returns the last decision that concerns a task."""
+        """Return the last decision that concerns a task."""
         return self._of[task].rollback
 
     @property
@@ -51,7 +51,7 @@ class Inquiries:
         return [each for each in self._components.values() if each.lost]
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern lost determinants change nothing."""
+        """Apply one decision; kinds that do not concern lost determinants change nothing."""
         if record["kind"] in ("inquired", "rolled_back") and "component" in record:
             self._components[record["component"]].apply(record)
         elif record["kind"] in ("inquired", "rolled_back", "checkpoint", "resumed"):
@@ -59,7 +59,7 @@ class Inquiries:
                 each.apply(record)
 
     def record_lost(self, entry: TaskEntry, lost: tuple[Extent, ...], outbox: Outbox) -> None:
-        """Asks about extents that the present incarnation of a task could not collect and others depend on."""
+        """Ask about extents that the present incarnation of a task could not collect and others depend on."""
         inquiry = self._of[entry.name]
         wider = inquiry.widened(entry, lost)
         if wider:
@@ -67,11 +67,11 @@ class Inquiries:
             outbox.decide("inquired", component=inquiry.component, **facts)
 
     def record_answer(self, entry: TaskEntry, number: int, finding: OrphanAnswer) -> None:
-        """Records a task's answer to the open question of its component."""
+        """Record a task's answer to the open question of its component."""
         self._of[entry.name].record_answer(entry, number, finding)
 
     def settle(self, now_ns: int, outbox: Outbox, slots: Iterable[WorkerEntry]) -> None:
-        """Sends the question or the last decision to those of these slots that lack it; decides once all answered."""
+        """Send the question or the last decision to those of these slots that lack it; decides once all answered."""
         for slot in slots:
             if slot.state is WorkerState.SERVING and slot.seen_ns:
                 self._of[slot.task].send(slot, now_ns, outbox)
@@ -80,7 +80,7 @@ class Inquiries:
                 inquiry.decide(now_ns, outbox)
 
     def shown(self) -> dict[str, Any]:
-        """The part of the view about lost determinants."""
+        """Return the part of the view about lost determinants."""
         decided = max(each.rollback.number for each in self._components.values())
         waiting = sorted(name for each in self.open for name in each.awaited)
         return {"decided": decided, "open": bool(self.open), "waiting_for": waiting}

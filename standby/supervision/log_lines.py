@@ -14,7 +14,7 @@ TASKS_NAMED_MAX = 8
 
 
 def line_of(record: Record) -> str | None:
-    """The line for one decision; None for a kind that has none."""
+    """Return the line for one decision; None for a kind that has none."""
     describe = _LINES.get(record["kind"])
     return None if describe is None else describe(record)
 

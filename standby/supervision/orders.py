@@ -100,7 +100,9 @@ AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended | 
 
 
 def reason_to_refuse(version: object, own: int) -> str | None:
-    """The reason for which an agent of that version of the protocol cannot join a supervisor of version `own`."""
+    """Return the reason for which an agent of that version of the protocol cannot join a supervisor of version
+    `own`.
+    """
     spoken = range(max(1, own - 1), own + 1)
     if type(version) is int and version in spoken:
         return None
@@ -113,7 +115,7 @@ def reason_to_refuse(version: object, own: int) -> str | None:
 
 
 def read_order(message: Mapping[str, Any]) -> AnyOrder:
-    """Returns the order in a message.
+    """Return the order in a message.
 
     Raises:
         PeerViolation: it is of an unknown kind, or not what that kind holds.

@@ -29,20 +29,26 @@ class Placement:
         self._constraints = constraints
 
     def ready(self, now_ns: int) -> bool:
-        """Whether processes may be placed now: the first ones wait until the hosts have joined."""
+        """Return whether processes may be placed now: the first ones wait until the hosts have joined."""
         return self._assignments.up or self._hosts.gathered(now_ns)
 
     def constrained(self, task: str) -> bool:
-        """Whether the task may not be on every host: a process of the pool, which is anywhere, cannot serve it."""
+        """Return whether the task may not be on every host: a process of the pool, which is anywhere, cannot serve
+        it.
+        """
         return task in self._constraints
 
     def candidate(self, task: str) -> WorkerEntry | None:
-        """The process that can be promoted to a task now: its own standby if there is one, else one of the pool."""
+        """Return the process that can be promoted to a task now: its own standby if there is one, else one of the
+        pool.
+        """
         own = self._assignments.idle(task)
         return own if own is not None or self.constrained(task) else self._assignments.idle("")
 
     def host_for(self, purpose: str) -> str | None:
-        """The host for a new process that serves `purpose` (a task, or empty for the pool); None if there is none."""
+        """Return the host for a new process that serves `purpose` (a task, or empty for the pool); None if there is
+        none.
+        """
         if not self._hosts.several:
             return LOCAL
         constraint = self._constraints.get(purpose, ANYWHERE)

@@ -30,7 +30,7 @@ class Preview:
 
 
 def preview(topology: Topology, constraints: Mapping[str, Constraint], members: Iterable[Member]) -> Preview:
-    """The placement of a job that begins on these hosts; one that does not say its slots has room for all."""
+    """Return the placement of a job that begins on these hosts; one that does not say its slots has room for all."""
     assignments, hosts = Assignments(topology), Hosts(True, 0)
     for member in members:
         slots = SLOTS_MAX if member.slots is None else member.slots
@@ -67,7 +67,9 @@ class SharingNow:
         self._shown: dict[str, Any] | None = None
 
     def shown(self, hosts: Mapping[str, str]) -> dict[str, Any] | None:
-        """The depth with tasks on these hosts, JSON-ready; None where each death loses no determinant, or it is met."""
+        """Return the depth with tasks on these hosts, JSON-ready; None where each death loses no determinant, or it is
+        met.
+        """
         if self._counts and hosts != self._hosts:
             at_home = {
                 task: count for task, count in copies_at_home(self._topology, hosts, self._wanted).items() if count
@@ -79,7 +81,7 @@ class SharingNow:
 
 
 def hosts_needed(topology: Topology, depth: int) -> int:
-    """The hosts without which some determinant has a copy at home: tasks that share on one way are all apart."""
+    """Return the hosts without which some determinant has a copy at home: tasks that share on one way are all apart."""
     longest: dict[int, int] = {}
     for task in reversed(topology.tasks):
         longest[task.index] = max((1 + longest[each] for each in topology.downstream(task.index)), default=0)

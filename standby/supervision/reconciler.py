@@ -68,7 +68,7 @@ class Reconciler:
         self._start_from_ns: dict[str, int] = {}
 
     def settle(self, now_ns: int, outbox: Outbox, dirty: DirtyWorkers) -> None:
-        """Promotes, starts and informs processes until none of those that are dirty lacks anything."""
+        """Promote, start and inform processes until none of those that are dirty lacks anything."""
         # While a manifest is written, the state to promote from is about to change: a few milliseconds.
         if not self._coordinator.writing and not self._rolling_back():
             pool_empty = False
@@ -105,13 +105,15 @@ class Reconciler:
         return [entry for entry in entries if entry.state is TaskState.WAITING]
 
     def _rolling_back(self) -> bool:
-        """Whether a process of a task that rolls back has not ended yet: it must not meet the others' successors."""
+        """Return whether a process of a task that rolls back has not ended yet: it must not meet the others'
+        successors.
+        """
         if not self._together or not self._assignments.waiting_count:
             return False
         return any(slot.task and slot.state is WorkerState.LEAVING for slot in self._assignments.slots.values())
 
     def roll_back(self, now_ns: int, outbox: Outbox) -> None:
-        """Kills the processes of all tasks after a failure if there are no determinants: all tasks roll back."""
+        """Kill the processes of all tasks after a failure if there are no determinants: all tasks roll back."""
         if not self._together:
             return
         for slot in list(self._assignments.slots.values()):
@@ -137,7 +139,7 @@ class Reconciler:
         return "standby" if ready else "cold"
 
     def _command(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Sends `promote` until the beats confirm it."""
+        """Send `promote` until the beats confirm it."""
         entry = self._assignments.entry_of(slot)
         if entry is None or (slot.commanded_ns and now_ns - slot.commanded_ns < AGAIN_NS):
             return
@@ -155,7 +157,9 @@ class Reconciler:
         outbox.send(slot.name, promote)
 
     def _whereabouts(self, entry: TaskEntry) -> dict[str, tuple[str, int]]:
-        """The (endpoint, incarnation) of each neighbour; an empty endpoint for one that is known to have no process."""
+        """Return the (endpoint, incarnation) of each neighbour; an empty endpoint for one that is known to have no
+        process.
+        """
         known: dict[str, tuple[str, int]] = {}
         own = self._assignments.holder(entry)
         for name in entry.neighbours:
@@ -169,7 +173,7 @@ class Reconciler:
         return known
 
     def _introduce(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Sends a task the changes of its neighbours since the last message, until its beats show them."""
+        """Send a task the changes of its neighbours since the last message, until its beats show them."""
         entry = self._assignments.entry_of(slot)
         if entry is None or not slot.commanded_ns and slot.state is WorkerState.ASSIGNED:
             return
@@ -203,7 +207,7 @@ class Reconciler:
         outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
 
     def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Names a task its hot standby, until its beats show that it echoes to it."""
+        """Name a task its hot standby, until its beats show that it echoes to it."""
         entry = self._assignments.entry_of(slot) or self._assignments.tasks.get(slot.purpose)
         holder = None if entry is None or entry.name not in self._hot else self._assignments.holder(entry)
         if entry is None or holder is None or holder.state is not WorkerState.SERVING:
@@ -215,7 +219,7 @@ class Reconciler:
             outbox.send(holder.name, commands.Echo(endpoint))
 
     def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
-        """Starts a process for every waiting task and, once all tasks have run, for every missing standby."""
+        """Start a process for every waiting task and, once all tasks have run, for every missing standby."""
         assignments = self._assignments
         if not self._placement.ready(now_ns):
             return
@@ -235,7 +239,9 @@ class Reconciler:
                 self._start(purpose, now_ns, outbox)
 
     def _standbys_due(self, now_ns: int) -> bool:
-        """Whether standbys may start: after the tasks, so that they slow neither the job's start nor a recovery."""
+        """Return whether standbys may start: after the tasks, so that they slow neither the job's start nor a
+        recovery.
+        """
         if not self._assignments.up or self._timeline.busy(now_ns):
             return False
         return self._assignments.confirmed
@@ -253,20 +259,20 @@ class Reconciler:
         outbox.add(StartProcess(name, WORKER, host))
 
     def ready(self, slot: WorkerEntry) -> None:
-        """Resets the count of failed starts for the purpose of a process that is ready."""
+        """Reset the count of failed starts for the purpose of a process that is ready."""
         self._stillborn.pop(slot.purpose, None)
 
     def stillborn(self, purpose: str, now_ns: int) -> None:
-        """Counts a standby that ended before it was ready, and delays the next start, longer each time."""
+        """Count a standby that ended before it was ready, and delays the next start, longer each time."""
         count = self._stillborn[purpose] = self._stillborn.get(purpose, 0) + 1
         self._start_from_ns[purpose] = now_ns + min(BACKOFF_NS_MIN << min(count - 1, 16), BACKOFF_NS_MAX)
 
     def stillborn_count(self, purpose: str) -> int:
-        """The number of processes in a row that ended before they were ready."""
+        """Return the number of processes in a row that ended before they were ready."""
         return self._stillborn.get(purpose, 0)
 
     def ask_again(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Orders the start of a slot again that the agent does not know."""
+        """Order the start of a slot again that the agent does not know."""
         if now_ns - slot.asked_ns >= AGAIN_NS:
             slot.asked_ns = now_ns
             outbox.add(Note(f"{slot.name}: asking the agent again to start it"))
@@ -279,6 +285,6 @@ class Reconciler:
         outbox.add(KillProcess(slot.name, slot.host))
 
     def deadline_ns(self, now_ns: int) -> int | None:
-        """The moment of the next delayed start; None for none."""
+        """Return the moment of the next delayed start; None for none."""
         due = [at for at in self._start_from_ns.values() if at > now_ns]
         return min(due) if due else None

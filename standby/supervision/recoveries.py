@@ -62,7 +62,7 @@ class RecoveryRecord:
     """Whether it is in the totals: its task is live, or has died again on the way."""
 
     def shown(self) -> dict[str, Any]:
-        """The recovery as the report has it."""
+        """Return the recovery as the report has it."""
 
         def after(at_ns: int | None) -> float | None:
             return None if at_ns is None else round((at_ns - self.since_ns) / 1e6, 3)
@@ -95,7 +95,7 @@ class RecoveryTotals:
         self._phases: dict[tuple[str, str], Durations] = {}
 
     def count(self, recovery: RecoveryRecord) -> None:
-        """Counts a recovery that has ended, unless it was counted before."""
+        """Count a recovery that has ended, unless it was counted before."""
         if recovery.counted:
             return
         recovery.counted = True
@@ -105,14 +105,14 @@ class RecoveryTotals:
             self.time(recovery, phase)
 
     def time(self, recovery: RecoveryRecord, phase: str) -> None:
-        """Counts the time of one phase, if the recovery has reached it."""
+        """Count the time of one phase, if the recovery has reached it."""
         at_ns: int | None = getattr(recovery, f"{phase}_ns")
         if at_ns is not None:
             durations = self._phases.setdefault((recovery.mode or COLD, phase), Durations())
             durations.add((at_ns - recovery.since_ns) / 1e9)
 
     def shown(self) -> dict[str, Any]:
-        """The totals, JSON-ready."""
+        """Return the totals, JSON-ready."""
         return {
             "numbers": [{"task": task, "mode": mode, "number": n} for (task, mode), n in self._numbers.items()],
             "phases": [
@@ -132,7 +132,7 @@ class Timeline:
         """Process → the reason for which it is killed, until it is gone."""
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern recoveries change nothing."""
+        """Apply one decision; kinds that do not concern recoveries change nothing."""
         kind = record["kind"]
         if kind == "killing":
             self._killing[record["slot"]] = record["why"]
@@ -162,7 +162,7 @@ class Timeline:
             )
 
     def _begin(self, recovery: RecoveryRecord) -> None:
-        """Adds a recovery; one of the same task that is under way has ended without success."""
+        """Add a recovery; one of the same task that is under way has ended without success."""
         if recovery.task in self._latest:
             self.totals.count(self._latest[recovery.task])
         self._latest[recovery.task] = recovery
@@ -172,7 +172,7 @@ class Timeline:
         del self._recoveries[:-KEPT]
 
     def _rolled_back(self, record: Record) -> None:
-        """Starts a recovery of each task; one under way begins again and keeps its moment of failure."""
+        """Start a recovery of each task; one under way begins again and keeps its moment of failure."""
         for task, incarnation in record["tasks"].items():
             recovery = self.of(task, incarnation - 1)
             if recovery is None or recovery.live_ns is not None:
@@ -199,18 +199,18 @@ class Timeline:
             self.totals.count(recovery)
 
     def of(self, task: str, incarnation: int) -> RecoveryRecord | None:
-        """The recovery that brought up this incarnation; None if there is none."""
+        """Return the recovery that brought up this incarnation; None if there is none."""
         for recovery in reversed(self._recoveries):
             if recovery.task == task and recovery.incarnation == incarnation:
                 return recovery
         return None
 
     def busy(self, now_ns: int) -> bool:
-        """Whether a task recovers and should not have to share the machine with processes that start."""
+        """Return whether a task recovers and should not have to share the machine with processes that start."""
         recent = self._recoveries[-RECENT:]
         # A recovery of an earlier life of the job may have a time of another clock: the machine was restarted.
         return any(not r.counted and 0 <= now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
 
     def shown(self) -> list[dict[str, Any]]:
-        """All of them, oldest first, as the report has them."""
+        """Return all of them, oldest first, as the report has them."""
         return [recovery.shown() for recovery in self._recoveries]

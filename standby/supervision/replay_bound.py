@@ -26,7 +26,7 @@ class _Work:
         return self.busy_ms - self.began_ms[max(epoch for epoch in self.began_ms if epoch <= complete)]
 
     def pass_barriers(self, epoch: int, complete: int) -> None:
-        """Notes that the task has passed barrier `epoch`, and forgets what no failure goes back to."""
+        """Record that the task has passed barrier `epoch`, and forget what no failure goes back to."""
         if epoch > max(self.began_ms):
             self.began_ms[epoch] = self.busy_ms
         kept = max((each for each in self.began_ms if each <= complete), default=0)
@@ -45,7 +45,7 @@ class ReplayBound:
         self._tasks: dict[str, _Work] = {}
 
     def worked(self, task: str, incarnation: int, epoch: int, busy_s: float, complete: int) -> bool:
-        """Notes how long a task has worked by one of its beats; returns whether a checkpoint is due because of it.
+        """Record how long a task has worked by one of its beats; returns whether a checkpoint is due because of it.
 
         Args:
             epoch: the last barrier that the task has passed.
@@ -63,5 +63,5 @@ class ReplayBound:
         return work.since_ms(complete) >= self._target_ms
 
     def due(self, complete: int) -> bool:
-        """Whether a task would repeat more than the bound."""
+        """Return whether a task would repeat more than the bound."""
         return self._target_ms > 0 and any(work.since_ms(complete) >= self._target_ms for work in self._tasks.values())

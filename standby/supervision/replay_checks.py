@@ -31,7 +31,7 @@ class Checks:
         self._finished_ns: int | None = None
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern checks change nothing."""
+        """Apply one decision; kinds that do not concern checks change nothing."""
         if record["kind"] == "checked":
             self._once.add(record["task"])
         elif record["kind"] == "gone":
@@ -42,13 +42,13 @@ class Checks:
                 self._end(slot)
 
     def _end(self, slot: str) -> None:
-        """Counts what a standby has checked among that of those that have ended, of which there may be many."""
+        """Count what a standby has checked among that of those that have ended, of which there may be many."""
         for task, epochs in self._epochs_by_slot.items():
             if slot in epochs:
                 self._epochs_of_ended[task] = self._epochs_of_ended.get(task, 0) + epochs.pop(slot)
 
     def record_beat(self, slot: WorkerEntry, checked: tuple[int, str], outbox: Outbox) -> str:
-        """Takes the counts from a worker's beat and returns the difference that it found; empty if none."""
+        """Take the counts from a worker's beat and return the difference that it found; empty if none."""
         task = slot.task or slot.purpose
         if task and checked[0]:
             self._epochs_by_slot.setdefault(task, {})[slot.name] = checked[0]
@@ -57,12 +57,12 @@ class Checks:
         return checked[1]
 
     def epochs(self, task: str) -> int:
-        """The number of epochs of the task that any standby has performed again."""
+        """Return the number of epochs of the task that any standby has performed again."""
         count = self._epochs_of_ended.get(task, 0) + sum(self._epochs_by_slot.get(task, {}).values())
         return max(count, int(task in self._once))
 
     def lacking(self) -> list[str]:
-        """Tasks of which nothing has been checked."""
+        """Return tasks of which nothing has been checked."""
         return [name for name in self._assignments.tasks if not self.epochs(name)] if self.enabled else []
 
     def finished(self, now_ns: int) -> tuple[int, str] | None:
@@ -78,5 +78,5 @@ class Checks:
         return (1, f"no epoch of {', '.join(lacking)} could be checked: {why}; shorten --checkpoint-interval")
 
     def deadline_ns(self) -> int | None:
-        """The moment at which the answer of `finished` changes without an event; None for never."""
+        """Return the moment at which the answer of `finished` changes without an event; None for never."""
         return None if self._finished_ns is None else self._finished_ns + WAIT_NS_MAX

@@ -27,7 +27,7 @@ def answer(
     kill: Callable[[WorkerEntry], None],
     outbox: Outbox,
 ) -> None:
-    """Carries out a request, answers one that is refused with one line, and forwards the answer of a task.
+    """Carry out a request, answer one that is refused with one line, and forward the answer of a task.
 
     Args:
         view: draws the job.
@@ -54,7 +54,7 @@ def answer(
 
 
 def _forward(job: JobState, event: events.Replied, outbox: Outbox) -> None:
-    """Forwards a task's answer if its receiver is a client and its sender is the task that it names."""
+    """Forward a task's answer if its receiver is a client and its sender is the task that it names."""
     slot = job.assignments.slots.get(event.slot)
     if slot is not None and event.to.startswith(ADMINS) and event.facts.get("task") == slot.task:
         outbox.add(Answer(event.to, {"kind": "answer", "ok": "error" not in event.facts, **event.facts}))
@@ -65,7 +65,7 @@ def _refused(error: str) -> dict[str, Any]:
 
 
 def _serving(job: JobState, task: object) -> WorkerEntry | str:
-    """The process of that task, or the reason for which there is none."""
+    """Return the process of that task, or the reason for which there is none."""
     entry = job.assignments.tasks.get(str(task))
     if entry is None:
         return f"there is no task {task}; tasks are {', '.join(job.assignments.tasks)}"
@@ -76,7 +76,7 @@ def _serving(job: JobState, task: object) -> WorkerEntry | str:
 
 
 def _waiting(job: JobState, name: object) -> WorkerEntry | str:
-    """The standby of that name, or the reason for which there is none."""
+    """Return the standby of that name, or the reason for which there is none."""
     slot = job.assignments.slots.get(str(name))
     if slot is None or slot.state is not WorkerState.IDLE or job.ended is not None:
         return f"{name} is no standby at the moment"
@@ -86,7 +86,7 @@ def _waiting(job: JobState, name: object) -> WorkerEntry | str:
 def _kill(
     job: JobState, arguments: Mapping[str, Any], kill: Callable[[WorkerEntry], None], outbox: Outbox
 ) -> dict[str, Any]:
-    """Kills the process of a task, a standby, or the agent of a host."""
+    """Kill the process of a task, a standby, or the agent of a host."""
     if "agent" in arguments:
         return _kill_agent(job, str(arguments["agent"]), outbox)
     if "standby" in arguments:
@@ -100,7 +100,7 @@ def _kill(
 
 
 def _kill_agent(job: JobState, name: str, outbox: Outbox) -> dict[str, Any]:
-    """Orders the agent of a host to die; what it was to do is repeated by the beats of the next one."""
+    """Order the agent of a host to die; what it was to do is repeated by the beats of the next one."""
     host = job.hosts.get(name)
     if host is None or not host.name or job.ended is not None:
         return _refused(f"the job has no host {name} at the moment")

@@ -18,7 +18,7 @@ from standby.supervision.staging import Staging
 
 
 def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
-    """Begins a savepoint and returns an answer with its epoch; None for another request."""
+    """Begin a savepoint and return an answer with its epoch; None for another request."""
     if event.verb != "savepoint":
         return None
     if job.stopping is not None or all(s.finished for s in job.assignments.tasks.values() if s.sink):
@@ -52,6 +52,6 @@ def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None
 
 
 def finished(records: Iterable[Record]) -> bool:
-    """Whether the job of that journal came to its end, and not to a savepoint."""
+    """Return whether the job of that journal came to its end, and not to a savepoint."""
     ends = [record for record in records if record["kind"] in ("stopping", "ended", "resumed")]
     return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]

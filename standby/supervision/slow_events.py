@@ -13,7 +13,7 @@ LINE_NS = 5_000_000_000
 
 
 def learn(slot: WorkerEntry, doing: Activity | None, now_ns: int) -> str | None:
-    """Stores the work that a process reports, and returns the line to log, if there is one."""
+    """Store the work that a process reports, and return the line to log, if there is one."""
     slot.doing = doing
     if doing is None or now_ns - doing.since_ns < (slot.line_after_ns or LINE_NS):
         return None

@@ -22,7 +22,7 @@ class Staging:
     enabled: bool
 
     def hurries(self) -> bool:
-        """Whether the next checkpoint should begin immediately: all inputs have ended, and rows wait for it.
+        """Return whether the next checkpoint should begin immediately: all inputs have ended, and rows wait for it.
 
         A sink that reports it before it has acted on the last complete checkpoint may be covered by that one.
         """
@@ -31,11 +31,11 @@ class Staging:
         return bool(waits) and all(waits) and all(slot.reported_state in (STAGED, FINISHED) for slot in slots)
 
     def shown(self, epoch: int) -> bool:
-        """Whether every row of the epochs below `epoch`, a complete one, is visible."""
+        """Return whether every row of the epochs below `epoch`, a complete one, is visible."""
         return not self.enabled or all(slot.committed >= epoch for slot in self._sinks())
 
     def _sinks(self) -> list[WorkerEntry]:
-        """The processes of all sink tasks; an entry without a name for a task that has none."""
+        """Return the processes of all sink tasks; an entry without a name for a task that has none."""
         workers = []
         for entry in self.assignments.tasks.values():
             if entry.sink:

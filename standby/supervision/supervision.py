@@ -53,7 +53,7 @@ LOST_NS = 1_000_000_000
 
 
 def hot_tasks(config: JobConfig, topology: Topology) -> frozenset[str]:
-    """The tasks whose standbys are to perform what they perform; sources are read again instead."""
+    """Return the tasks whose standbys are to perform what they perform; sources are read again instead."""
     if not config.hot:
         return frozenset()
     wanted = set(config.hot_operators)
@@ -114,7 +114,7 @@ class Supervision:
         return self._outbox.take()
 
     def next_deadline(self) -> int:
-        """The latest moment for the next `Tick`, in ns of the same clock."""
+        """Return the latest moment for the next `Tick`, in ns of the same clock."""
         due = [
             self._alive_ns + ALIVE_NS,
             self._detector.deadline_ns(),
@@ -129,7 +129,7 @@ class Supervision:
         return max(min(at for at in due if at is not None), self._now_ns + WAKE_NS_MIN)
 
     def _apply(self, record: Record) -> None:
-        """Applies one decision: the only way in which decisions change anything."""
+        """Apply one decision: the only way in which decisions change anything."""
         self.job.apply(record)
         self._dirty.apply(record)
 
@@ -365,13 +365,13 @@ class Supervision:
             self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
 
     def _hear(self, host: HostEntry, clock_ns: int | None) -> None:
-        """Answers with this supervisor's time, from which the host measures the offset of its own clock."""
+        """Answer with this supervisor's time, from which the host measures the offset of its own clock."""
         if clock_ns is not None:
             began_ns = self.figures.first_record_ns or 0
             self._outbox.add(SendHost(host.name, orders.Heard(clock_ns, self._now_ns, began_ns).message()))
 
     def _of_host(self, name: str, host: str) -> WorkerEntry | None:
-        """The process of that name if it was placed on that host: an agent speaks for its own host alone."""
+        """Return the process of that name if it was placed on that host: an agent speaks for its own host alone."""
         slot = self.assignments.slots.get(name)
         return slot if slot is not None and slot.host == host else None
 
@@ -401,7 +401,7 @@ class Supervision:
             self._lose_host(host, event.why or "its processes have ended")
 
     def _lose_host(self, host: HostEntry, why: str) -> None:
-        """Decides that a host is dead: from here on every process there has ended, whatever it still does."""
+        """Decide that a host is dead: from here on every process there has ended, whatever it still does."""
         facts = {"incarnation": host.incarnation, "why": why, "since_ns": host.seen_ns, "detected_ns": self._now_ns}
         left = host.state is HostState.DRAINING and not any(
             s.host == host.name for s in self.assignments.slots.values()
@@ -419,7 +419,7 @@ class Supervision:
             self._outbox.add(KillProcess(slot.name, slot.host))
 
     def _unknown_to_agent(self, slot: WorkerEntry) -> None:
-        """Orders the start of a journaled process that neither the agent nor a beat reports, or gives it up."""
+        """Order the start of a journaled process that neither the agent nor a beat reports, or give it up."""
         if slot.state is WorkerState.STARTING and self.job.stopping is None:
             self._reconciler.ask_again(slot, self._now_ns, self._outbox)
         elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
@@ -480,7 +480,7 @@ class Supervision:
             self._dirty.clear()  # the decisions of these three have been acted on
 
     def _stop(self, status: int, reason: str, lasting: bool = False) -> None:
-        """Decides the end; workers get `stop` now and again after each beat."""
+        """Decide the end; workers get `stop` now and again after each beat."""
         self._outbox.decide("stopping", status=status, reason=reason, **({"lasting": True} if lasting else {}))
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.assignments.slots.values():
@@ -488,7 +488,7 @@ class Supervision:
                 self._outbox.send(slot.name, commands.Stop(self.job.stopping == FINISHED))
 
     def _settle_stop(self) -> None:
-        """Ends the job when every task's process has reported its last figures and ended, or its time is over."""
+        """End the job when every task's process has reported its last figures and ended, or its time is over."""
         if self._stop_by_ns is None:  # decided by the supervisor before this one
             self._stop_by_ns = self._now_ns + STOP_NS_MAX
         if self.job.stopping is not None and (self.assignments.deserted or self._now_ns >= self._stop_by_ns):
@@ -497,14 +497,14 @@ class Supervision:
             self._outbox.add(EndJob(status, reason))
 
     def _present(self, slot_name: str, task: str, incarnation: int) -> TaskEntry | None:
-        """The entry of `task` if that slot holds it in that incarnation now."""
+        """Return the entry of `task` if that slot holds it in that incarnation now."""
         slot = self.assignments.slots.get(slot_name)
         entry = self.assignments.entry_of(slot) if slot is not None else None
         fits = slot is not None and (slot.task, slot.incarnation) == (task, incarnation)
         return entry if fits else None
 
     def view(self) -> dict[str, Any]:
-        """The view that `status.json`, `causal status`, the metrics page and the report show."""
+        """Return the view that `status.json`, `causal status`, the metrics page and the report show."""
         return view(self.job, self._now_ns, self._detector.listening_since_ns)
 
     _handlers: dict[type, Callable[[Supervision, Any], None]] = {

@@ -27,7 +27,7 @@ PEAKS = frozenset(("latency_ms_max",))
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of two incarnations of one task, `other` the later one."""
+    """Return figures of two incarnations of one task, `other` the later one."""
     result = dict(one)
     for name, value in other.items():
         earlier = result.get(name)
@@ -44,7 +44,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def highest(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """The higher of two counts for each operator and reason."""
+    """Return the higher of two counts for each operator and reason."""
     counts_by_operator: dict[str, dict[str, int]] = {}
     for counts in (one, other):
         for operator, reasons in counts.items():
@@ -66,12 +66,12 @@ def lasting(tasks: Any) -> dict[str, dict[str, Any]]:
 
 
 def _raw(name: str, value: Any) -> Any:
-    """A figure of a view as tasks report it: JSON has made text of the bounds of latencies."""
+    """Return a figure of a view as tasks report it: JSON has made text of the bounds of latencies."""
     return {float(bound): count for bound, count in value.items()} if name == "latency_ms_buckets" else value
 
 
 def _higher(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The higher of two values of each figure, one of which includes what the other one counts."""
+    """Return the higher of two values of each figure, one of which includes what the other one counts."""
     result = dict(one)
     for name, value in other.items():
         earlier = result.get(name, value)
@@ -82,7 +82,7 @@ def _higher(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
-    """The reason for which these cannot be counters; None if they can."""
+    """Return the reason for which these cannot be counters; None if they can."""
     for name, value in counters.items():
         if not isinstance(name, str):
             return f"the counter {name!r} has no name"
@@ -96,7 +96,7 @@ def _numbers(value: Any) -> bool:
 
 
 def _counts(value: Any) -> bool:
-    """Whether these are numbers by operator and reason, each with a name."""
+    """Return whether these are numbers by operator and reason, each with a name."""
     return isinstance(value, dict) and all(
         isinstance(operator, str) and _numbers(reasons) and all(isinstance(reason, str) for reason in reasons)
         for operator, reasons in value.items()
@@ -119,7 +119,8 @@ class TaskCounters:
         """The positions of each task when the job was last resumed."""
 
     def begins_at(self, task: str, counters: Mapping[str, Any]) -> dict[str, int] | None:
-        """The positions of a task whose first beat since the job was resumed has these counters; None for later beats.
+        """Return the positions of a task whose first beat since the job was resumed has these counters; None for later
+        beats.
 
         They show what a killed supervisor had not journaled.
         """
@@ -129,11 +130,11 @@ class TaskCounters:
         return {name: int(reached[name]) for name in sorted(POSITIONS & reached.keys())}
 
     def before(self, figure: str) -> dict[str, int]:
-        """One position of each task when the job was last resumed; empty for a job that never was."""
+        """Return one position of each task when the job was last resumed; empty for a job that never was."""
         return {task: positions.get(figure, 0) for task, positions in self._before.items()}
 
     def apply(self, record: Record) -> None:
-        """Applies one decision; kinds that do not concern figures change nothing."""
+        """Apply one decision; kinds that do not concern figures change nothing."""
         kind = record["kind"]
         if kind == "gone" and record["task"]:
             self._retire(record["task"], record["incarnation"], record["counters"])
@@ -169,17 +170,17 @@ class TaskCounters:
             del self._living[task]
 
     def update(self, task: str, incarnation: int, counters: Mapping[str, Any], last_output_ns: int | None) -> None:
-        """Takes the counters from a beat of the present incarnation."""
+        """Take the counters from a beat of the present incarnation."""
         self._living[task] = (incarnation, counters)
         if last_output_ns is not None and (self.last_output_ns is None or last_output_ns > self.last_output_ns):
             self.last_output_ns = last_output_ns
 
     def last_reported(self, task: str, incarnation: int) -> Mapping[str, Any]:
-        """The counters in the last beat of that incarnation; empty if there are none."""
+        """Return the counters in the last beat of that incarnation; empty if there are none."""
         living = self._living.get(task)
         return living[1] if living is not None and living[0] == incarnation else {}
 
     def of(self, task: str) -> dict[str, Any]:
-        """All figures of a task, over its incarnations."""
+        """Return all figures of a task, over its incarnations."""
         living = self._living.get(task)
         return merged(self._retired.get(task, {}), living[1] if living is not None else {})

@@ -12,7 +12,7 @@ State = TypeVar("State", bound=Enum)
 
 
 def following(table: Mapping[tuple[State, str], State], state: State, trigger: str, of: str) -> State:
-    """Returns the state that follows; the transition must be in the table.
+    """Return the state that follows; the transition must be in the table.
 
     Args:
         of: what takes the step, for the error.

@@ -9,7 +9,7 @@ Circles = dict[str, list[set[str]]]
 
 
 def circles(imports: Iterable[tuple[str, str]]) -> Circles:
-    """Returns the circles of pairs (importer, imported) of dotted names, also those of packages by what is in them."""
+    """Return the circles of pairs (importer, imported) of dotted names, also those of packages by what is in them."""
     packages: dict[str, dict[str, set[str]]] = {}
     for importer, imported in imports:
         ours, theirs = importer.split("."), imported.split(".")

@@ -38,7 +38,7 @@ Surface = dict[str, Any]
 
 
 def surface() -> Surface:
-    """Returns what the code says now; a name with a question mark has a default."""
+    """Return what the code says now; a name with a question mark has a default."""
     from_host = {**control.FROM_HOST, control.LEAVING: None}
     return {
         "frames": wire.VERSION,
@@ -64,19 +64,19 @@ def _fields_of_struct(kind: type[Struct]) -> list[str]:
 
 
 def _fields_of_event(event: type | None, sender: str) -> list[str]:
-    """The keys of a message; whom it is from is no key of it."""
+    """Return the keys of a message; whom it is from is no key of it."""
     each = fields(event) if event is not None else ()
     has_default = {f.name: f.default is not MISSING or f.default_factory is not MISSING for f in each}
     return sorted(name + "?" * default for name, default in has_default.items() if name != sender)
 
 
 def written() -> dict[int, Surface]:
-    """Returns what was said under each number."""
+    """Return what was said under each number."""
     return {int(number): said for number, said in json.loads(WRITTEN.read_text()).items()}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> list[str]:
-    """Returns the places at which they differ."""
+    """Return the places at which they differ."""
     places: list[str] = []
     for name in sorted({*before, *now}):
         one, other = before.get(name), now.get(name)
@@ -95,7 +95,7 @@ def _short(value: object) -> str:
 
 
 def breaks(before: Surface, now: Surface) -> list[str]:
-    """Returns what an agent of the number before could not work with, or what a supervisor could not take from it."""
+    """Return what an agent of the number before could not work with, or what a supervisor could not take from it."""
     places = [f"{name}: {before[name]} → {now[name]}" for name in APART if before[name] != now[name]]
     for table in ("orders", "commands"):
         places += _lacking(now[table], before[table], table)
@@ -105,7 +105,7 @@ def breaks(before: Surface, now: Surface) -> list[str]:
 
 
 def _lacking(sent: Mapping[str, list[str]], expected: Mapping[str, list[str]], table: str) -> list[str]:
-    """Returns the keys without a default that a receiver expects, and the sender does not know."""
+    """Return the keys without a default that a receiver expects, and the sender does not know."""
     return [
         f"{table}: {kind} lacks {key}"
         for kind, keys in expected.items()
@@ -116,7 +116,7 @@ def _lacking(sent: Mapping[str, list[str]], expected: Mapping[str, list[str]], t
 
 
 def main(argv: list[str]) -> int:
-    """Prints the surface, or writes it down under a number that has none."""
+    """Print the surface, or write it down under a number that has none."""
     if argv != ["--write"]:
         print(json.dumps(surface(), indent=2))
         return 0

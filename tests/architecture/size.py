@@ -21,7 +21,7 @@ _GENERATED_PART = re.compile(r"<!-- [^\n]*: (?:made|drawn) by [^\n]* -->\n(.*?)<
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Returns the files of the repository that match."""
+    """Return the files of the repository that match."""
     listing = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
     return [ROOT / name for name in listing.stdout.splitlines() if (ROOT / name).is_file()]
 
@@ -31,14 +31,14 @@ def lines_of(path: Path) -> int:
 
 
 def generated_words(page: Path) -> int:
-    """Returns how many words of a page a program has written."""
+    """Return how many words of a page a program has written."""
     text = page.read_text()
     parts = [text] if page in GENERATED_PAGES else _GENERATED_PART.findall(text)
     return sum(len(part.split()) for part in parts)
 
 
 def row(name: str, files: list[Path]) -> str:
-    """Returns a line of the table: files, lines, lines of the median and the largest file, files below 60 lines."""
+    """Return a line of the table: files, lines, lines of the median and the largest file, files below 60 lines."""
     counts = [lines_of(file) for file in files if file.name != "__init__.py"]
     small = sum(count < 60 for count in counts)
     return f"{name:<16} {len(counts):>5} {sum(counts):>8,} {median(counts):>8.0f} {max(counts):>8} {small:>9}"

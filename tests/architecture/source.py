@@ -55,7 +55,7 @@ SHELL = ("causal.shell", "causal.network", "causal.storage", "causal.process")
 
 
 def within(name: str, places: tuple[str, ...]) -> bool:
-    """Whether a module is one of these, or in one of these packages."""
+    """Return whether a module is one of these, or in one of these packages."""
     return any((name + ".").startswith(place + ".") for place in places)
 
 
@@ -94,13 +94,13 @@ class Module:
 
 
 def parsed(name: str, text: str) -> Module:
-    """A module from its text; for tests of the rules themselves."""
+    """Return a module from its text; for tests of the rules themselves."""
     return Module(name, ROOT / f"{name.replace('.', '/')}.py", text, ast.parse(text))
 
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """All shipped modules, by name."""
+    """Return all shipped modules, by name."""
     modules = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

@@ -41,7 +41,7 @@ AROUND = (*PACKAGES, "examples", "benchmarks", "docs", "tests")
 
 
 def imported(path: Path) -> set[str]:
-    """The top-level packages that a file imports, also inside functions."""
+    """Return the top-level packages that a file imports, also inside functions."""
     names = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):

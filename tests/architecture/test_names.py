@@ -17,7 +17,7 @@ MODULES = {
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The modules of the package that a file imports, wherever in it."""
+    """Yield the modules of the package that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
             for alias in node.names:

@@ -89,7 +89,7 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def names(path: Path, tree: ast.Module) -> Iterator[Place]:
-    """Bindings of a name that says nothing about the value, or has a word of conversation in it."""
+    """Yield bindings of a name that says nothing about the value, or has a word of conversation in it."""
     for line, name in _bindings(tree):
         spoken = _HUMP.sub(" ", name).replace("_", " ").strip()
         refused = NO_NAMES if spoken.islower() else PARTICIPLES
@@ -98,7 +98,7 @@ def names(path: Path, tree: ast.Module) -> Iterator[Place]:
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, those of attributes as well."""
+    """Yield docstrings, those of attributes as well."""
     for node in ast.walk(tree):
         for each in getattr(node, "body", None) or [] if not isinstance(node, (ast.Lambda, ast.IfExp)) else []:
             if (
@@ -110,7 +110,7 @@ def _texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def fragments(path: Path, tree: ast.Module) -> Iterator[Place]:
-    """Docstrings whose first sentence is a fragment."""
+    """Yield docstrings whose first sentence is a fragment."""
     for line, text in _texts(tree):
         words = text.split(maxsplit=8)
         if words and words[0].strip(",.:;").lower() in NO_BEGINNINGS:
@@ -118,7 +118,7 @@ def fragments(path: Path, tree: ast.Module) -> Iterator[Place]:
 
 
 def prose(path: Path, tree: ast.Module) -> Iterator[Place]:
-    """Strings and comments in words of conversation."""
+    """Yield strings and comments in words of conversation."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         for match in NO_WORDS.finditer(line):
             if (match[0].islower() or match[0].istitle()) and (path.name, match[0]) not in STORED:
@@ -126,14 +126,14 @@ def prose(path: Path, tree: ast.Module) -> Iterator[Place]:
 
 
 def not_native(path: Path, tree: ast.Module) -> Iterator[Place]:
-    """Phrases that a native engineer would not write, in code and its texts."""
+    """Yield phrases that a native engineer would not write, in code and its texts."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         for match in NOT_NATIVE.finditer(line):
             yield path, number, f"{match[0]}: {line.strip()[:80]}"
 
 
 def wide(path: Path) -> Iterator[Place]:
-    """Lines of Markdown over the limit that can be broken: tables, code and what a program writes cannot."""
+    """Yield lines of Markdown over the limit that can be broken: tables, code and what a program writes cannot."""
     fenced = generated = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fenced ^= bool(_FENCE.match(line))
@@ -146,7 +146,7 @@ def wide(path: Path) -> Iterator[Place]:
 
 
 def markdown_prose(path: Path) -> Iterator[Place]:
-    """The same words of conversation in Markdown."""
+    """Yield the same words of conversation in Markdown."""
     fenced = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fenced ^= bool(_FENCE.match(line))
@@ -163,7 +163,7 @@ OF_PYTHON: dict[str, Callable[[Path, ast.Module], Iterator[Place]]] = {
 
 
 def markdown_not_native(path: Path) -> Iterator[Place]:
-    """The same phrases in Markdown."""
+    """Yield the same phrases in Markdown."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         yield from ((path, number, match[0]) for match in NOT_NATIVE.finditer(line))
 
@@ -176,7 +176,7 @@ OF_MARKDOWN: dict[str, Callable[[Path], Iterator[Place]]] = {
 
 
 def places() -> Iterator[tuple[str, Place]]:
-    """Every place that breaks a rule, with `rule package` in front."""
+    """Yield every place that breaks a rule, with `rule package` in front."""
     for package in PYTHON:
         for path in sorted((ROOT / package).rglob("*.py")):
             if path in OWN:
@@ -192,7 +192,7 @@ def places() -> Iterator[tuple[str, Place]]:
 
 
 def allowed() -> dict[str, int]:
-    """The counts as they were last written."""
+    """Return the counts as they were last written."""
     counts: dict[str, int] = json.loads(COUNTS.read_text())
     return counts
 

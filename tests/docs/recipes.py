@@ -26,7 +26,7 @@ Rows = Mapping[str, Sequence[Any]]
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """The pipeline of a program."""
+    """Return the pipeline of a program."""
     pipeline: Pipeline = import_module(f"examples.cookbook.{name}").pipeline
     return pipeline
 
@@ -38,7 +38,7 @@ def generated(name: str, function: str, numbers: Sequence[int]) -> Records:
 
 
 def by_key(records: Records, key: str) -> dict[Any, list[Any]]:
-    """The records of each key, in their order."""
+    """Return the records of each key, in their order."""
     groups: dict[Any, list[Any]] = defaultdict(list)
     for record in records:
         groups[record[key]].append(record)
@@ -46,13 +46,13 @@ def by_key(records: Records, key: str) -> dict[Any, list[Any]]:
 
 
 def check_deduplication(inputs: Inputs, rows: Rows) -> None:
-    """Checks that each id is there once."""
+    """Check that each id is there once."""
     first = {event["id"]: event for event in reversed(inputs["events"])}
     assert sorted(rows["out"], key=lambda row: row["id"]) == [first[key] for key in sorted(first)]
 
 
 def check_sessions(inputs: Inputs, rows: Rows) -> None:
-    """Checks visits against clicks that are sorted by time."""
+    """Check visits against clicks that are sorted by time."""
     visits = []
     for visitor, clicks in by_key(inputs["clicks"], "visitor").items():
         visit: dict[str, Any] | None = None
@@ -66,7 +66,7 @@ def check_sessions(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_top_n(inputs: Inputs, rows: Rows) -> None:
-    """Checks the lists of all minutes."""
+    """Check the lists of all minutes."""
     minutes: dict[int, Counter[str]] = defaultdict(Counter)
     for sale in inputs["sales"]:
         minutes[int(sale["at_s"] // 60)][sale["product"]] += sale["cents"]
@@ -78,7 +78,7 @@ def check_top_n(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_as_of(inputs: Inputs, rows: Rows) -> None:
-    """Checks each order's rate against the latest one that is not younger than the order."""
+    """Check each order's rate against the latest one that is not younger than the order."""
     rates = by_key(inputs["rates"], "currency")
     converted = []
     for order in inputs["orders"]:
@@ -90,7 +90,7 @@ def check_as_of(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_fraud_rules(inputs: Inputs, rows: Rows) -> None:
-    """Checks that each verdict follows from the rules that it names, which never become older on a card."""
+    """Check that each verdict follows from the rules that it names, which never become older on a card."""
     published = {rules["version"]: rules for rules in inputs["rules"]}
     assert sorted(row["payment"] for row in rows["out"]) == [payment["payment"] for payment in inputs["payments"]]
     for verdicts in by_key(rows["out"], "card").values():
@@ -107,7 +107,7 @@ def check_fraud_rules(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_alerts(inputs: Inputs, rows: Rows) -> None:
-    """Checks the alerts of each sensor; at the end of the input every sensor falls silent."""
+    """Check the alerts of each sensor; at the end of the input every sensor falls silent."""
     for sensor, readings in by_key(inputs["readings"], "sensor").items():
         times_s = sorted(reading["at_s"] for reading in readings)
         events: list[tuple[float, str]] = []
@@ -118,7 +118,7 @@ def check_alerts(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_late_data(inputs: Inputs, rows: Rows) -> None:
-    """Checks that each click is either in the last count of its minute or in the other sink."""
+    """Check that each click is either in the last count of its minute or in the other sink."""
     watermark_s, too_late, minutes = float("-inf"), [], Counter[tuple[str, int]]()
     for click in inputs["clicks"]:
         minute = int(click["at_s"] // 60)
@@ -136,7 +136,7 @@ def check_late_data(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_to_postgres(inputs: Inputs, rows: Rows) -> None:
-    """Checks that each booking is there once, and that balances follow from each other."""
+    """Check that each booking is there once, and that balances follow from each other."""
     balances: dict[str, int] = defaultdict(int)
     assert [row["booking"] for row in rows["out"]] == [booking["booking"] for booking in inputs["bookings"]]
     for booking, row in zip(inputs["bookings"], rows["out"]):
@@ -145,14 +145,14 @@ def check_to_postgres(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_paid_calls(inputs: Inputs, rows: Rows) -> None:
-    """Checks that each order has one charge, and no charge two orders."""
+    """Check that each order has one charge, and no charge two orders."""
     paid = sorted(rows["out"], key=lambda row: row["order"])
     assert [{name: row[name] for name in row if name != "charge"} for row in paid] == list(inputs["orders"])
     assert sorted(row["charge"] for row in paid) == list(range(1, len(paid) + 1))
 
 
 def check_backfill(inputs: Inputs, rows: Rows) -> None:
-    """Checks that totals follow the order numbers of a customer, over history and live orders."""
+    """Check that totals follow the order numbers of a customer, over history and live orders."""
     totals: dict[str, int] = defaultdict(int)
     correct = {}
     for order in (*inputs["history"], *inputs["live"]):
@@ -165,7 +165,7 @@ def check_backfill(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_vectors(inputs: Inputs, rows: Rows) -> None:
-    """Checks the sums over all windows of each shop."""
+    """Check the sums over all windows of each shop."""
     cents, count = Counter[int](), Counter[int]()
     for sale in inputs["sales"]:
         if sale["price"] > 500:
@@ -179,7 +179,7 @@ def check_vectors(inputs: Inputs, rows: Rows) -> None:
 
 
 def check_spark_in_out(inputs: Inputs, rows: Rows) -> None:
-    """Checks that each order is there once, and that totals follow from each other, in whatever order they came."""
+    """Check that each order is there once, and that totals follow from each other, in whatever order they came."""
     orders = {order["order"]: order for order in inputs["orders"]}
     assert sorted(row["order"] for row in rows["out"]) == sorted(orders)
     totals: dict[str, int] = defaultdict(int)
@@ -239,7 +239,7 @@ class Page:
         return [(file, query, answer.splitlines()) for file, query, answer in shown]
 
     def recovered(self) -> list[str]:
-        """The tasks that the output names as recovered."""
+        """Return the tasks that the output names as recovered."""
         return re.findall(r"^recovered (\S+) ", self.text, re.MULTILINE)
 
     def counts(self) -> tuple[str, str] | None:
@@ -249,7 +249,7 @@ class Page:
 
 
 def with_held_end(program: Path, directory: Path, gate: Path) -> Path:
-    """Writes a copy of a program into `directory` whose sources give their last records when `gate` is there.
+    """Write a copy of a program into `directory` whose sources give their last records when `gate` is there.
 
     A busy machine would otherwise finish a job before its task is killed.
     """

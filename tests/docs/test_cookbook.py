@@ -52,7 +52,7 @@ def rows_in(directory: Path, **files: str) -> dict[str, list[Any]]:
 
 
 def assert_answers(page: Page, directory: Path) -> None:
-    """Asserts that each query of the page has the answer that is shown there."""
+    """Assert that each query of the page has the answer that is shown there."""
     for file, query, answer in page.queries():
         with sqlite3.connect(directory / file) as database:
             rows = ["|".join(map(str, row)) for row in database.execute(query)]
@@ -60,7 +60,7 @@ def assert_answers(page: Page, directory: Path) -> None:
 
 
 def killed_and_finished(start: Start, page: Page, directory: Path, *arguments: str) -> Job:
-    """Runs the program with the kill of its page, and returns the job, which has ended well."""
+    """Run the program with the kill of its page, and return the job, which has ended well."""
     gate = directory / "gate"
     job = start(with_held_end(page.program, directory, gate), *page.arguments, *arguments)
     report = job.finish_killed(gate)

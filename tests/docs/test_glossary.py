@@ -34,7 +34,7 @@ WORD = re.compile(r"[A-Z][a-z]*")
 
 
 def stem(part: str) -> str:
-    """One form for the forms of a word: `Commits`, `committed` and `commit`, `query` and `queries`."""
+    """Return one form for the forms of a word: `Commits`, `committed` and `commit`, `query` and `queries`."""
     part = part.lower()
     for ending in ("ing", "ation", "ate", "ion", "ed", "es", "er", "s", "e", "y"):
         if part.endswith(ending) and len(part) - len(ending) >= 3:
@@ -49,7 +49,7 @@ def known() -> frozenset[str]:
 
 
 def unknown(name: str) -> list[str]:
-    """The words of a class's name that neither the glossary nor the list of plain words has."""
+    """Return the words of a class's name that neither the glossary nor the list of plain words has."""
     return [part for part in WORD.findall(name) if stem(part) not in known()]
 
 

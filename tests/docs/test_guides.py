@@ -21,7 +21,7 @@ _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 def run(path: Path) -> int:
-    """Does what `python PATH` does."""
+    """Do what `python PATH` does."""
     sys.path[0:0] = [str(path.parent)]
     sys.argv[:] = [str(path)]
     runpy.run_path(str(path), run_name="__main__")
@@ -29,7 +29,7 @@ def run(path: Path) -> int:
 
 
 def run_tests(path: Path) -> int:
-    """Does what `pytest PATH` does."""
+    """Do what `pytest PATH` does."""
     return int(pytest.main(["-q", "-p", "no:cacheprovider", str(path)]))
 
 

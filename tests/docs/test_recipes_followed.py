@@ -39,7 +39,7 @@ def change(path: Path, before: str, after: str) -> None:
 
 
 def failing(directory: Path, files: tuple[str, ...]) -> set[str]:
-    """Names the tests of these files that fail there."""
+    """Name the tests of these files that fail there."""
     argv = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", *files]
     environment = {**os.environ, "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTEST_XDIST_WORKER", None)

@@ -34,7 +34,7 @@ def test_the_page_of_commands_is_written_from_the_parser() -> None:
 
 
 def build(directory: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """Builds a site with the options of `make docs`."""
+    """Build a site with the options of `make docs`."""
     command = re.search(r"^\tNO_MKDOCS_2_WARNING=1 \$\(VENV\)/bin/mkdocs (.+)$", (ROOT / "Makefile").read_text(), re.M)
     assert command is not None
     argv = [sys.executable, "-m", "mkdocs", *command[1].split(), "--site-dir", str(site)]
@@ -87,7 +87,7 @@ def shell(directory: Path, *argv: str) -> str:
 
 
 def looked(directory: Path, *arguments: str) -> str:
-    """Returns what a command that looks at a job prints."""
+    """Return what a command that looks at a job prints."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{directory}"}
     done = forked(directory, arguments, environment, WAIT_S)
     assert done.returncode == 0, done.stdout + done.stderr

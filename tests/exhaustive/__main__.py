@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def elect() -> int:
-    """Prints the outcome of each world of supervisors, and returns the exit status."""
+    """Print the outcome of each world of supervisors, and return the exit status."""
     broken = 0
     for names, losses in ELECTIONS:
         began_s = process_time()
@@ -57,7 +57,7 @@ def elect() -> int:
 
 
 def explore(jobs: Sequence[Job], states_max: int, audit: bool) -> int:
-    """Prints the outcome of each exploration, and returns the exit status."""
+    """Print the outcome of each exploration, and return the exit status."""
     states, broken = 0, 0
     for job in jobs:
         began_s = process_time()

@@ -80,7 +80,7 @@ class Facts:
 
 
 def held_in(logs: Mapping[int, DeterminantLog]) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """Returns (task, epoch) → where the bytes begin that are held, and the bytes."""
+    """Return (task, epoch) → where the bytes begin that are held, and the bytes."""
     return {
         (owner, epoch): (log.begins.get(epoch, 0), log.bytes_of(epoch))
         for owner, log in logs.items()
@@ -89,7 +89,7 @@ def held_in(logs: Mapping[int, DeterminantLog]) -> dict[tuple[int, int], tuple[i
 
 
 def facts_of(task: TaskProtocol, index: int, answers_to: int) -> Facts:
-    """Returns what is seen of a task from outside."""
+    """Return what is seen of a task from outside."""
     logs = task.holdings.logs
     channels = task.channels
     peers = {c.source: c.peer_incarnation for c in channels.network}
@@ -139,7 +139,7 @@ class Cores:
         self._places: dict[Any, int] = {}
 
     def begin(self, index: int, incarnation: int, restored: int, rollback: int, retained: Knowledge) -> int:
-        """A new incarnation, restored from the snapshot with that number (-1: from the beginning)."""
+        """Return a new incarnation, restored from the snapshot with that number (-1: from the beginning)."""
         key = (index, incarnation, restored, rollback, retained)
         if key not in self._begun:
             parts = self.values[restored] if restored >= 0 else ()
@@ -181,7 +181,7 @@ class Cores:
         return self._keep(task, index, 0)
 
     def step(self, number: int, event: EventValue, tick: int) -> tuple[int, tuple[EffectValue, ...]]:
-        """Returns (state after the event, what is asked of the world)."""
+        """Return (state after the event, what is asked of the world)."""
         key = (number, event, tick)
         outcome = self.steps.get(key)
         if outcome is None:
@@ -204,7 +204,7 @@ class Cores:
         return self._keep(task, self.facts[number].task, now_ns), plain
 
     def retained(self, number: int, rollback: Rollback) -> Knowledge:
-        """Returns what an incarnation that is rolled back in place keeps."""
+        """Return what an incarnation that is rolled back in place keeps."""
         task: TaskProtocol = thaw(self._frozen[number])
         return task.retained(rollback)
 
@@ -222,7 +222,7 @@ class Cores:
         return number
 
     def number_of(self, value: Any) -> int:
-        """Returns the number of a frame or a snapshot, which is kept once."""
+        """Return the number of a frame or a snapshot, which is kept once."""
         place = self._places.get(value)
         if place is None:
             place = self._places[value] = len(self.values)
@@ -288,7 +288,7 @@ class Cores:
 
 
 def silent(line: str) -> None:
-    """Ignores a task's notes on dropped frames, which are in the path already."""
+    """Ignore a task's notes on dropped frames, which are in the path already."""
 
 
 _PLAIN_EVENTS: Mapping[str, Any] = {

@@ -50,7 +50,7 @@ Program = Generator[Request | Note, Any, None]
 
 
 def candidate(holder: str, decisions: int, hasty: bool = False, leaves: bool = False) -> Program:
-    """One supervisor from its first look on: it stands at once, and decides if it is elected.
+    """Yield one supervisor from its first look on: it stands at once, and decides if it is elected.
 
     Args:
         hasty: it acts upon a decision before that is in its journal.
@@ -80,7 +80,7 @@ def candidate(holder: str, decisions: int, hasty: bool = False, leaves: bool = F
 
 
 def _insisted(procedure: Callable[[], Generator[Request, Any, Any]]) -> Generator[Request, Any, Any]:
-    """Repeats a procedure from its beginning until it is carried out."""
+    """Repeat a procedure from its beginning until it is carried out."""
     while True:
         try:
             return (yield from procedure())
@@ -130,7 +130,7 @@ class Election:
         self._known: dict[tuple[str, tuple[Any, ...]], tuple[Request | None, tuple[Note, ...]]] = {}
 
     def explore(self) -> Verdict:
-        """Visits every state."""
+        """Visit every state."""
         first = State((), (), ((),) * len(self._programs), self._losses)
         seen, waiting, verdict = {first}, deque([first]), Verdict()
         while waiting and not verdict.breach:
@@ -144,7 +144,7 @@ class Election:
         return verdict
 
     def _run(self, name: str, answers: tuple[Any, ...]) -> tuple[Request | None, tuple[Note, ...]]:
-        """Returns what a supervisor with these answers asks next (None at its end), and what it has done."""
+        """Return what a supervisor with these answers asks next (None at its end), and what it has done."""
         known = self._known.get((name, answers))
         if known is not None:
             return known
@@ -203,7 +203,7 @@ class Election:
 
 
 def _answered(objects: tuple[tuple[str, bytes], ...], request: Request) -> tuple[tuple[tuple[str, bytes], ...], Any]:
-    """Returns the objects after a request, and its answer."""
+    """Return the objects after a request, and its answer."""
     contents = dict(objects)
     if isinstance(request, Names):
         return objects, tuple(name for name in contents if name.startswith(f"{request.folder}/"))

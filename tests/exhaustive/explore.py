@@ -63,7 +63,9 @@ class Graph:
         return taken[::-1]
 
     def stuck(self, ends: list[int]) -> int:
-        """The first state from which no fair action leads to any of `ends`, whatever follows; -1 if there is none."""
+        """Return the first state from which no fair action leads to any of `ends`, whatever follows; -1 if there is
+        none.
+        """
         before: dict[int, list[int]] = {}
         for source, target in zip(self.sources, self.targets, strict=True):
             before.setdefault(target, []).append(source)
@@ -119,7 +121,7 @@ class Exploration:
         return outcome
 
     def follow(self, choices: Sequence[int]) -> Outcome:
-        """Takes one path instead, up to the breach: in each state the action of that number."""
+        """Take one path instead, up to the breach: in each state the action of that number."""
         state, path = self.world.first(), list[Action]()
         for choice in choices:
             path.append(list(self.world.actions(state))[choice][0])
@@ -131,7 +133,7 @@ class Exploration:
         return self.outcome
 
     def choices(self, path: Sequence[Action]) -> list[int]:
-        """Returns the numbers by which `follow` takes a path."""
+        """Return the numbers by which `follow` takes a path."""
         state, numbers = self.world.first(), list[int]()
         for action in path:
             numbers.append([each for each, _ in self.world.actions(state)].index(action))

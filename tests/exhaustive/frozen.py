@@ -68,26 +68,26 @@ class _Pickler(pickle.Pickler):
 
 
 def freeze(value: object) -> bytes:
-    """Returns the bytes of a value for `thaw`, in this process."""
+    """Return the bytes of a value for `thaw`, in this process."""
     out = io.BytesIO()
     _Pickler(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
 
 
 def thaw(frozen: bytes) -> Any:
-    """Returns a copy that shares nothing that can change with the original."""
+    """Return a copy that shares nothing that can change with the original."""
     return pickle.loads(frozen)
 
 
 def canonical(value: object) -> bytes:
-    """Returns 16 bytes: equal for values that cannot be distinguished, different for others (128 bits of a hash)."""
+    """Return 16 bytes: equal for values that cannot be distinguished, different for others (128 bits of a hash)."""
     out: list[Any] = []
     _walk(value, out, {})
     return digest_of(out)
 
 
 def digest_of(value: Any) -> bytes:
-    """Returns 16 bytes for any value that consists of plain values alone."""
+    """Return 16 bytes for any value that consists of plain values alone."""
     return blake2b(dumps(value, 2), digest_size=16).digest()  # version 2: by value, not by identity
 
 
@@ -109,7 +109,7 @@ def _fields_of(value: object) -> tuple[str, ...]:
 
 
 def forget_fields() -> None:
-    """Drops the cache of fields, as `WRITE_ONLY` has changed."""
+    """Drop the cache of fields, as `WRITE_ONLY` has changed."""
     _fields.clear()
 
 

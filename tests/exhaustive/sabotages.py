@@ -53,7 +53,7 @@ class Sabotage:
 
 @contextmanager
 def in_force(sabotage: Sabotage) -> Iterator[None]:
-    """Breaks the rule while the context lasts."""
+    """Break the rule while the context lasts."""
     patches = [patch.object(owner, name, instead) for owner, name, instead in sabotage.changes()]
     for each in patches:
         each.start()

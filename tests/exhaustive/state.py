@@ -112,7 +112,7 @@ class Draft:
         return {finding[0]: finding for finding in self.base.findings}
 
     def present(self, task: int) -> Life | None:
-        """The process that is this task now, if it lives."""
+        """Return the process that is this task now, if it lives."""
         life = (task, self.incarnations[task])
         return life if life in self.processes else None
 
@@ -128,7 +128,7 @@ class Draft:
         self.flushing = [each for each in self.flushing if each[:2] != life]
 
     def state(self) -> State:
-        """Returns the state that it has become; parts without order are sorted."""
+        """Return the state that it has become; parts without order are sorted."""
         changed = vars(self)
         parts: dict[str, Any] = {}
         parts |= {

@@ -45,7 +45,7 @@ class Shelf:
 
 
 def rows_of(bundle: Bundle) -> tuple[Row, ...]:
-    """Returns the rows of a bundle."""
+    """Return the rows of a bundle."""
     rows: list[Row] = []
     body = memoryview(bundle.rows)
     for name, facts in _values(body):
@@ -72,7 +72,7 @@ class Stores:
         return self._keep(Shelf(Account(task, "run", 0), (), 0, 0))
 
     def open(self, number: int, incarnation: int) -> tuple[int, Any]:
-        """Returns (state, what is held, or the error)."""
+        """Return (state, what is held, or the error)."""
 
         def opened(shelf: Shelf) -> tuple[Shelf, StoreState]:
             if incarnation < shelf.account.incarnation:
@@ -83,7 +83,7 @@ class Stores:
         return self._call((number, "open", incarnation), opened)
 
     def write(self, number: int, bundle: Bundle) -> tuple[int, Any]:
-        """Returns (state, None or the error), as for `truncate`."""
+        """Return (state, None or the error), as for `truncate`."""
 
         def written(shelf: Shelf) -> tuple[Shelf, None]:
             shelf.account.fence("run", bundle.incarnation)
@@ -105,7 +105,7 @@ class Stores:
         return self._call((number, "truncate", incarnation, epoch), shortened)
 
     def withdraw(self, number: int, incarnation: int, mark: WithdrawPoint) -> tuple[int, Any]:
-        """Returns (state, what is held, or the error)."""
+        """Return (state, what is held, or the error)."""
 
         def taken_back(shelf: Shelf) -> tuple[Shelf, StoreState]:
             shelf.account.fence("run", incarnation)
@@ -118,7 +118,7 @@ class Stores:
         return self._call((number, "withdraw", incarnation, mark), taken_back)
 
     def _call(self, key: Any, change: Callable[[Shelf], tuple[Shelf, Any]]) -> tuple[int, Any]:
-        """Performs a call once; an error is returned as "family: text", and changes nothing."""
+        """Perform a call once; an error is returned as "family: text", and changes nothing."""
         outcome = self._calls.get(key)
         if outcome is None:
             try:

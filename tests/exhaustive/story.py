@@ -23,7 +23,7 @@ class Story:
         self._world = world
 
     def lines(self, path: Sequence[Action]) -> Iterator[str]:
-        """Yields one line per action: what happened, and what became of the processes that it touched."""
+        """Yield one line per action: what happened, and what became of the processes that it touched."""
         state = self._world.first()
         for number, action in enumerate(path, 1):
             after, _ = self._world.after(state, action)
@@ -99,7 +99,7 @@ class Story:
 
 
 def _logs(data: bytes) -> str:
-    """Returns the logs that a frame carries; those that its session has named before are not known here."""
+    """Return the logs that a frame carries; those that its session has named before are not known here."""
     try:
         deltas, _ = unpack_deltas(data)
     except PeerViolation:
@@ -108,7 +108,7 @@ def _logs(data: bytes) -> str:
 
 
 def summary(outcome: Outcome) -> str:
-    """Returns one line about one exploration."""
+    """Return one line about one exploration."""
     job = outcome.job
     one, more = ("host dies", "hosts die") if job.hosts else ("crash", "crashes")
     faults = [f"{job.crashes} {more if job.crashes != 1 else one}{' or zombies' if job.zombies else ''}"]
@@ -125,7 +125,7 @@ def summary(outcome: Outcome) -> str:
 
 
 def breach_lines(outcome: Outcome, breach: Breach) -> list[str]:
-    """Returns what is broken, and the way there."""
+    """Return what is broken, and the way there."""
     lines = [f"  {each}" for each in breach.what]
     lines.append(f"  the shortest path there, {len(breach.path)} actions:")
     return lines + [f"  {line}" for line in Story(World(outcome.job)).lines(breach.path)]

@@ -35,13 +35,13 @@ class Answers:
         return bytes((self.task, self.incarnation, self.asked)).rjust(16, b"\x00")
 
     def token(self, number: int) -> bytes:
-        """Returns an answer that names the task that asked, so that its log can be searched for it."""
+        """Return an answer that names the task that asked, so that its log can be searched for it."""
         self.asked += 1
         return f"<{self.task}.{number}={self.incarnation}.{self.asked}>".encode()
 
 
 def token_in(fact: Fact) -> bytes:
-    """Returns the answer in a fact, as it stands in its task's determinant log."""
+    """Return the answer in a fact, as it stands in its task's determinant log."""
     return fact[2].split(";")[0].encode()
 
 
@@ -116,6 +116,6 @@ class Witness(PlainChain):
 
 
 def read_whole(part: bytes) -> tuple[int, bool, list[Fact]]:
-    """Returns (events so far, whether the timer is set, facts) of a snapshot."""
+    """Return (events so far, whether the timer is set, facts) of a snapshot."""
     number, armed, facts = decode(part)
     return number, armed, [(task, event, what) for task, event, what in facts]

@@ -85,7 +85,7 @@ class World:
         return len(self.cores.values) - 1
 
     def first(self) -> State:
-        """Returns the state in which all tasks have just been started."""
+        """Return the state in which all tasks have just been started."""
         count = len(self.tasks)
         outside = [c for c in self.topology.channels if c.target == OUTSIDE]
         stores = tuple((c.id, self.stores.empty(self.topology.tasks[c.source].name)) for c in outside)
@@ -99,7 +99,9 @@ class World:
         return draft.state()
 
     def done(self, state: State) -> bool:
-        """Whether every sink task has reported that it has finished, or the job has stopped with the right error."""
+        """Return whether every sink task has reported that it has finished, or the job has stopped with the right
+        error.
+        """
         if state.stopped:
             return True
         present = dict(state.processes)
@@ -110,7 +112,7 @@ class World:
     # -- what can happen -------------------------------------------------------------------------------
 
     def actions(self, state: State) -> Iterator[tuple[Action, bool]]:
-        """Yields each action, and whether it must happen some time if it stays possible."""
+        """Yield each action, and whether it must happen some time if it stays possible."""
         fair = False
         for action, must in self._progress(state):
             fair = fair or must
@@ -182,7 +184,7 @@ class World:
     # -- what it makes of a state ----------------------------------------------------------------------
 
     def after(self, state: State, action: Action) -> tuple[State, list[str]]:
-        """Returns (the next state, what went wrong on the way)."""
+        """Return (the next state, what went wrong on the way)."""
         draft = Draft(state)
         _ACTIONS[action[0]](self, draft, *action[1:])
         self._forget_dead_letters(draft)
@@ -328,7 +330,7 @@ class World:
             self._order(draft, task, ("inquired", number, lost))
 
     def _decide(self, draft: Draft) -> None:
-        """Rolls tasks back, each in its process and with what it knows (D9)."""
+        """Roll tasks back, each in its process and with what it knows (D9)."""
         state = draft.base
         findings: dict[int, OrphanAnswer] = {task: self.cores.values[finding] for task, _, finding in state.findings}
         stands = decide(findings)
@@ -360,7 +362,7 @@ class World:
             self._feed(draft, life, event)
 
     def _feed(self, draft: Draft, life: Life, event: EventValue, dies_before: int = -1) -> None:
-        """Performs one event, and the events with which the outside answers at once."""
+        """Perform one event, and the events with which the outside answers at once."""
         waiting = [event]
         while waiting and life in draft.processes:
             number, effects = self.cores.step(draft.processes[life], waiting.pop(0), draft.base.ticks)
@@ -397,7 +399,7 @@ class World:
             self._outside(draft, life, effect, waiting)
 
     def _records(self, channel: int, position: int) -> EventValue:
-        """One record at a time: what has arrived by then differs from run to run."""
+        """Return one record at a time: what has arrived by then differs from run to run."""
         count = self.job.records
         names = (f"{'abcdef'[self.partition[channel]]}{position}",) if position < count else ()
         return ("read", channel, position, names, position + 1 >= count)
@@ -420,7 +422,7 @@ class World:
             waiting.append(("opened", channel, answer))
 
     def _stop(self, draft: Draft, life: Life, family: str, text: str) -> None:
-        """Ends a process that cannot continue: right for a fenced zombie, a failure of any other."""
+        """End a process that cannot continue: right for a fenced zombie, a failure of any other."""
         draft.end(life)
         if family == "ReplayDivergence" and self.job.betrays >= 0:
             draft.changes["stopped"] = True
@@ -428,7 +430,7 @@ class World:
             draft.broken.append(f"{self.topology.tasks[life[0]].name} stops with {text}")
 
     def _forget_dead_letters(self, draft: Draft) -> None:
-        """Drops frames of a dead process that have come to mean nothing: the page says why that is forever."""
+        """Drop frames of a dead process that have come to mean nothing: the page says why that is forever."""
         for end, frames in list(draft.links.items()):
             if end[:2] in draft.processes or end[2:] not in draft.processes:
                 continue
@@ -441,7 +443,7 @@ class World:
 
 
 def _cuts(effects: tuple[EffectValue, ...]) -> Iterator[int]:
-    """Yields the places at which a death between two effects of one step differs from a death before or behind it.
+    """Yield the places at which a death between two effects of one step differs from a death before or behind it.
 
     A frame that was sent may never arrive, so only what a store takes counts.
     """

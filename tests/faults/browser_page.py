@@ -46,15 +46,15 @@ class Page:
         browser.get(url)
 
     def text(self, selector: str = "main") -> str:
-        """The text that a user reads there; empty where there is no such element."""
+        """Return the text that a user reads there; empty where there is no such element."""
         return str(self.browser.execute_script(_TEXT, selector))
 
     def until(self, text: str, selector: str = "main") -> None:
-        """Waits until the text is there."""
+        """Wait until the text is there."""
         self._wait(f"the page shows {text!r}", lambda: text in self.text(selector))
 
     def _wait(self, what: str, holds: Callable[[], bool]) -> None:
-        """Waits for what takes moments; the text of the page is in the failure."""
+        """Wait for what takes moments; the text of the page is in the failure."""
 
         def look() -> bool:
             shown = holds()
@@ -68,21 +68,21 @@ class Page:
             raise AssertionError(f"{problem}\n{self.text('body')}") from None
 
     def open(self, view: str) -> None:
-        """Follows the link to a view."""
+        """Follow the link to a view."""
         self.follow(view)
         self._wait(f"{view} is open", lambda: self.text("nav a[aria-current]") == view)
 
     def press(self, button: str) -> None:
-        """Presses a button as soon as it is there."""
+        """Press a button as soon as it is there."""
         self._click(button, lambda: self.browser.execute_script(_BUTTON, button))
 
     def kill(self, what: str) -> None:
-        """Presses a button that kills, and confirms it."""
+        """Press a button that kills, and confirms it."""
         self.press(f"Kill {what}")
         self.press("Kill it")
 
     def follow(self, link: str) -> None:
-        """Follows a link as soon as it is there."""
+        """Follow a link as soon as it is there."""
         self._click(link, lambda: next(iter(self.browser.find_elements(By.LINK_TEXT, link)), None))
 
     def _click(self, what: str, look: Callable[[], Any]) -> None:
@@ -100,17 +100,17 @@ class Page:
         self._wait(f"{what!r} is clicked", clicked)
 
     def problems(self) -> list[Any]:
-        """The lines of the browser's console."""
+        """Return the lines of the browser's console."""
         return [entry["message"] for entry in self.browser.get_log("browser")]
 
     def wide(self) -> bool:
-        """Whether the page as a whole must be scrolled sideways."""
+        """Return whether the page as a whole must be scrolled sideways."""
         return bool(
             self.browser.execute_script("return document.documentElement.scrollWidth > document.body.clientWidth + 1")
         )
 
     def picture(self, name: str) -> None:
-        """Keeps a picture for the docs, if they are wanted."""
+        """Keep a picture for the docs, if they are wanted."""
         if not PICTURES:
             return
         wait_for("messages are gone", lambda: not self.text("#done"))

@@ -72,7 +72,7 @@ class HeldChain:
         self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config, own_standbys=True)
 
     def until_checkpoint(self, count: int) -> int:
-        """Waits until more than `count` checkpoints are complete, and returns how many there are."""
+        """Wait until more than `count` checkpoints are complete, and return how many there are."""
 
         def more(view: dict[str, Any]) -> int | None:
             complete: int = view["checkpoint"]["count"]

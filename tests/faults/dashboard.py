@@ -41,7 +41,7 @@ class Dashboard:
         return self
 
     def __exit__(self, *ending: object) -> None:
-        """Ends it as Ctrl-C would; what it printed on standard error is a mistake."""
+        """End it as Ctrl-C would; what it printed on standard error is a mistake."""
         self._process.send_signal(signal.SIGTERM)
         try:
             _, said = self._process.communicate(timeout=WAIT_S)
@@ -50,7 +50,7 @@ class Dashboard:
         assert not said, said
 
     def hang(self, hangs: bool) -> None:
-        """Stops the process where it is, or lets it continue."""
+        """Stop the process where it is, or let it continue."""
         self._process.send_signal(signal.SIGSTOP if hangs else signal.SIGCONT)
 
     def request(
@@ -66,13 +66,13 @@ class Dashboard:
             connection.close()
 
     def get(self, path: str) -> dict[str, Any]:
-        """The JSON of an answer that must succeed."""
+        """Return the JSON of an answer that must succeed."""
         status, _, body = self.request("GET", path)
         assert status == 200, body
         content: dict[str, Any] = json.loads(body)
         return content
 
     def kill(self, kind: str, name: str = "") -> tuple[int, dict[str, Any]]:
-        """The answer to a kill."""
+        """Return the answer to a kill."""
         status, _, body = self.request("POST", "/api/break", body=json.dumps({"kind": kind, "name": name}).encode())
         return status, json.loads(body)

@@ -28,7 +28,7 @@ CRASHED = 70
 
 
 def forked(directory: Path, arguments: tuple[str, ...], environment: Mapping[str, str], within_s: float) -> Ended:
-    """Runs one command in that directory to its end; as `subprocess.run` with text and without input."""
+    """Run one command in that directory to its end; as `subprocess.run` with text and without input."""
     assert arguments[0] in LOOKING
     return forked_call(lambda: cli.main(arguments), directory, arguments, environment, within_s)
 
@@ -40,7 +40,7 @@ def forked_call(
     environment: Mapping[str, str],
     within_s: float,
 ) -> Ended:
-    """Calls it in that directory, in a process of its own, whose status is the result; `arguments` name it."""
+    """Call it in that directory, in a process of its own, whose status is the result; `arguments` name it."""
     process = Call(act, directory, environment)
     try:
         out, err = process.communicate(within_s)
@@ -72,14 +72,14 @@ class Call:
         return self._status
 
     def poll(self) -> int | None:
-        """Returns the exit status; None while it runs."""
+        """Return the exit status; None while it runs."""
         if self._status is None:
             ended, how = os.waitpid(self.pid, os.WNOHANG)
             self._status = os.waitstatus_to_exitcode(how) if ended else None
         return self._status
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Returns what it has printed on both streams, once it has ended."""
+        """Return what it has printed on both streams, once it has ended."""
         deadline_s = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > deadline_s:
@@ -95,12 +95,12 @@ class Call:
         return self._output
 
     def send_signal(self, number: int) -> None:
-        """Sends the signal, if it has not ended."""
+        """Send the signal, if it has not ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Sends SIGKILL, if it has not ended."""
+        """Send SIGKILL, if it has not ended."""
         self.send_signal(signal.SIGKILL)
 
 

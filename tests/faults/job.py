@@ -43,7 +43,7 @@ PAUSES = 3
 
 
 def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S) -> T:
-    """Returns the first answer of `holds` that is not None or False."""
+    """Return the first answer of `holds` that is not None or False."""
     return processes.wait_for(what, holds, within_s, PAUSES)
 
 
@@ -92,7 +92,7 @@ class Job:
         return self
 
     def finish(self) -> tuple[int, str]:
-        """Returns the exit status and standard error, once the job has ended and nothing of it is left.
+        """Return the exit status and standard error, once the job has ended and nothing of it is left.
 
         Lines about the progress of the job are left out: how many there are depends on how busy the machine is.
         """
@@ -108,7 +108,7 @@ class Job:
         return status, without_progress(said)
 
     def finish_well(self) -> dict[str, Any]:
-        """Returns the report of a run that must end with exit status 0."""
+        """Return the report of a run that must end with exit status 0."""
         status, said = self.finish()
         assert status == 0, f"{said}\n{self.log_tails()}"
         report: dict[str, Any] = json.loads(self.report_path.read_text())
@@ -120,14 +120,14 @@ class Job:
         return self._run.pid
 
     def interrupt(self) -> None:
-        """Sends the signal that Ctrl-C sends to the foreground process."""
+        """Send the signal that Ctrl-C sends to the foreground process."""
         assert self._run is not None
         self._run.send_signal(signal.SIGINT)
 
     # -- what it shows -------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any] | None:
-        """The supervisor's latest view; None before there is one."""
+        """Return the supervisor's latest view; None before there is one."""
         try:
             file = self._status_file.stat()
             version = (file.st_ino, file.st_mtime_ns, file.st_size)
@@ -149,7 +149,7 @@ class Job:
         return wait_for("the job has a runtime directory", lambda: leaks.runtime_of(self.state))
 
     def until(self, what: str, holds: Callable[[dict[str, Any]], T | None]) -> T:
-        """The first answer of `holds` about the view of a job that must be running until then."""
+        """Return the first answer of `holds` about the view of a job that must be running until then."""
 
         def look() -> T | None:
             self._still_runs(what)
@@ -173,7 +173,7 @@ class Job:
         return self._run.communicate(timeout=WAIT_S)[1]
 
     def until_warm(self, records: int = 0, checkpoints: int = 1) -> dict[str, Any]:
-        """Every task runs, those of a job with one standby per task have it, and a checkpoint is complete."""
+        """Return every task runs, those of a job with one standby per task have it, and a checkpoint is complete."""
 
         def warm(view: dict[str, Any]) -> dict[str, Any] | None:
             ready = all(task["state"] == "running" for task in view["tasks"])
@@ -211,7 +211,7 @@ class Job:
         self.until(f"{records} records out", written)
 
     def pid_of(self, task: str) -> int:
-        """The process that runs the task now."""
+        """Return the process that runs the task now."""
 
         def served(view: dict[str, Any]) -> int | None:
             [entry] = [entry for entry in view["tasks"] if entry["task"] == task]
@@ -224,7 +224,9 @@ class Job:
         self.until(f"{pids} are replaced", lambda view: not any(entry["pid"] in pids for entry in view["tasks"]))
 
     def server(self, module: str) -> int:
-        """The supervisor (`standby.daemon`) or the agent (`standby.agent`) of a job that must be running until then."""
+        """Return the supervisor (`standby.daemon`) or the agent (`standby.agent`) of a job that must be running until
+        then.
+        """
 
         def look() -> int | None:
             self._still_runs(f"{module} runs")
@@ -233,15 +235,15 @@ class Job:
         return wait_for(f"{module} runs", look)
 
     def living(self) -> dict[int, str]:
-        """Every process of the job that runs: by the marks of its environment, or by its command line."""
+        """Return every process of the job that runs: by the marks of its environment, or by its command line."""
         return of_job(self.state.resolve())
 
     def letters(self) -> list[dict[str, Any]]:
-        """Returns its dead letters."""
+        """Return its dead letters."""
         return list(lines_in(self.state / "dead-letters"))
 
     def log_tails(self) -> str:
-        """Returns the last lines that its processes logged, which show why a test failed."""
+        """Return the last lines that its processes logged, which show why a test failed."""
         lines: list[str] = []
         for log in sorted((self.state / "logs").glob("*.log")):
             lines += [f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-12:]]
@@ -250,7 +252,7 @@ class Job:
     # -- failures ------------------------------------------------------------------------------------
 
     def strike(self, *tasks: str) -> list[int]:
-        """Sends SIGKILL to the tasks' processes, none of which is replaced before all are dead; returns their pids.
+        """Send SIGKILL to the tasks' processes, none of which is replaced before all are dead; returns their pids.
 
         A busy machine may let seconds pass between two signals.  So the supervisor, which decides who takes over, is
         stopped meanwhile, if there are several.
@@ -263,7 +265,7 @@ class Job:
 
     @contextmanager
     def _undecided(self) -> Iterator[None]:
-        """Stops the supervisor inside the context."""
+        """Stop the supervisor inside the context."""
         supervisor = self.server(SUPERVISOR)
         assert kill(supervisor, signal.SIGSTOP)
         try:
@@ -289,7 +291,7 @@ class Job:
         wait_for("every process of the job is gone", gone)
 
     def leaks(self) -> list[str]:
-        """Returns what a job that has ended by itself left behind; one that was killed could not clean up."""
+        """Return what a job that has ended by itself left behind; one that was killed could not clean up."""
         if self._status is None:
             return []
         return leaks.after(self.state.resolve(), self._runtimes, self._shared, well=self._status == 0)
@@ -318,20 +320,20 @@ def environment() -> dict[str, str]:
 
 
 def causal(directory: Path, *arguments: str) -> tuple[int, str]:
-    """Runs a `causal` command that must end by itself; returns its exit status and standard error."""
+    """Run a `causal` command that must end by itself; returns its exit status and standard error."""
     ended = ended_of(directory, *arguments)
     return ended.returncode, without_progress(ended.stderr)
 
 
 def causal_output(directory: Path, *arguments: str) -> str:
-    """Returns what one `causal` command that must succeed printed."""
+    """Return what one `causal` command that must succeed printed."""
     ended = ended_of(directory, *arguments)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
 def ended_of(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a `causal` command that must end by itself."""
+    """Run a `causal` command that must end by itself."""
     if arguments[0] in LOOKING:
         return forked(directory, arguments, environment(), WAIT_S)
     root = ROOTS.start(arguments, directory, environment())
@@ -345,5 +347,5 @@ def ended_of(directory: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def without_progress(said: str) -> str:
-    """Returns standard error without the lines that a job repeats every few seconds."""
+    """Return standard error without the lines that a job repeats every few seconds."""
     return "\n".join(line for line in said.splitlines() if not PROGRESS.match(line)).strip()

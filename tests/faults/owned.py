@@ -17,7 +17,7 @@ COUNT = 600
 
 
 def owner(directory: Path, who: str, kind: str, where: str, *arguments: str, **settings: str) -> Job:
-    """A job that writes into the sink, and ends when `let_end` says so."""
+    """Return a job that writes into the sink, and ends when `let_end` says so."""
     (directory / who).mkdir()
     values = {"who": who, "kind": kind, "where": where, "gate": str(directory / f"{who}.gate"), **settings}
     return Job(
@@ -54,7 +54,7 @@ def the_newer_job_owns_the_sink(older: Job, newer: Job, rows: Rows) -> None:
 
 
 def recoveries(job: Job) -> int:
-    """Returns how many tasks of the job, which has ended, took the place of one that had ended before."""
+    """Return how many tasks of the job, which has ended, took the place of one that had ended before."""
     view = job.view()
     assert view is not None
     return len(view["recoveries"])

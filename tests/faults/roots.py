@@ -83,11 +83,11 @@ class Forked:
         self._ended = ended
 
     def poll(self) -> int | None:
-        """Returns the exit status; None while it runs."""
+        """Return the exit status; None while it runs."""
         return self._status(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns the exit status, once it has ended."""
+        """Return the exit status, once it has ended."""
         status = self._status(timeout)
         if status is None:
             assert timeout is not None
@@ -104,12 +104,12 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Sends the signal, if it has not ended."""
+        """Send the signal, if it has not ended."""
         if self.poll() is None and self._pidfd is not None:
             send_signal(self._pidfd, number)
 
     def kill(self) -> None:
-        """Sends SIGKILL, if it has not ended."""
+        """Send SIGKILL, if it has not ended."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -123,7 +123,7 @@ class Root(Forked):
         self._output: tuple[str, str] | None = None
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Returns what it has printed on both streams, once it has ended."""
+        """Return what it has printed on both streams, once it has ended."""
         if self._output is not None:
             return "", ""
         deadline_s, parts = time.monotonic() + timeout, {self.stdout: "", self.stderr: ""}
@@ -146,7 +146,7 @@ class Root(Forked):
 
 
 def libraries_of(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The libraries that the pipeline of a `causal run` imports."""
+    """Return the libraries that the pipeline of a `causal run` imports."""
     if arguments[:1] != ["run"]:
         return ()
     path = Path(arguments[1])
@@ -164,7 +164,7 @@ class Roots:
         self._servers: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], socket.socket]] = {}
 
     def start(self, arguments: Sequence[str], directory: Path, environment: Mapping[str, str]) -> Root:
-        """Begins `causal` with these arguments, without input."""
+        """Begin `causal` with these arguments, without input."""
         (stdout, write_stdout), (stderr, write_stderr) = os.pipe(), os.pipe()
         try:
             streams = write_stdout, write_stderr
@@ -183,7 +183,7 @@ class Roots:
         stdout: IO[Any],
         stderr: IO[Any],
     ) -> Forked:
-        """Begins `causal`, on a host below a process that ends with it as `unshare --kill-child` does."""
+        """Begin `causal`, on a host below a process that ends with it as `unshare --kill-child` does."""
         streams = stdout.fileno(), stderr.fileno()
         return Forked(*self._fork((), arguments, directory, environment, streams, place))
 
@@ -196,7 +196,7 @@ class Roots:
         streams: tuple[int, int],
         place: Place | None,
     ) -> tuple[int, int]:
-        """Returns the pid, and a descriptor that gives the exit status."""
+        """Return the pid, and a descriptor that gives the exit status."""
         process, control = self._servers.get(libraries) or self._begin(libraries, environment)
         if process.poll() is not None:
             process, control = self._begin(libraries, environment)
@@ -235,7 +235,7 @@ ROOTS = Roots()
 
 
 def _serve(control: socket.socket) -> list[str] | None:
-    """Serves until the test run ends; returns the arguments in each process that was forked."""
+    """Serve until the test run ends; returns the arguments in each process that was forked."""
     wake, waker = socket.socketpair()
     for end in (wake, waker):
         end.setblocking(False)
@@ -282,7 +282,7 @@ def _report(endings: dict[int, int]) -> None:
 
 
 def _enter(place: Place) -> None:
-    """Enters a host; returns in a child, which dies with this process, and whose status is that of this process."""
+    """Enter a host; returns in a child, which dies with this process, and whose status is that of this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     namespace = os.open(NAMESPACES / place.namespace, os.O_RDONLY)
     for result in (libc.setns(namespace, CLONE_NEWNET), libc.unshare(CLONE_NEWTIME)):
@@ -319,7 +319,7 @@ def _become(order: Mapping[str, Any]) -> list[str]:
 
 
 def _end(status: int) -> NoReturn:
-    """Ends this process as its interpreter would, but without a look at each module and object, which are many.
+    """End this process as its interpreter would, but without a look at each module and object, which are many.
 
     Those of `test_service.py`, `test_interrupted.py` and jobs with `--verify-replay` end by themselves.
     """
@@ -331,7 +331,7 @@ def _end(status: int) -> NoReturn:
 
 
 def main() -> int:
-    """Forks for one test run; in each forked process, runs the command."""
+    """Fork for one test run; in each forked process, runs the command."""
     die_with_parent()
     assert make_room()
     control = socket.socket(fileno=int(sys.argv[1]))

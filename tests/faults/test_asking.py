@@ -29,7 +29,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def effects(directory: Path) -> list[tuple[str, int, int]]:
-    """Returns (key, record, how often it was asked for) of each effect."""
+    """Return (key, record, how often it was asked for) of each effect."""
     files = [(path.name, path.read_text().split()) for path in sorted((directory / "world").iterdir())]
     return [(key, int(times[0]), len(times)) for key, times in files]
 

@@ -58,7 +58,7 @@ def flipped(path: Path) -> None:
 
 
 def renumbered(path: Path) -> None:
-    """Flips one bit of one decision."""
+    """Flip one bit of one decision."""
     store = sqlite3.connect(path)
     place, body = store.execute("SELECT id, body FROM decisions WHERE length(body) > 20 LIMIT 1").fetchone()
     store.execute("UPDATE decisions SET body = ? WHERE id = ?", (body[:-1] + bytes([body[-1] ^ 1]), place))
@@ -109,7 +109,7 @@ def test_what_is_damaged_is_named_in_one_line(
 
 
 def whole(journal: Path) -> None:
-    """Moves what is in the log beside the journal into it."""
+    """Move what is in the log beside the journal into it."""
     store = sqlite3.connect(journal)
     store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.close()

@@ -27,7 +27,7 @@ LETTER = {"operator": "count", "key": 1, "record": {"k": "<script>"}, "error": "
 
 
 def ended_job(directory: Path) -> Path:
-    """The directory of a job that has ended."""
+    """Return the directory of a job that has ended."""
     job = directory / "job"
     (job / "dead-letters").mkdir(parents=True)
     (job / "logs").mkdir()

@@ -20,7 +20,7 @@ OPENING = re.compile(r"journal\.sqlite(-wal|-journal)?|job")
 
 
 def synced(directory: Path, durability: str) -> Counter[str]:
-    """Returns how often each file of the job's directory was synced, by its path without numbers."""
+    """Return how often each file of the job's directory was synced, by its path without numbers."""
     gate, trace = directory / "gate", directory / "trace"
     gate.touch()
     settings = sets(out=directory / "rows", count=120, gate=gate)

@@ -36,11 +36,11 @@ class Watched:
         self.job: Job = start(PIPELINES / "effects.py", *arguments, config=small, own_standbys=True)
 
     def until(self, records: int) -> None:
-        """Waits until so many records have had their effect; the last one of each source waits for the gate."""
+        """Wait until so many records have had their effect; the last one of each source waits for the gate."""
         self.job.until(f"{records} effects", lambda view: len(self.effects()) >= records or None)
 
     def note(self) -> None:
-        """Notes whose rows are visible now: whatever dies from here on, none of these has its effect again."""
+        """Record whose rows are visible now: whatever dies from here on, none of these has its effect again."""
         visible = {f"{row['from']}-{row['i']}" for row in lines_in(self._out)}
         self._noted.append((visible, len(self._lines())))
 

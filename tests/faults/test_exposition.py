@@ -20,7 +20,7 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def page(port: int) -> dict[str, Metric]:
-    """The families that a client of OpenMetrics gets."""
+    """Return the families that a client of OpenMetrics gets."""
     accepted = {"Accept": "application/openmetrics-text; version=1.0.0"}
     with urlopen(Request(f"http://127.0.0.1:{port}/metrics", headers=accepted), timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())  # type: ignore[no-untyped-call]
@@ -28,7 +28,7 @@ def page(port: int) -> dict[str, Metric]:
 
 
 def rising(families: dict[str, Metric]) -> dict[Series, float]:
-    """The values of everything that never falls."""
+    """Return the values of everything that never falls."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in families.values()
@@ -43,7 +43,7 @@ def values(family: Metric | None) -> dict[str, float]:
 
 
 def recovered(families: dict[str, Metric]) -> list[float]:
-    """The numbers of recoveries, by task."""
+    """Return the numbers of recoveries, by task."""
     return list(values(families.get("causal_recoveries")).values())
 
 

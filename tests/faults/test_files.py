@@ -17,7 +17,7 @@ FOLLOWED = PIPELINES / "followed.py"
 
 
 def add(directory: Path, name: str, count: int) -> list[str]:
-    """Puts a file there in one step; returns its lines."""
+    """Put a file there in one step; returns its lines."""
     lines = [f"{name}-{number:06d}" for number in range(count)]
     aside = directory / "aside"
     data = "".join(line + "\n" for line in lines).encode()

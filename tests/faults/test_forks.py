@@ -117,6 +117,6 @@ def test_children_of_a_killed_task_hold_up_nothing(start: Start, tmp_path: Path,
 
 
 def separate(view: dict[str, list[dict[str, str]]] | None) -> bool:
-    """Whether operator and sink run in tasks of their own."""
+    """Return whether operator and sink run in tasks of their own."""
     assert view is not None
     return any(task["task"] == "forks/0" for task in view["tasks"])

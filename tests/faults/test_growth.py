@@ -24,7 +24,7 @@ STATE_BYTES_MIN = 12 << 20
 
 
 def performing(job: Job) -> int:
-    """The process of the hot standby of the task with the state, once one performs."""
+    """Return the process of the hot standby of the task with the state, once one performs."""
     job.until("a hot standby performs", partial(shadow_of, task=FILLED))
     view = job.view()
     assert view is not None
@@ -66,7 +66,7 @@ def roll_back_in_place(job: Job) -> int:
 
 
 def promote(job: Job) -> int:
-    """Its neighbours, the supervisor and the agent live through it."""
+    """Return its neighbours, the supervisor and the agent live through it."""
     job.replace("c/0")
     job.until_warm(checkpoints=0)
     return job.pid_of(FILLED)

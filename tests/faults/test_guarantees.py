@@ -36,7 +36,7 @@ MANY = 100 * COUNT
 
 
 def rows(database: Path) -> list[tuple[str, int, str]]:
-    """Returns what a user sees: (task, position, record)."""
+    """Return what a user sees: (task, position, record)."""
     if not database.exists():
         return []
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
@@ -47,7 +47,7 @@ def rows(database: Path) -> list[tuple[str, int, str]]:
 
 
 def ended(database: Path) -> set[bool]:
-    """Returns what the store knows of the end of its tasks."""
+    """Return what the store knows of the end of its tasks."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
         return {bool(flag) for (flag,) in store.execute("SELECT ended FROM causal_task")}
 
@@ -99,7 +99,7 @@ class Gathering:
         fresh.rename(self.database.with_name(moment))
 
     def counted(self, count: int = COUNT) -> tuple[int, int, int]:
-        """Returns (lost, doubled, contradicted): missing records, rows that are too many, numbers out of turn."""
+        """Return (lost, doubled, contradicted): missing records, rows that are too many, numbers out of turn."""
         records = [json.loads(record) for _, _, record in rows(self.database)]
         often = Counter(row["i"] for row in records)
         wrong = 0
@@ -162,7 +162,7 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        """Looks at what is there now; to be called where something must have been seen, however busy the machine is."""
+        """Look at what is there now; to be called where something must have been seen, however busy the machine is."""
         with self._looking:
             now = {(task, position): record for task, position, record in rows(self._database)}
             self.problems += [f"{where} was {was}, is {now.get(where)}" for where, was in self._seen.items()
@@ -171,7 +171,7 @@ class Watch:
             self._seen = now
 
     def _look_all_the_time(self) -> None:
-        """Looks whenever something was written, which costs less than to read all rows again and again."""
+        """Look whenever something was written, which costs less than to read all rows again and again."""
         before: list[tuple[int, int]] = []
         while not self._over.wait(0.02):
             written = self._written()
@@ -180,7 +180,7 @@ class Watch:
                 self.look()
 
     def _written(self) -> list[tuple[int, int]]:
-        """Returns what changes with each write; nothing while a file comes or goes."""
+        """Return what changes with each write; nothing while a file comes or goes."""
         files = [self._database, self._database.with_name(f"{self._database.name}-wal")]
         try:
             return [(status.st_mtime_ns, status.st_size) for status in (path.stat() for path in files)]

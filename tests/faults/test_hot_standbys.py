@@ -15,7 +15,7 @@ StartChain = Callable[..., HeldChain]
 
 
 def shadow_of(view: Mapping[str, Any], task: str) -> Mapping[str, Any] | None:
-    """The figures of the hot standby of a task, once it performs."""
+    """Return the figures of the hot standby of a task, once it performs."""
     [shadow] = [each["shadow"] for each in view["tasks"] if each["task"] == task]
     return shadow  # type: ignore[no-any-return]
 

@@ -45,7 +45,7 @@ sys.exit(main())
 
 
 def seen(job: Path, runtime: Path, stage: str) -> bool:
-    """Whether a `causal run` has come that far."""
+    """Return whether a `causal run` has come that far."""
     if stage == "loading":
         return True
     if stage == "sockets":

@@ -18,7 +18,7 @@ COUNT = 1500
 
 
 def folded(rows: Iterable[Any]) -> dict[Any, Any]:
-    """Returns what revisions of one table add up to, whichever task wrote them; fails where they do not fit."""
+    """Return what revisions of one table add up to, whichever task wrote them; fails where they do not fit."""
     totals: dict[Any, Any] = {}
     waiting = [(tuple(key) if isinstance(key, list) else key, old, new) for key, old, new in rows]
     for key, old, new in waiting:
@@ -51,7 +51,7 @@ def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) ->
 
 
 def ready(view: dict[str, Any]) -> bool:
-    """Whether each task that has not ended has its standby; the rules end soon."""
+    """Return whether each task that has not ended has its standby; the rules end soon."""
     tasks = [task for task in view["tasks"] if task["state"] != "finished"]
     return view["checkpoint"]["count"] > 0 and all(task["state"] == "running" and task["standbys"] for task in tasks)
 

@@ -33,7 +33,7 @@ def expect(path: Path, lines: list[str]) -> None:
 
 
 def reading(state: Path) -> int:
-    """The process that reads lines."""
+    """Return the process that reads lines."""
     return wait_for("lines are read", lambda: next((p for p, c in of_job(state).items() if READING in c), None))
 
 

@@ -30,7 +30,7 @@ def begun(start: Start, directory: Path, slow: str, *arguments: str, **more: Any
 
 
 def long_work(job: Job) -> dict[str, Any]:
-    """Returns what the view says of a task that is in a long event."""
+    """Return what the view says of a task that is in a long event."""
 
     def long_event(view: dict[str, Any]) -> dict[str, Any] | None:
         doing = [dict(task["doing"], task=task["task"]) for task in view["tasks"] if task["doing"]]

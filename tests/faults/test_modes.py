@@ -56,7 +56,7 @@ def mode(path: Path) -> int:
 
 
 def readable_by_others(directory: Path) -> dict[str, str]:
-    """Returns the paths that others than the owner may use; one that is gone when it is looked at counts as closed."""
+    """Return the paths that others than the owner may use; one that is gone when it is looked at counts as closed."""
     opened = {}
     for place, directories, files in os.walk(directory):
         for path in (Path(place), *(Path(place, name) for name in (*directories, *files))):

@@ -32,7 +32,7 @@ ALWAYS = (5,)
 
 
 def tasks_of(query: int) -> list[str]:
-    """Returns the tasks of a query, as `causal plan` names them."""
+    """Return the tasks of a query, as `causal plan` names them."""
     plan = causal_output(PIPELINES, "plan", str(NEXMARK), "--json", *sets(**SETTINGS, query=query))
     return [task["task"] for task in json.loads(plan)["tasks"]]
 

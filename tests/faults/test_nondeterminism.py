@@ -26,7 +26,7 @@ def misbehaving(start: Start, directory: Path, how: str, count: int, *arguments:
 
 
 def last_line(said: str) -> str:
-    """The line after the warnings, which the pipelines here deserve."""
+    """Return the line after the warnings, which the pipelines here deserve."""
     *warnings, line = said.splitlines()
     assert all(each.startswith("causal: warning: ") for each in warnings), said
     return one_line(line)

@@ -27,7 +27,7 @@ def micros(seconds: float) -> int:
 
 
 def in_order() -> tuple[list[Any], int]:
-    """Returns all records that are not late, in the order of time, source and number; and how many are late."""
+    """Return all records that are not late, in the order of time, source and number; and how many are late."""
     kept, late = [], 0
     for place, name in enumerate(NAMES):
         largest = None
@@ -50,7 +50,7 @@ def chained() -> list[Any]:
 
 
 def standing(revisions: list[Any]) -> list[Any]:
-    """The rows that stand behind all revisions, in the order of event time; none contradicts what was there."""
+    """Return the rows that stand behind all revisions, in the order of event time; none contradicts what was there."""
     rows: dict[tuple[Any, ...], Any] = {}
     for place, old, new in revisions:
         assert rows.pop(tuple(place), None) == old
@@ -65,7 +65,7 @@ def counted() -> Counter[Any]:
 
 
 def killed(start: Start, out: Path, kills: tuple[str, ...], **settings: object) -> dict[str, Any]:
-    """The report of a job that ended after all of these kills."""
+    """Return the report of a job that ended after all of these kills."""
     gate = out.with_name("gate")
     arguments = [*sets(out=out, rate=RATE, count=COUNT, gate=gate, **settings), *(f"--kill={kill}" for kill in kills)]
     return start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3").finish_killed(gate)

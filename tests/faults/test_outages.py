@@ -35,7 +35,7 @@ def assert_all(rows: list[dict[str, Any]]) -> None:
 
 
 def begun(start: Start, directory: Path, *arguments: str, **config: Any) -> Job:
-    """A job that has written something, and runs until `let_end`."""
+    """Return a job that has written something, and runs until `let_end`."""
     job = start(OUTAGE, *sets(count=COUNT, gate=directory / "gate"), *arguments, config=config)
     job.until_warm(records=50)
     return job
@@ -47,7 +47,7 @@ def let_end(directory: Path) -> None:
 
 
 def waited_for(job: Job) -> dict[str, Any]:
-    """Returns what the supervisor's view says of the sink that waits."""
+    """Return what the supervisor's view says of the sink that waits."""
 
     def waiting(view: dict[str, Any]) -> dict[str, Any] | None:
         [entry] = [task["waiting"] for task in view["tasks"] if task["task"] == "out/0"]
@@ -58,7 +58,7 @@ def waited_for(job: Job) -> dict[str, Any]:
 
 @contextmanager
 def stuck(directory: Path) -> Iterator[None]:
-    """Makes writes not return."""
+    """Make writes not return."""
     (directory / "stuck").touch()
     yield
     (directory / "stuck").unlink()

@@ -20,7 +20,7 @@ def rows_of(directory: Path) -> list[list[dict[str, Any]]]:
 
 
 def killed(start: Start, directory: Path, moments: tuple[str, ...], *settings: str) -> dict[str, Any]:
-    """The report of a job that ended after all of these kills."""
+    """Return the report of a job that ended after all of these kills."""
     gate = directory / "gate"
     kills = [f"--kill={moment}" for moment in moments]
     return start(PIPELINES / "spread.py", *sets(count=COUNT, gate=gate), *settings, *kills).finish_killed(gate)

@@ -18,7 +18,7 @@ StartChain = Callable[..., HeldChain]
 
 
 def fork_server(job: Job) -> int | None:
-    """The job's fork server; None if there is none."""
+    """Return the job's fork server; None if there is none."""
     return next((one.pid for one in marked(job.state.resolve()) if one.slot == SERVER_SLOT), None)
 
 

@@ -25,7 +25,7 @@ def state(job: Job, operator: str, key: str, *more: str) -> tuple[int, Any, str]
 
 
 def kept_state(job: Job, key: int, *more: str) -> dict[str, Any]:
-    """Returns what the one task that owns the key says."""
+    """Return what the one task that owns the key says."""
     status, answer, said = state(job, "keep", f'"k{key}"', *more)
     assert status == 0, said
     [task] = answer["tasks"]
@@ -35,7 +35,7 @@ def kept_state(job: Job, key: int, *more: str) -> dict[str, Any]:
 
 
 def keys_of(job: Job, *options: str) -> list[str]:
-    """Returns the keys of `keep` that are listed."""
+    """Return the keys of `keep` that are listed."""
     ended = ended_of(job.directory, "state", str(job.state), "keep", "--json", *options)
     assert ended.returncode == 0, ended.stderr
     listed = json.loads(ended.stdout)
@@ -44,7 +44,7 @@ def keys_of(job: Job, *options: str) -> list[str]:
 
 
 def model(key: int, count: int) -> dict[str, Any]:
-    """Returns what is kept after the first `count` elements of that key."""
+    """Return what is kept after the first `count` elements of that key."""
     numbers = list(range(key, count * KEYS, KEYS))
     digits = {str(digit): sum(n % 10 == digit for n in numbers) for digit in dict.fromkeys(n % 10 for n in numbers)}
     return {
@@ -58,7 +58,7 @@ def model(key: int, count: int) -> dict[str, Any]:
 
 
 def assert_of_one_moment(answer: dict[str, Any], key: int) -> int:
-    """Asserts that all states of the key have seen the same elements, and returns how many."""
+    """Assert that all states of the key have seen the same elements, and return how many."""
     if not answer["state"]:
         return 0
     count = len(answer["state"]["numbers"])

@@ -47,7 +47,7 @@ OF_HOSTS = {"listen", "key", "hosts", "on", "agents", "spark_conf", "hosts_expec
 
 
 def struck(start: Start, tmp_path: Path) -> tuple[Job, list[Any]]:
-    """A job all of whose processes were killed, and the rows that were visible then."""
+    """Return a job all of whose processes were killed, and the rows that were visible then."""
     (tmp_path / "counts.py").write_text(PIPELINE)
     job = start(tmp_path / "counts.py", "--checkpoint-interval", "0.5")
     job.until_warm(records=300)

@@ -31,12 +31,12 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def further(directory: Path) -> int:
-    """A number of records per partition that no life of the job has reached."""
+    """Return a number of records per partition that no life of the job has reached."""
     return max(int(record["i"]) for record in rows(directory) if "i" in record) + 200
 
 
 def check(records: list[dict[str, Any]], count: int, partitions: int = 4) -> None:
-    """Asserts every record once, every number of a key once."""
+    """Assert every record once, every number of a key once."""
     counted: dict[int, list[dict[str, Any]]] = defaultdict(list)
     rang: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for record in records:

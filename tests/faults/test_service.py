@@ -34,7 +34,7 @@ orders.key_by(lambda shop: shop).count("count").sink("out", SqliteSink("out.db")
 
 
 def command() -> str:
-    """Returns what the unit has the shell run, with this checkout in the place of the installed command."""
+    """Return what the unit has the shell run, with this checkout in the place of the installed command."""
     match = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", UNIT, re.MULTILINE)
     assert match is not None
     line = match[1].replace("$$", "$").replace("/opt/causal/bin/causal", f"{sys.executable} -m deploy")
@@ -62,7 +62,7 @@ def started(job: Path) -> subprocess.Popen[str]:
 
 
 def written(job: Path, since_ns: int) -> int:
-    """Returns how many rows are out, as a life of the job says that began after that moment."""
+    """Return how many rows are out, as a life of the job says that began after that moment."""
     try:
         view = json.loads((job / "status.json").read_text())
     except FileNotFoundError:

@@ -13,7 +13,7 @@ StartChain = Callable[..., HeldChain]
 
 
 def standby_of(job: Job, task: str) -> int:
-    """The process that holds the task's state and waits."""
+    """Return the process that holds the task's state and waits."""
     view = job.until_warm()
     [first] = [process["pid"] for process in view["processes"] if process["standby_of"] == task][:1]
     pid: int = first

@@ -30,7 +30,7 @@ full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system ha
 
 
 def shell(home: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a line of a shell in which `causal` is the command, with buffers as its users have them."""
+    """Run a line of a shell in which `causal` is the command, with buffers as its users have them."""
     (home / "p.py").write_text(PIPELINE)
     buffered = {name: value for name, value in environment().items() if name != "PYTHONUNBUFFERED"}
     line = f'causal() {{ {sys.executable} -P -m deploy "$@"; }}; {command}'

@@ -30,7 +30,7 @@ def test_a_short_run_throws_something_and_finds_nothing(tmp_path: Path) -> None:
 
 
 def story(elements: int) -> Rows:
-    """Returns what the sinks of the mixed pipeline hold after a run without chance, one key after the other."""
+    """Return what the sinks of the mixed pipeline hold after a run without chance, one key after the other."""
     due = [f"{name}-{p}-{i}" for name, count in mix.SOURCES.items() for p in range(count) for i in range(elements)]
     events = [{"what": "merged", "n": n, "id": each} for n, each in enumerate(due, 1)]
     events.append({"what": "window", "ns": [each["n"] for each in events]})

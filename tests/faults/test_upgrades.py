@@ -72,7 +72,7 @@ def rows(directory: Path) -> Rows:
 
 
 def in_parquet(directory: Path) -> Rows:
-    """Rows in files and in journals; those in files are among them."""
+    """Return rows in files and in journals; those in files are among them."""
     from pyarrow import dataset
 
     from operators.sinks.parquet.parquet_sink import read
@@ -105,7 +105,7 @@ def stopped(job: Job, *arguments: str) -> str:
 
 
 def finish(job: Job, *arguments: str, read: Callable[[Path], Rows] = rows) -> int:
-    """Resumes the job to an end that is further than any row so far; returns how many records that is."""
+    """Resume the job to an end that is further than any row so far; returns how many records that is."""
     done = len(read(job.directory)) + 1500
     job.start("--resume", *arguments, "--set", f"count={done}", "--set", "rate=100000")
     job.finish_well()

@@ -21,7 +21,7 @@ Record = tuple[int, int, int]
 
 
 def records() -> list[Record]:
-    """Returns what the pipeline's source gives, in order."""
+    """Return what the pipeline's source gives, in order."""
     elements = []
     for i in range(COUNT):
         at = i * 5 - (i % 5) * 10 - (900 if i % 97 == 96 else 0) - (300 if i % 89 == 88 else 0)
@@ -30,7 +30,7 @@ def records() -> list[Record]:
 
 
 def with_marks() -> Iterable[tuple[Record, int]]:
-    """Yields each record with the watermark before it."""
+    """Yield each record with the watermark before it."""
     largest = -(10**9)
     for record in records():
         yield record, largest - BOUND
@@ -38,7 +38,7 @@ def with_marks() -> Iterable[tuple[Record, int]]:
 
 
 def panes(size: int, every: int, lateness: int) -> tuple[dict[tuple[int, int], list[int]], list[int]]:
-    """Returns by (key, start) the numbers of the records, and those that are in none because they came too late."""
+    """Return by (key, start) the numbers of the records, and those that are in none because they came too late."""
     contents: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     late = []
     for (i, key, at), mark in with_marks():
@@ -52,7 +52,7 @@ def panes(size: int, every: int, lateness: int) -> tuple[dict[tuple[int, int], l
 
 
 def sessions(gap: int) -> Counter[tuple[int, int, int, int]]:
-    """Returns (key, sum, start, end): sessions grow record by record, and close when a mark has passed their end."""
+    """Return (key, sum, start, end): sessions grow record by record, and close when a mark has passed their end."""
     open_sessions: defaultdict[int, list[list[int]]] = defaultdict(list)
     for (i, key, at), mark in with_marks():
         near = [s for s in open_sessions[key] if s[1] > mark and s[0] < at + gap and at < s[1]]

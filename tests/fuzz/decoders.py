@@ -67,12 +67,12 @@ class Decoder:
 
 
 def per_byte(times: int) -> Callable[[int], int]:
-    """Returns a bound of `times` bytes for each byte of input."""
+    """Return a bound of `times` bytes for each byte of input."""
     return lambda size: FLAT_BYTES + times * size
 
 
 def messagepack_bytes_max(size: int) -> int:
-    """Returns 256 bytes per byte (one byte can say "an empty map"), and eight per slot that an array claims falsely.
+    """Return 256 bytes per byte (one byte can say "an empty map"), and eight per slot that an array claims falsely.
 
     An array may claim as many items as there are bytes, on each of 1024 levels, before it is found out.
     """
@@ -95,7 +95,7 @@ def _stored(name: str, data: bytes) -> Path:
 
 
 def determinants(data: bytes) -> list[tuple[int, Determinant]]:
-    """Reads a whole log: each entry, and the clock reading before it."""
+    """Read a whole log: each entry, and the clock reading before it."""
     register_kind("fuzzed", 90)
     codec = DeterminantCodec()
     entries: list[tuple[int, Determinant]] = []
@@ -110,13 +110,13 @@ def determinants(data: bytes) -> list[tuple[int, Determinant]]:
 
 
 def header(data: bytes) -> wire.Header:
-    """Reads the header of a frame with the number of parts that its kind asks for."""
+    """Read the header of a frame with the number of parts that its kind asks for."""
     parts = wire.KINDS.get(data[3], 1) if len(data) > 3 else 1
     return wire.read_header([data, b"", b""][:parts], JOB)
 
 
 def payload(data: bytes) -> None:
-    """Reads one byte of flags, four of stated length, then the payload."""
+    """Read one byte of flags, four of stated length, then the payload."""
     flags = int.from_bytes(data[:1], "little") & 1
     stated = wire.Header(wire.DATA, JOB, 0, 1, flags=flags, plain_bytes=int.from_bytes(data[1:5], "little"))
     plain = wire.unpack_payload(stated, data[5:])
@@ -124,7 +124,7 @@ def payload(data: bytes) -> None:
 
 
 def frame(data: bytes) -> None:
-    """Reads a whole multipart frame (two lengths before its parts), as far as before anything is believed."""
+    """Read a whole multipart frame (two lengths before its parts), as far as before anything is believed."""
     first, second = data[:1], data[1:3]
     ends = [first[0] if first else 0, int.from_bytes(second, "little")]
     body = data[3:]
@@ -148,59 +148,59 @@ def frame(data: bytes) -> None:
 
 
 def sink_journal(data: bytes) -> tuple[list[bytes], bytes]:
-    """Reads the records of a journal, and the bytes that they fill; the rest is a torn tail."""
+    """Read the records of a journal, and the bytes that they fill; the rest is a torn tail."""
     records, filled = bodies(data, Path("journal"))
     return records, data[:filled]
 
 
 def shared_record(data: bytes) -> Record:
-    """Reads an object of a journal in a shared store."""
+    """Read an object of a journal in a shared store."""
     return read_record((1, 0), data, "journal/1/0")
 
 
 def ingest_manifest(data: bytes) -> None:
-    """Reads a published batch of an ingest log."""
+    """Read a published batch of an ingest log."""
     _stored("ingest/manifests/0000000000.json", data)
     DirectoryLog(Path(_scratch().name) / "ingest", 2).manifest(0)
 
 
 def ingest_segment(data: bytes) -> None:
-    """Reads a published segment: only the bytes that were published are given back."""
+    """Read a published segment: only the bytes that were published are given back."""
     log = DirectoryLog(Path(_scratch().name) / "ingest", 2)
     _stored("ingest/segments/0.arrow", data)
     assert log.read_segment(Segment("0.arrow", 0, 0, 1, digest_of(SEGMENT))) == SEGMENT, "another segment"
 
 
 def control(data: bytes) -> None:
-    """Reads a control message of each kind of sender; the supervisor drops what it cannot read, and continues."""
+    """Read a control message of each kind of sender; the supervisor drops what it cannot read, and continues."""
     inbox = Inbox()
     for sender in (b"w1", AGENT.encode(), b"admin-1"):
         inbox.receive(sender, data)
 
 
 def parts(data: bytes) -> None:
-    """Reads a snapshot or in-flight segment."""
+    """Read a snapshot or in-flight segment."""
     read_parts(_stored("some.snap", data))
 
 
 def manifest(data: bytes) -> None:
-    """Reads the manifest of a checkpoint."""
+    """Read the manifest of a checkpoint."""
     path = _stored("checkpoints/manifest-3.json", data)
     newest_manifest(path.parent.parent)
 
 
 def job_config(data: bytes) -> None:
-    """Reads the settings of a job."""
+    """Read the settings of a job."""
     JobConfig.load(_stored("job.json", data).parent)
 
 
 def blueprint(data: bytes) -> None:
-    """Reads the graph of a job."""
+    """Read the graph of a job."""
     Blueprint.load(_stored("topology.json", data).parent)
 
 
 def rollback(data: bytes) -> Rollback:
-    """Reads the outcome of inquiries, as a message or a journal holds it."""
+    """Read the outcome of inquiries, as a message or a journal holds it."""
     return read_rollback(decode(data))
 
 
@@ -208,7 +208,7 @@ def rollback(data: bytes) -> Rollback:
 
 
 def same_value(value: Any) -> None:
-    """Asserts that a value can be written, and then reads the same; unless it is of a kind that is never written."""
+    """Assert that a value can be written, and then read the same; unless it is of a kind that is never written."""
     try:
         packed = encode(value)
     except NotCarried:
@@ -221,7 +221,7 @@ def same_value(value: Any) -> None:
 
 
 def same_records(records: list[Any]) -> None:
-    """Asserts the same of a body of records."""
+    """Assert the same of a body of records."""
     try:
         packed = encode_records(records)
     except NotCarried:
@@ -230,7 +230,7 @@ def same_records(records: list[Any]) -> None:
 
 
 def same_determinants(entries: list[tuple[int, Determinant]]) -> None:
-    """Asserts that each entry can be written again behind the same reading, and then reads the same."""
+    """Assert that each entry can be written again behind the same reading, and then read the same."""
     codec = DeterminantCodec()
     for codec.last_ns, entry in entries:
         before = codec.last_ns
@@ -240,33 +240,33 @@ def same_determinants(entries: list[tuple[int, Determinant]]) -> None:
 
 
 def same_deltas(deltas: tuple[list[LogDelta], list[tuple[int, int, int]]]) -> None:
-    """Asserts that deltas read the same when they are written again."""
+    """Assert that deltas read the same when they are written again."""
     assert unpack_deltas(pack_deltas(*deltas)) == deltas, "deltas changed on their second way"
 
 
 def same_chunks(chunks: list[Chunk]) -> None:
-    """Asserts that chunks read the same when they are written again."""
+    """Assert that chunks read the same when they are written again."""
     assert unpack_chunks(pack_chunks(chunks)) == chunks, "chunks changed on their second way"
 
 
 def same_header(header: wire.Header) -> None:
-    """Asserts that a header reads the same when it is written again."""
+    """Assert that a header reads the same when it is written again."""
     parts = [header.pack(), b"", b""][: wire.KINDS[header.kind]]
     assert wire.read_header(parts, JOB) == header, "a header changed on its second way"
 
 
 def same_hello(hello: wire.Hello) -> None:
-    """Asserts that a HELLO reads the same when it is written again."""
+    """Assert that a HELLO reads the same when it is written again."""
     assert wire.read_hello(hello.pack()) == hello, "a HELLO changed on its second way"
 
 
 def same_welcome(welcome: wire.Welcome) -> None:
-    """Asserts that a WELCOME reads the same when it is written again."""
+    """Assert that a WELCOME reads the same when it is written again."""
     assert wire.read_welcome(welcome.pack()) == welcome, "a WELCOME changed on its second way"
 
 
 def same_journal(journal: tuple[list[bytes], bytes]) -> None:
-    """Asserts that the complete records are a journal of their own."""
+    """Assert that the complete records are a journal of their own."""
     assert b"".join(map(framed, journal[0])) == journal[1], "complete records are the bytes they were read from"
 
 
@@ -302,7 +302,7 @@ DECODERS: dict[str, Decoder] = {
 
 
 def refused(decoder: Decoder, data: bytes) -> bool:
-    """Whether the decoder refuses `data` in its own way; any other error comes out as it is."""
+    """Return whether the decoder refuses `data` in its own way; any other error comes out as it is."""
     try:
         value = decoder.read(data)
     except decoder.family:
@@ -313,7 +313,7 @@ def refused(decoder: Decoder, data: bytes) -> bool:
 
 
 def memory_of(decoder: Decoder, data: bytes) -> int:
-    """Returns the most bytes that Python had allocated while the decoder read `data`, beyond what it had before."""
+    """Return the most bytes that Python had allocated while the decoder read `data`, beyond what it had before."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

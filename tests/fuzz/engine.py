@@ -17,7 +17,7 @@ TRACED_ONE_IN = 100
 
 
 def main(argv: list[str]) -> None:
-    """Does not return: libFuzzer ends the process."""
+    """Do not return: libFuzzer ends the process."""
     decoder = DECODERS[argv[1]]
     count = 0
 

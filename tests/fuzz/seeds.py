@@ -117,7 +117,7 @@ def _welcomes() -> list[bytes]:
 
 
 def _session() -> bytes:
-    """Returns the deltas of all frames of one session, one behind the other."""
+    """Return the deltas of all frames of one session, one behind the other."""
     writer, packed = DeltaWriter(), b""
     for offset, piece in ((0, b"\x80\x01"), (2, b"\x01"), (3, b"\x01\x01"), (5, b"\x80\x02" * 10)):
         logs = [LogDelta(task, 1, offset, piece) for task in range(10)]
@@ -204,7 +204,7 @@ def _manifests() -> list[bytes]:
 
 
 def _jobs() -> list[bytes]:
-    """Returns settings that `save` has not written: settings that are added later must not change the seeds."""
+    """Return settings that `save` has not written: settings that are added later must not change the seeds."""
     least = {"run": "r", "name": "n", "pipeline": "/p.py", "format": STATE_FORMAT}
     more = {
         "settings": {"a": "b"},
@@ -239,7 +239,7 @@ def _rollbacks() -> list[bytes]:
 
 
 def seeds() -> dict[str, list[bytes]]:
-    """Returns seeds by decoder; each of them is read without an error."""
+    """Return seeds by decoder; each of them is read without an error."""
     return {
         "values": [encode(value) for value in VALUES],
         "records": _records(),
@@ -270,12 +270,12 @@ def seeds() -> dict[str, list[bytes]]:
 
 
 def name_of(data: bytes) -> str:
-    """The file of a seed: named by its content, so that writing it again changes nothing."""
+    """Return the file of a seed: named by its content, so that writing it again changes nothing."""
     return f"seed-{sha1(data).hexdigest()[:12]}"
 
 
 def main() -> int:
-    """Writes the corpus; obsolete seeds are removed, inputs that the fuzzer has found stay."""
+    """Write the corpus; obsolete seeds are removed, inputs that the fuzzer has found stay."""
     for target, inputs in seeds().items():
         folder = CORPUS / target
         folder.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ class Verdict:
 
 
 def check(spec: Spec, history: History) -> Verdict:
-    """The verdict on a run."""
+    """Return the verdict on a run."""
     outputs = history.outputs
     due = _due(spec, history.inputs)
     owners = _owners(outputs)
@@ -81,7 +81,7 @@ def check(spec: Spec, history: History) -> Verdict:
 
 
 def _due(spec: Spec, inputs: Mapping[str, int]) -> dict[tuple[Element, Hashable], None]:
-    """Every (element, key) that has a row, channel by channel in the order of the channel."""
+    """Return every (element, key) that has a row, channel by channel in the order of the channel."""
     elements = (Element(channel, place) for channel, count in inputs.items() for place in range(count))
     return {(element, key): None for element in elements for key in spec.keys(element)}
 
@@ -117,7 +117,7 @@ def _reordered(outputs: Sequence[Output]) -> int:
 
 
 def _lines(outputs: Sequence[Output]) -> dict[tuple[str, str], list[Step]]:
-    """The steps of each task on each channel, in order: a task is one process and a channel is ordered."""
+    """Return the steps of each task on each channel, in order: a task is one process and a channel is ordered."""
     lines: dict[tuple[str, str], list[Step]] = {}
     for each in outputs:
         lines.setdefault((each.stage, each.element.channel), []).append((each.element.place, each.key))
@@ -129,7 +129,7 @@ def _wanted(
     owners: Mapping[Hashable, str],
     lines: Mapping[tuple[str, str], list[Step]],
 ) -> dict[tuple[str, str], list[Step]]:
-    """The steps that an execution without failures has there."""
+    """Return the steps that an execution without failures has there."""
     wanted: dict[tuple[str, str], list[Step]] = {at: [] for at in lines}
     for element, key in due:
         at = (owners.get(key, ""), element.channel)
@@ -143,20 +143,22 @@ def _begins(line: list[Step], wanted: list[Step]) -> bool:
 
 
 def _within(line: list[Step], wanted: list[Step]) -> bool:
-    """Whether `line` is `wanted` with some left out."""
+    """Return whether `line` is `wanted` with some left out."""
     rest: Iterator[Step] = iter(wanted)
     return all(any(step == other for other in rest) for step in line)
 
 
 def _up_to(wanted: list[Step], line: list[Step]) -> list[Step]:
-    """The part of the wanted steps up to the furthest one that the line has reached."""
+    """Return the part of the wanted steps up to the furthest one that the line has reached."""
     shown = set(line)
     reach = max((at for at, step in enumerate(wanted) if step in shown), default=-1)
     return wanted[: reach + 1]
 
 
 def _whole(spec: Spec, seen: Counter[tuple[Element, Hashable]], history: History, most: int | None) -> bool:
-    """Whether each element left its rows equally often in all of its keys; a run under way may have some to come."""
+    """Return whether each element left its rows equally often in all of its keys; a run under way may have some to
+    come.
+    """
     for element in {element: None for element, _ in seen}:
         counts = [seen[element, key] for key in spec.keys(element)]
         if (history.ended and len(set(counts)) > 1) or (most is not None and max(counts) > most):
@@ -165,7 +167,7 @@ def _whole(spec: Spec, seen: Counter[tuple[Element, Hashable]], history: History
 
 
 def _ordered(lines: Mapping[tuple[str, str], list[Step]]) -> bool:
-    """Whether one order of the inputs, repeats counted apart, explains what all tasks showed of a channel."""
+    """Return whether one order of the inputs, repeats counted apart, explains what all tasks showed of a channel."""
     after: dict[tuple[str, int, int], set[tuple[str, int, int]]] = {}
     for (_, channel), line in lines.items():
         times: Counter[Step] = Counter()
@@ -189,7 +191,7 @@ def _goes_back(
     history: History,
     wanted: Mapping[tuple[str, str], Sequence[Step]],
 ) -> bool:
-    """Whether that explains every task for itself."""
+    """Return whether that explains every task for itself."""
     tasks = {stage: None for stage, _ in wanted}
     return all(
         going_back.explained(

@@ -44,7 +44,9 @@ class Explanation:
 
 
 def explained(spec: Spec, events: Sequence[Output | Failed], wanted: Wanted, ended: bool) -> bool:
-    """Whether that holds for these rows of one task, with the failures between them; to its end, if it has ended."""
+    """Return whether that holds for these rows of one task, with the failures between them; to its end, if it has
+    ended.
+    """
     open_: list[Explanation] = [Explanation(None, dict.fromkeys(wanted, 0), {}, 0)]
     places = {channel: {step: at for at, step in enumerate(steps)} for channel, steps in wanted.items()}
     failures = 0
@@ -63,7 +65,9 @@ def explained(spec: Spec, events: Sequence[Output | Failed], wanted: Wanted, end
 
 
 def _behind(spec: Spec, before: Explanation, output: Output, places: Places, failures: int) -> Iterator[Explanation]:
-    """Every line with that row at its end: the one before with one more, or cut back first if a failure allows it."""
+    """Yield every line with that row at its end: the one before with one more, or cut back first if a failure allows
+    it.
+    """
     channel, step = output.element.channel, (output.element.place, output.key)
     place = places[channel].get(step, -1)
     counts, last, end, cuts = dict(before.counts), dict(before.last), before.end, before.cuts

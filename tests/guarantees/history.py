@@ -65,9 +65,9 @@ class Spec(Protocol):
     """The behaviour of a pipeline without failures."""
 
     def keys(self, element: Element) -> Sequence[Hashable]:
-        """The keys in which the element leaves a row, one in each, in this order."""
+        """Return the keys in which the element leaves a row, one in each, in this order."""
         ...
 
     def follows(self, before: Output | None, output: Output) -> bool:
-        """Whether an execution can leave `output` in its key right behind `before` (None: as the first)."""
+        """Return whether an execution can leave `output` in its key right behind `before` (None: as the first)."""
         ...

@@ -106,7 +106,7 @@ class System:
         return State((0,) * len(self.inputs), self.first)
 
     def taken(self, state: State, channel: int) -> tuple[State, Row]:
-        """Performs the transformation of D that takes the next element of a channel."""
+        """Perform the transformation of D that takes the next element of a channel."""
         element = tuple(self.inputs.values())[channel][state.reached[channel]]
         value, content = self.operation(state.value, element)
         reached = tuple(count + (place == channel) for place, count in enumerate(state.reached))
@@ -114,11 +114,11 @@ class System:
         return replace(state, reached=reached, value=value, order=order), Row(element, content, order)
 
     def snapshot(self, moment: Moment) -> State:
-        """The last snapshot in B, or the state before any element."""
+        """Return the last snapshot in B, or the state before any element."""
         return next((each for each in reversed(moment.left) if isinstance(each, State)), self.fresh)
 
     def steps(self, moment: Moment, failures_max: int) -> Iterator[Moment]:
-        """All that can happen next (Definition 1)."""
+        """Yield all that can happen next (Definition 1)."""
         channels = tuple(self.inputs.values())
         for channel, elements in enumerate(channels):
             if moment.entered[channel] < len(elements):  # input
@@ -141,13 +141,13 @@ class System:
             yield self.recovery(self, failed)
 
     def ended(self, moment: Moment) -> bool:
-        """Whether nothing can happen any more but failures and snapshots."""
+        """Return whether nothing can happen any more but failures and snapshots."""
         whole = tuple(len(elements) for elements in self.inputs.values())
         return moment.entered == moment.state.reached == whole and not moment.rows
 
 
 def executions(system: System, failures_max: int) -> set[Moment]:
-    """Every moment of every execution with at most that many failures."""
+    """Return every moment of every execution with at most that many failures."""
     reached = {Moment(system.fresh.reached, (), system.fresh)}
     frontier = list(reached)
     while frontier:
@@ -171,12 +171,12 @@ def going_back(system: System, moment: Moment) -> Moment:
 
 
 def from_nothing(system: System, moment: Moment) -> Moment:
-    """An empty state; what has entered does not come again."""
+    """Return an empty state; what has entered does not come again."""
     return replace(moment, state=replace(system.fresh, reached=moment.entered), rows=())
 
 
 def by_determinants(system: System, moment: Moment) -> Moment:
-    """The last snapshot, and then the order that the last row carries, which makes what was seen."""
+    """Return the last snapshot, and then the order that the last row carries, which makes what was seen."""
     state = system.snapshot(moment)
     order = moment.seen[-1].order if moment.seen else ()
     for element in order[len(state.order) :]:
@@ -185,7 +185,9 @@ def by_determinants(system: System, moment: Moment) -> Moment:
 
 
 def dropping_seen(system: System, moment: Moment) -> Moment:
-    """The last snapshot, all input since in any order, and no row of an element that a reader has seen one of."""
+    """Return the last snapshot, all input since in any order, and no row of an element that a reader has seen one
+    of.
+    """
     skipped = frozenset(row.element for row in moment.seen)
     return replace(moment, state=replace(system.snapshot(moment), skipped=skipped), rows=())
 
@@ -197,12 +199,14 @@ Seen = tuple[tuple[int, ...], tuple[tuple[Element, Hashable], ...]]
 
 
 def said(rows: Sequence[Row]) -> tuple[tuple[Element, Hashable], ...]:
-    """Returns the rows as a reader sees them, who does not see orders."""
+    """Return the rows as a reader sees them, who does not see orders."""
     return tuple((row.element, row.content) for row in rows)
 
 
 def possible(system: System) -> set[Seen]:
-    """All (A, B) of the system with reference recovery: those whose probability is not 0 (Definitions 4 and 5)."""
+    """Return all (A, B) of the system with reference recovery: those whose probability is not 0 (Definitions 4 and
+    5).
+    """
     without = replace(system, recovery=reference, withheld=False, snapshots_max=0)
     return {(moment.entered, said(moment.seen)) for moment in executions(without, 0)}
 
@@ -214,8 +218,9 @@ def exactly_once(system: System, failures_max: int) -> bool:
 
 
 def commutes(system: System) -> bool:
-    """Whether no operation of D is non-commutative (Definition 9): two elements leave the same state and rows in
-    either order, from any state."""
+    """Return whether no operation of D is non-commutative (Definition 9): two elements leave the same state and rows in
+    either order, from any state.
+    """
     for moment in executions(replace(system, recovery=reference, snapshots_max=0), 0):
         channels = [c for c, e in enumerate(system.inputs.values()) if moment.state.reached[c] < len(e)]
         for one in channels:
@@ -234,7 +239,7 @@ def commutes(system: System) -> bool:
 
 
 def history_of(moment: Moment) -> list[Output | Failed]:
-    """Returns an execution as the checker reads it."""
+    """Return an execution as the checker reads it."""
     return [
         each if isinstance(each, Failed) else Output("task", "key", each.element, each.content)
         for each in moment.left

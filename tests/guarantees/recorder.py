@@ -40,7 +40,7 @@ class Recording:
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def seen(self) -> int:
-        """The number of rows that the reader has seen by now."""
+        """Return the number of rows that the reader has seen by now."""
         return sum(each.count for each in self.reader.so_far())
 
     def until_seen(self, more: int) -> None:
@@ -71,7 +71,9 @@ class Recording:
         return self.histories(seen, vanished)
 
     def histories(self, seen: list[Seen], vanished: int) -> dict[str, History]:
-        """The history of each operator: its rows, with all failures by their times, and the number of vanished rows."""
+        """Return the history of each operator: its rows, with all failures by their times, and the number of vanished
+        rows.
+        """
         moments = sorted(self.failures)
         events: dict[str, list[Output | Failed]] = {"passed": [], "folded": [], "merged": []}
         for each in seen:

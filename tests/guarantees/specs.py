@@ -32,7 +32,7 @@ class Passed:
 
 
 def folded(before: Mapping[str, Any] | None, place: int) -> dict[str, int]:
-    """The state of `Folded` in a key after a row: no two orders of elements have the same sum."""
+    """Return the state of `Folded` in a key after a row: no two orders of elements have the same sum."""
     n, total = (before["n"], before["sum"]) if before is not None else (0, 0)
     return {"n": n + 1, "sum": (total * 4099 + place + 1) % _MODULUS}
 
@@ -47,7 +47,7 @@ class Folded:
         return bool(output.content == folded(None if before is None else before.content, output.element.place))
 
     def reference(self, inputs: Mapping[str, int]) -> dict[Hashable, list[tuple[Element, dict[str, int]]]]:
-        """The reference run: by key all rows that there are without failures."""
+        """Return the reference run: by key all rows that there are without failures."""
         rows: dict[Hashable, list[tuple[Element, dict[str, int]]]] = {}
         for element in (Element(channel, place) for channel, count in inputs.items() for place in range(count)):
             for key in self.keys(element):
@@ -62,13 +62,13 @@ def fold_keys(channel: str, place: int) -> tuple[str, str]:
 
 
 def chained(before: Mapping[str, Any] | None, content: Mapping[str, Any]) -> str:
-    """The hash that `Merged` says: over that of the row before and what this one says itself."""
+    """Return the hash that `Merged` says: over that of the row before and what this one says itself."""
     previous = before["hash"] if before is not None else ""
     return blake2b((previous + json.dumps(content, sort_keys=True)).encode(), digest_size=8).hexdigest()
 
 
 def merged(before: Mapping[str, Any] | None, element: Element, dice: float) -> dict[str, Any]:
-    """The state of `Merged` in a key after a row."""
+    """Return the state of `Merged` in a key after a row."""
     content: dict[str, Any] = {
         "n": (before["n"] if before is not None else 0) + 1,
         "of": [element.channel, element.place],

@@ -29,7 +29,7 @@ def passing(order: Sequence[Element]) -> Events:
 
 
 def folding(order: Sequence[Element]) -> Events:
-    """The events of one task that performs these elements without a failure."""
+    """Return the events of one task that performs these elements without a failure."""
     rows: dict[str, Any] = {}
     events: Events = []
     for each in order:
@@ -40,7 +40,7 @@ def folding(order: Sequence[Element]) -> Events:
 
 
 def merging(order: Sequence[Element], dice: float = 0.5) -> Events:
-    """The same with a chain, and random numbers that distinguish two executions."""
+    """Return the same with a chain, and random numbers that distinguish two executions."""
     rows: dict[Any, Any] = {}
     events: Events = []
     for each in order:

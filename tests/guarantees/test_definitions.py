@@ -34,14 +34,14 @@ class Counted:
 
 
 def mixed(one: Sequence[Element], other: Sequence[Element]) -> Iterator[tuple[Element, ...]]:
-    """All ways in which two channels can come together."""
+    """Yield all ways in which two channels can come together."""
     for places in combinations(range(len(one) + len(other)), len(one)):
         first, second = iter(one), iter(other)
         yield tuple(next(first) if at in places else next(second) for at in range(len(one) + len(other)))
 
 
 def executed(one: Sequence[Element], other: Sequence[Element]) -> set[Execution]:
-    """The output of every execution without failures from these inputs."""
+    """Return the output of every execution without failures from these inputs."""
     return {tuple((each, n) for n, each in enumerate(order, 1)) for order in mixed(one, other)}
 
 
@@ -71,7 +71,7 @@ def after_one_failure() -> set[tuple[Execution, int]]:
 
 
 def everything() -> Iterator[Execution]:
-    """All outputs up to that many rows that could be thought of."""
+    """Yield all outputs up to that many rows that could be thought of."""
     for length in range(ROWS_MAX + 1):
         yield from product(product((*A, *B), range(1, ROWS_MAX + 1)), repeat=length)
 

@@ -95,7 +95,7 @@ def with_repeats(channel: Sequence[Element], length_max: int) -> Iterator[tuple[
 
 
 def outputs_of(operation: Any, inputs: model.Inputs) -> set[tuple[Any, ...]]:
-    """All rows of executions from these inputs without failures that have ended."""
+    """Return all rows of executions from these inputs without failures that have ended."""
     whole = tuple(len(elements) for elements in inputs.values())
     count = sum(whole)
     reached = possible(replace(system(operation), inputs=inputs))

@@ -67,7 +67,7 @@ def test_at_least_once_repeats_what_is_determined_and_contradicts_where_there_is
 
 
 def others_than_before(history: History) -> int:
-    """The number of rows that differ from an earlier row of the same element."""
+    """Return the number of rows that differ from an earlier row of the same element."""
     contents: dict[Any, Any] = {}
     count = 0
     for each in history.outputs:
@@ -98,7 +98,7 @@ def test_none_loses_what_was_on_its_way_and_all_state(start: Start, tmp_path: Pa
 
 
 def entered(run: Recording) -> dict[str, int]:
-    """Elements that each source has given, as far as it has said so."""
+    """Return elements that each source has given, as far as it has said so."""
     view = run.job.view()
     assert view is not None
     return {

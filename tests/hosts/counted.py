@@ -33,7 +33,7 @@ def check_rows(site: Site | ClusterJob, count: int = COUNT) -> None:
 
 
 def arguments_of(site: Site | ClusterJob, elements: int = COUNT, /, **config: object) -> list[str]:
-    """The options of a job whose sources are held until the file `gate` exists."""
+    """Return the options of a job whose sources are held until the file `gate` exists."""
     settings = sets(count=elements, rate=RATE, out=site.directory / "out.db", gate=site.directory / "gate")
     file = site.directory / "job.toml"
     file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items()))
@@ -41,7 +41,7 @@ def arguments_of(site: Site | ClusterJob, elements: int = COUNT, /, **config: ob
 
 
 def began(site: Site, host_timeout_ms: int = 15_000, count: int = COUNT, **config: object) -> None:
-    """Starts a job whose sources are held; without a cut no host is silent for so long, however busy the machine is."""
+    """Start a job whose sources are held; without a cut no host is silent for so long, however busy the machine is."""
     site.run(PIPELINE, *arguments_of(site, count, host_timeout_ms=host_timeout_ms, **config))
     for name in site.names:
         site.join(name)
@@ -56,7 +56,7 @@ def ended(site: Site, count: int = COUNT) -> None:
 
 
 def other_host(site: Site) -> tuple[str, list[str]]:
-    """A host with tasks that is not the sink's, and these tasks."""
+    """Return a host with tasks that is not the sink's, and these tasks."""
     name = next(name for name in site.names if name != "a" and site.host(name)["tasks"])
     return name, site.host(name)["tasks"]
 

@@ -24,7 +24,7 @@ HEARD_MS = 1000
 
 
 def began(site: Site) -> None:
-    """Starts a job whose host `c` does not permit that its agent is killed."""
+    """Start a job whose host `c` does not permit that its agent is killed."""
     site.run(PIPELINE, *arguments_of(site, host_timeout_ms=15_000))
     for name in site.names:
         site.join(name, *(["--no-break"] if name == "c" else []))
@@ -32,12 +32,12 @@ def began(site: Site) -> None:
 
 
 def agent_of(site: Site, name: str) -> int | None:
-    """The process of the agent of a host; None while there is none."""
+    """Return the process of the agent of a host; None while there is none."""
     return next((pid for pid in of_job(site.state(name)) if AGENT in argv(pid)), None)
 
 
 def until_replaced(site: Site, name: str, before: int | None) -> None:
-    """Waits until there is another agent, of which the supervisor hears."""
+    """Wait until there is another agent, of which the supervisor hears."""
     wait_for("there is another agent", lambda: agent_of(site, name) not in (None, before))
     wait_for("it is heard", lambda: site.host(name)["last_heard_ms"] < HEARD_MS)
 

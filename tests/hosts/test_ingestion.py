@@ -27,7 +27,7 @@ UP_S = 600.0
 
 
 def written_input(directory: Path) -> str:
-    """Files of lines `<partition> <element>`; returns the name of the last one."""
+    """Return files of lines `<partition> <element>`; returns the name of the last one."""
     directory.mkdir()
     for file in range(FILES):
         lines = (f"{file % 2} {file // 2 * LINES + line}\n" for line in range(LINES))
@@ -36,7 +36,7 @@ def written_input(directory: Path) -> str:
 
 
 def driver_host(site: Site) -> str | None:
-    """The host on which Spark's driver runs."""
+    """Return the host on which Spark's driver runs."""
     return next((name for name in site.names if any(each.slot == DRIVER for each in marked(site.state(name)))), None)
 
 
@@ -55,7 +55,7 @@ def began(site: Site) -> None:
 
 
 def written(site: Site) -> int:
-    """The rows that the sink has written, as the supervisor sees it."""
+    """Return the rows that the sink has written, as the supervisor sees it."""
     tasks = (site.view() or {"tasks": []})["tasks"]
     return sum(int(task["figures"].get("records_out", 0)) for task in tasks if task["sink"])
 

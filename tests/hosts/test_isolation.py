@@ -117,7 +117,7 @@ def _checkpoints(site: Site) -> int:
 
 
 def _waits_for_store(site: Site) -> bool:
-    """Whether the status says so: of a snapshot, or of the decision that it was the last one."""
+    """Return whether the status says so: of a snapshot, or of the decision that it was the last one."""
     view = site.view() or {"tasks": []}
     if not view.get("decisions_wait") and not any(task.get("uploading") for task in view["tasks"]):
         return False  # the status is written from the view, and costs a process

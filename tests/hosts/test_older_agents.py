@@ -32,7 +32,7 @@ def new_keys() -> dict[str, list[str]]:
 
 
 def join_as(site: Site, name: str, by: int) -> None:
-    """Starts `causal agent` with a protocol that is older by so many."""
+    """Start `causal agent` with a protocol that is older by so many."""
     folder: Path = site.directory / f"older-by-{by}"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(OLDER.format(by=by, new=new_keys()))
@@ -43,7 +43,7 @@ def join_as(site: Site, name: str, by: int) -> None:
 
 
 def rejoined(site: Site, name: str) -> None:
-    """Starts `causal agent` with the protocol of today on a host that has ended, and waits until all runs again."""
+    """Start `causal agent` with the protocol of today on a host that has ended, and wait until all runs again."""
     site.join(name)
     wait_for(f"{name} has joined again", lambda: site.host(name).get("incarnation") == 2)
     site.await_running(100)

@@ -53,7 +53,9 @@ class LocalCluster(SparkCluster):
         self._state = directory.parent / "job"
 
     def executor_of(self, agent: str) -> tuple[int, str] | None:
-        """The process of the executor in which an agent runs, and the host that it is on; None while there is none."""
+        """Return the process of the executor in which an agent runs, and the host that it is on; None while there is
+        none.
+        """
         driver = next(pid for pid, command in commands() if DRIVER in command and str(self._state) in command)
         words = dict(commands())
         for executor in (pid for pid in below(driver) if EXECUTOR in words.get(pid, "")):
@@ -66,7 +68,7 @@ class LocalCluster(SparkCluster):
 
 
 def below(pid: int) -> list[int]:
-    """A process and all below it, parents first."""
+    """Return a process and all below it, parents first."""
     pids = [pid]
     for parent in pids:
         pids += children(parent)

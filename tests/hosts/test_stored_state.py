@@ -14,7 +14,7 @@ MakeSite = Callable[[Sequence[str]], Site]
 
 
 def state_of(site: Site, key: int, *options: str) -> dict[str, int]:
-    """The state of `count` for a key, as `causal state` prints it."""
+    """Return the state of `count` for a key, as `causal state` prints it."""
     done = site.command_of_job("state", str(site.state(SUPERVISOR)), "count", str(key), "--json", *options)
     assert done.returncode == 0, done.stderr
     (task,) = [each for each in json.loads(done.stdout)["tasks"] if each["state"]]

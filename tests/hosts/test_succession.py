@@ -34,12 +34,12 @@ S3_PORT = 5000
 
 
 def leads(site: Site, *names: str) -> bool:
-    """Whether one of these supervisors leads the job now, which is then the one that is looked at."""
+    """Return whether one of these supervisors leads the job now, which is then the one that is looked at."""
     return site.leads(*names)
 
 
 def candidate(site: Site, name: str) -> None:
-    """Starts a candidate, and waits until it watches the leader."""
+    """Start a candidate, and wait until it watches the leader."""
     site.stand(name, JOB)
     wait_for(f"{name} is a candidate", lambda: "a candidate:" in site.log_of(name, "supervisor"))
 

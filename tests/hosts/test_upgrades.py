@@ -40,7 +40,7 @@ WIDER = PIPELINE.replace('"version": 1', '"version": 3').replace("parallelism=2"
 
 
 def start(site: Site, text: str, *arguments: str) -> None:
-    """Starts `causal run` with this version of the pipeline, and the hosts."""
+    """Start `causal run` with this version of the pipeline, and the hosts."""
     path = site.directory / "versions.py"
     path.write_text(text)
     config = site.directory / "job.toml"
@@ -52,7 +52,7 @@ def start(site: Site, text: str, *arguments: str) -> None:
 
 
 def stopped(site: Site, *arguments: str) -> str:
-    """Stops the job at a savepoint; returns what that has printed."""
+    """Stop the job at a savepoint; returns what that has printed."""
     done = site.command("savepoint", "--stop", *arguments)
     assert done.returncode == 0, done.stderr
     assert site.await_end() == 0, site.log(SUPERVISOR)
@@ -62,7 +62,7 @@ def stopped(site: Site, *arguments: str) -> str:
 
 
 def versions(site: Site, out: str = "out") -> Counter[int]:
-    """Returns the number of rows of each version."""
+    """Return the number of rows of each version."""
     return Counter(row["version"] for row in all_rows(f"{site.store}/{out}"))
 
 

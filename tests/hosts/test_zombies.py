@@ -88,5 +88,5 @@ def _began(here: Site, sink: dict[str, str], guarantee: str) -> None:
 
 
 def _refused(here: Site, host: str) -> bool:
-    """Whether a process of that host says that its store has fenced it."""
+    """Return whether a process of that host says that its store has fenced it."""
     return any("fenced: sink task out/0" in log.read_text() for log in (here.state(host) / "logs").glob("w*.log"))

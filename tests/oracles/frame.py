@@ -174,12 +174,12 @@ class AnySink(NoSink):
     """Takes whatever a record may be."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Returns any bytes: the kit keeps the records themselves."""
+        """Return any bytes: the kit keeps the records themselves."""
         return encode(list(records))
 
 
 def source(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
-    """A source whose records are the inputs of the run."""
+    """Return a source whose records are the inputs of the run."""
     return pipeline.source(name, GeneratedSource(lambda partition, index: index, count=0, partitions=partitions))
 
 
@@ -192,7 +192,7 @@ def sink(stream: Any, name: str = "out", **options: Any) -> None:
 
 
 def exact(sink: str, expected: Sequence[Any]) -> Check:
-    """Returns a check that a sink has these rows, in this order."""
+    """Return a check that a sink has these rows, in this order."""
 
     def check(result: TrialResult) -> None:
         same(sink, result.rows.get(sink, []), expected)
@@ -201,7 +201,7 @@ def exact(sink: str, expected: Sequence[Any]) -> Check:
 
 
 def bag(sink: str, expected: Sequence[Any]) -> Check:
-    """Returns a check that a sink has these rows, in any order."""
+    """Return a check that a sink has these rows, in any order."""
 
     def check(result: TrialResult) -> None:
         actual, wanted = Counter(map(encode, result.rows.get(sink, []))), Counter(map(encode, expected))
@@ -212,7 +212,7 @@ def bag(sink: str, expected: Sequence[Any]) -> Check:
 
 
 def per_key(sink: str, expected: Sequence[Any], key: Callable[[Any], Any]) -> Check:
-    """Returns a check that a sink has these rows, those of one key in this order."""
+    """Return a check that a sink has these rows, those of one key in this order."""
 
     def check(result: TrialResult) -> None:
         rows = result.rows.get(sink, [])
@@ -225,7 +225,7 @@ def per_key(sink: str, expected: Sequence[Any], key: Callable[[Any], Any]) -> Ch
 
 
 def every(*checks: Check) -> Check:
-    """Returns a check that makes all of these."""
+    """Return a check that makes all of these."""
 
     def check(result: TrialResult) -> None:
         for each in checks:
@@ -235,7 +235,7 @@ def every(*checks: Check) -> Check:
 
 
 def counted(operator: str, expected: Mapping[str, int]) -> Check:
-    """Returns a check that the operator has counted these reasons so often, and no other."""
+    """Return a check that the operator has counted these reasons so often, and no other."""
 
     def check(result: TrialResult) -> None:
         wanted = {reason: count for reason, count in expected.items() if count}
@@ -246,7 +246,7 @@ def counted(operator: str, expected: Mapping[str, int]) -> Check:
 
 
 def letters(expected: Sequence[tuple[str, Any]]) -> Check:
-    """Returns a check for dead letters of these (operator, record as JSON has it), in any order."""
+    """Return a check for dead letters of these (operator, record as JSON has it), in any order."""
 
     def check(result: TrialResult) -> None:
         rows = [[letter["operator"], letter["record"]] for letter in result.rows.get(LETTERS, [])]

@@ -82,7 +82,7 @@ class Everything(Operator):
         yield self.shown(ctx)
 
     def act(self, act: int, v: int, ctx: Any) -> None:
-        """Makes one change."""
+        """Make one change."""
         letter = "abcdefgh"[v % 8]
         if act == 0:
             ctx.state["n"] = ctx.state.get("n", 0) + 1
@@ -117,7 +117,7 @@ class Everything(Operator):
             self.named.popitem()
 
     def shown(self, ctx: Any) -> Any:
-        """Returns all state of the key."""
+        """Return all state of the key."""
         total = self.value.value
         return [
             ctx.key, dict(ctx.state), total.n, total.seen, self.plain.value, list(self.items),
@@ -139,12 +139,12 @@ class Aging(Everything):
 
 
 def record_time(v: int) -> float:
-    """Returns the time of a timer."""
+    """Return the time of a timer."""
     return 3.0 * v - 10
 
 
 def draw_records(draw: Draw, bad: Callable[[Draw, Row], Any], back: int = -2) -> tuple[list[Row], list[Row]]:
-    """Draws (records among which some are bad, the same without those).
+    """Draw (records among which some are bad, the same without those).
 
     A bad record never has a time of its own, so that watermarks are the same without it.
     """
@@ -161,22 +161,22 @@ def draw_records(draw: Draw, bad: Callable[[Draw, Row], Any], back: int = -2) ->
 
 
 def acts(draw: Draw) -> list[int]:
-    """Draws the acts of `Everything` for one record."""
+    """Draw the acts of `Everything` for one record."""
     return [draw.randint(0, 13) for _ in range(draw.randint(0, 6))]
 
 
 def simply(draw: Draw, row: Row) -> Any:
-    """Marks a record on which everything raises."""
+    """Mark a record on which everything raises."""
     return "bad"
 
 
 def somewhere(draw: Draw, row: Row) -> Any:
-    """Marks a record on which `Everything` raises before one of its acts, or whose output cannot be carried."""
+    """Mark a record on which `Everything` raises before one of its acts, or whose output cannot be carried."""
     return draw.choice(["end", "carried", "carried aside", *(f"at {number}" for number in range(len(row["acts"])))])
 
 
 def sieve(pipeline: Pipeline, mixed: list[Row], good: list[Row], config: dict[str, Any], where: str) -> Scenario:
-    """Expects the rows without the bad records, and a letter for each of these."""
+    """Expect the rows without the bad records, and a letter for each of these."""
     expected = run(pipeline, {"in": good}, **config)
     bad = [record["id"] for record in mixed if "bad" in record]
 
@@ -236,7 +236,7 @@ class Timed(Operator):
 
 @oracle("letters-timers")
 def _timers(draw: Draw) -> Scenario:
-    """A timer whose `on_timer` raises has fired, and done nothing."""
+    """Return a timer whose `on_timer` raises has fired, and done nothing."""
     pipeline, times = Pipeline("p"), sorted({draw.randint(0, 30) for _ in range(draw.randint(0, 10))})
     stream = source(pipeline).watermarks("time", lambda r: r["at"]).key_by(lambda r: 0)
     sink(stream.process("p", Timed()))
@@ -277,38 +277,38 @@ def _fired(rows: list[Any], failed: int, n: int, pending: list[Any], due: Any, n
 
 
 def adds(values: list[Any], record: Row) -> list[Any]:
-    """Changes the accumulator before it raises."""
+    """Change the accumulator before it raises."""
     values.append(record["v"])
     refuse(record)
     return values
 
 
 def spoils(values: list[Any], record: Row) -> list[Any]:
-    """Returns an accumulator that cannot be carried for a bad record."""
+    """Return an accumulator that cannot be carried for a bad record."""
     values.append(UNCARRIED if "bad" in record else record["v"])
     return values
 
 
 def joins(first: list[int], second: list[int]) -> list[int]:
-    """Changes its first argument."""
+    """Change its first argument."""
     first.extend(second)
     return first
 
 
 def ofs(record: Row) -> int:
-    """Returns a value, or raises."""
+    """Return a value, or raise."""
     refuse(record)
     return int(record["v"])
 
 
 def results(values: list[int]) -> list[int]:
-    """Changes its argument, the accumulator."""
+    """Change its argument, the accumulator."""
     values.sort()
     return list(values)
 
 
 def aggregate(draw: Draw) -> Any:
-    """Draws an aggregate whose `add` raises on bad records."""
+    """Draw an aggregate whose `add` raises on bad records."""
     return draw.choice(
         [
             Sum(ofs),
@@ -385,7 +385,7 @@ def _folds(draw: Draw) -> Scenario:
 
 
 def table_aggregate(draw: Draw) -> Any:
-    """Draws an aggregate whose `add`, or whose `result`, raises."""
+    """Draw an aggregate whose `add`, or whose `result`, raise."""
 
     def keeps(values: list[Any], record: Row) -> list[Any]:
         values.append([record["v"], record.get("bad")])
@@ -412,7 +412,9 @@ def table_aggregate(draw: Draw) -> Any:
 
 @oracle("letters-readers")
 def _readers(draw: Draw) -> Scenario:
-    """A record that cannot be carried is one letter and reaches none of its readers, in this task or in another."""
+    """Return a record that cannot be carried is one letter and reaches none of its readers, in this task or in
+    another.
+    """
     pipeline = Pipeline("p")
     mixed, good = draw_records(draw, simply)
     stream = source(pipeline)
@@ -523,7 +525,7 @@ class Latest(Operator):
 
 @oracle("letters-speculative")
 def _speculative(draw: Draw) -> Scenario:
-    """A record that fails has no rows, and the state behind it is that before it."""
+    """Return a record that fails has no rows, and the state behind it is that before it."""
     pipeline = Pipeline("p")
     mixed, good = draw_records(draw, simply)
     stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=50).key_by(lambda r: r["k"])
@@ -548,7 +550,7 @@ def _standing(revisions: list[Any]) -> list[Any]:
 
 @oracle("letters-groups")
 def _groups(draw: Draw) -> Scenario:
-    """A value that a group refuses is in no group, and is not taken back when it goes."""
+    """Return a value that a group refuses is in no group, and is not taken back when it goes."""
     pipeline = Pipeline("p")
     stream = source(pipeline).key_by(lambda r: r["id"])
     groups = stream.table("t").group_by("by", lambda key, row: row["k"])
@@ -622,7 +624,7 @@ def _groups(draw: Draw) -> Scenario:
 
 
 def _settle(group: str, value: Callable[[str], Any], standing: dict[str, Any]) -> int:
-    """The row of a group that has lost a value; 1 where there is none because `result` raises."""
+    """Return the row of a group that has lost a value; 1 where there is none because `result` raises."""
     try:
         standing[group] = value(group)
     except ZeroDivisionError:

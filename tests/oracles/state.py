@@ -27,7 +27,7 @@ class Plain:
         self.state: dict[Any, Any] = {}
 
     def do(self, what: str, name: Any, v: int) -> Any:
-        """Performs one operation and returns its result."""
+        """Perform one operation and return its result."""
         if what == "value":
             self.value = [v]
         elif what == "value in place":
@@ -72,7 +72,7 @@ class Plain:
         return None
 
     def shown(self, results: list[Any]) -> Any:
-        """Returns all of it."""
+        """Return all of it."""
         named = [[name, list(numbers)] for name, numbers in self.named.items()]
         more = [len(self.items), len(self.named), self.items[-1] if self.items else None, 3 in self.items]
         state = {name: list(numbers) for name, numbers in self.state.items()}
@@ -99,7 +99,7 @@ class Stateful(Operator):
         yield [ctx.key, self.shown([self.do(what, name, v, ctx) for what, name, v in record["do"]], ctx)]
 
     def do(self, what: str, name: Any, v: int, ctx: Any) -> Any:
-        """Performs one operation and returns its result."""
+        """Perform one operation and return its result."""
         if what == "value":
             self.value.value = [v]
         elif what == "value in place":
@@ -122,7 +122,7 @@ class Stateful(Operator):
         return None
 
     def shown(self, results: list[Any], ctx: Any) -> Any:
-        """Returns all of it, read in every way."""
+        """Return all of it, read in every way."""
         value = self.value.value
         named = [[name, list(numbers)] for name, numbers in self.named.items()]
         more = [len(self.items), len(self.named), self.items[-1] if self.items else None, 3 in self.items]
@@ -244,7 +244,7 @@ def _event_timers(draw: Draw) -> Scenario:
 
 @oracle("timers-processing")
 def _clock_timers(draw: Draw) -> Scenario:
-    """Timers of the wall clock fire in their order, one at a time; those that are pending at the end do not."""
+    """Return timers of the wall clock fire in their order, one at a time; those that are pending at the end do not."""
     pipeline = Pipeline("p")
     at, times = 10.0, []
     for _ in range(draw.randint(0, 12)):

@@ -24,7 +24,7 @@ def rows(draw: Draw) -> list[Any]:
 
 
 def table(expected: dict[Any, Any], name: str = "out") -> Check:
-    """Returns a check for revisions that chain, and amount to these rows."""
+    """Return a check for revisions that chain, and amount to these rows."""
 
     def check(result: TrialResult) -> None:
         rows: dict[Any, Any] = {}
@@ -40,7 +40,7 @@ def table(expected: dict[Any, Any], name: str = "out") -> Check:
 
 
 def aggregate(draw: Draw) -> tuple[Any, Callable[[list[Any]], Any]]:
-    """Draws (an aggregate of the field `v` that can subtract, the function of a list of rows that it computes)."""
+    """Draw (an aggregate of the field `v` that can subtract, the function of a list of rows that it computes)."""
 
     def of(row: Row) -> int:
         return int(row["v"])
@@ -69,7 +69,7 @@ def aggregate(draw: Draw) -> tuple[Any, Callable[[list[Any]], Any]]:
 
 
 def latest(rows: list[Row]) -> dict[int, Row]:
-    """Returns the last row of each key."""
+    """Return the last row of each key."""
     return {row["id"]: row for row in rows}
 
 
@@ -193,12 +193,12 @@ def _window_table(draw: Draw) -> Scenario:
 
 
 def bound_of(at_us: int) -> float:
-    """Seconds as they are in a key: a whole number is an int there."""
+    """Return seconds as they are in a key: a whole number is an int there."""
     return at_us / 1e6 if at_us % 1_000_000 else at_us // 1_000_000
 
 
 def once(name: str, final: dict[Any, Any]) -> Check:
-    """Returns a check for one revision for each row."""
+    """Return a check for one revision for each row."""
 
     def check(result: TrialResult) -> None:
         if len(result[name]) != len(final):

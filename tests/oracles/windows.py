@@ -49,7 +49,7 @@ Row = dict[str, Any]
 
 
 def timed_rows(draw: Draw, length_max: int = 30) -> list[Row]:
-    """Draws records with a key, a time in seconds that mostly rises, and a value."""
+    """Draw records with a key, a time in seconds that mostly rises, and a value."""
     at, rows = draw.randint(-20, 20), []
     for _ in range(draw.randint(0, length_max)):
         at += draw.choice((0, 1, 1, 2, 3, -3, -8, 6))
@@ -63,7 +63,7 @@ def us(seconds: float) -> int:
 
 
 def marks(records: list[Row], bound_s: float) -> list[int | None]:
-    """Returns the watermark before each record, and the one behind them all, in µs."""
+    """Return the watermark before each record, and the one behind them all, in µs."""
     watermarks: list[int | None] = [None]
     largest = None
     for record in records:
@@ -76,7 +76,7 @@ Judge = Callable[[list[Row]], Any]
 
 
 def contents(draw: Draw) -> tuple[Any, Judge, bool]:
-    """Draws (the function of a window, its value of a list of records, whether it is an aggregate)."""
+    """Draw (the function of a window, its value of a list of records, whether it is an aggregate)."""
 
     def mutates(values: list[int], record: Row) -> list[int]:
         values.append(record["v"])
@@ -114,20 +114,20 @@ def _rank(record: Row) -> Any:
 
 
 def _listed(key: Any, records: list[Row], window: Any) -> Any:
-    """A function of a window, with the row that an aggregate would emit."""
+    """Yield a function of a window, with the row that an aggregate would emit."""
     yield key, sorted(record["v"] for record in records), window.start, window.end
     records.clear()  # it may change its arguments
 
 
 def window_row(key: str, judge: Judge, records: list[Row], start_us: int, end_us: int) -> Any:
-    """Returns the row of a window."""
+    """Return the row of a window."""
     return (key, judge(records), start_us / 1e6, end_us / 1e6)
 
 
 def panes(
     draw: Draw, clock: Literal["event", "processing"] = "event"
 ) -> tuple[Any, Callable[[float], list[tuple[int, int]]]]:
-    """Draws (an assigner, a function of a time in s to its windows as (start, end) in µs, ascending)."""
+    """Draw (an assigner, a function of a time in s to its windows as (start, end) in µs, ascending)."""
     size = draw.choice((1, 2.5, 4, 10))
     offset = draw.choice((0, 0, 1, 0.5, -3, 12))
     if draw.flip():
@@ -139,7 +139,7 @@ def panes(
 
 
 def aligned(at: float, size: float, step: float, offset: float) -> list[tuple[int, int]]:
-    """Returns the windows of a time as (start, end) in µs, ascending."""
+    """Return the windows of a time as (start, end) in µs, ascending."""
     at_us, size_us, step_us, offset_us = map(us, (at, size, step, offset))
     last = at_us - (at_us - offset_us) % step_us
     return [(start, start + size_us) for start in sorted(range(last, at_us - size_us, -step_us))]
@@ -157,13 +157,13 @@ class Windowed:
 
     @classmethod
     def drawn(cls, draw: Draw) -> Windowed:
-        """Draws records and options."""
+        """Draw records and options."""
         return cls(
             Pipeline("p"), timed_rows(draw), draw.choice((0, 1, 4, 100)), draw.choice((0, 0, 2, 7)), draw.flip(0.8)
         )
 
     def built(self, draw: Draw, assigner: Any, function: Any) -> None:
-        """Adds the window to the pipeline."""
+        """Add the window to the pipeline."""
         stream = source(self.pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=self.bound_s)
         if self.keyed:
             stream = stream.key_by(lambda r: r["k"])
@@ -173,7 +173,7 @@ class Windowed:
         sink(window.side("late"), "late")
 
     def key(self, record: Row) -> Any:
-        """Returns the key of a record."""
+        """Return the key of a record."""
         return record["k"] if self.keyed else None
 
 
@@ -206,7 +206,7 @@ def _assigned(draw: Draw) -> Scenario:
 
 
 def last_of_each(name: str, final: list[Any]) -> Check:
-    """Returns a check that the last row of each (key, start, end) is this one."""
+    """Return a check that the last row of each (key, start, end) is this one."""
 
     def check(result: TrialResult) -> None:
         rows = {(row[0], row[2], row[3]): row for row in result[name]}
@@ -217,7 +217,7 @@ def last_of_each(name: str, final: list[Any]) -> Check:
 
 @oracle("sessions")
 def _sessions(draw: Draw) -> Scenario:
-    """Sessions of event time: stretches of records less than the gap apart, whatever the order of records."""
+    """Return sessions of event time: stretches of records less than the gap apart, whatever the order of records."""
     scene = Windowed.drawn(draw)
     gap_s = draw.choice((1, 2.5, 4, 10))
     gap, lateness = us(gap_s), us(scene.lateness_s)
@@ -256,7 +256,7 @@ def _sessions(draw: Draw) -> Scenario:
 
 
 def holds(name: str, final: list[Any]) -> Check:
-    """Returns a check that these rows are among what was emitted."""
+    """Return a check that these rows are among what was emitted."""
 
     def check(result: TrialResult) -> None:
         known = {encode(row) for row in result[name]}
@@ -337,7 +337,7 @@ def _triggered(draw: Draw) -> Scenario:
 
 @oracle("clock-windows")
 def _by_clock(draw: Draw) -> Scenario:
-    """Windows of the wall clock: a record belongs to what is open when it is delivered."""
+    """Return windows of the wall clock: a record belongs to what is open when it is delivered."""
     pipeline, rows, at = Pipeline("p"), list[Row](), 1000.25
     for _ in range(draw.randint(0, 15)):
         at += draw.choice((0, 0.5, 1, 3, 20))

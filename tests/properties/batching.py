@@ -94,7 +94,7 @@ def examine(name: str, seed: int) -> None:
 
 
 def _crashes(chance: Random, case: Case, options: dict[str, Any]) -> dict[str, int]:
-    """Draws at most one death, after so many records of its task: a run without crashes shows how many it has."""
+    """Draw at most one death, after so many records of its task: a run without crashes shows how many it has."""
     if chance.random() < 0.3:
         return {}
     elements = run(case.build(), case.inputs, **options).elements
@@ -112,17 +112,17 @@ def _difference(first: Any, rows: Any) -> str:
 
 
 def in_order(result: TrialResult) -> Any:
-    """Returns the rows of all sinks in the order of arrival."""
+    """Return the rows of all sinks in the order of arrival."""
     return {sink: list(result[sink]) for sink in sorted(result.rows)}
 
 
 def as_multiset(result: TrialResult) -> Any:
-    """Returns the rows of all sinks without an order."""
+    """Return the rows of all sinks without an order."""
     return Multiset((sink, repr(row)) for sink in sorted(result.rows) for row in result[sink])
 
 
 def folded(result: TrialResult) -> Any:
-    """Returns the rows that revisions of the sink `out` add up to; each must say what was there."""
+    """Return the rows that revisions of the sink `out` add up to; each must say what was there."""
     rows: dict[str, Any] = {}
     for key, old, new in result["out"]:
         standing = rows.pop(repr(key), None)
@@ -137,17 +137,17 @@ def folded(result: TrialResult) -> Any:
 
 
 def at_of(record: Record) -> float:
-    """Returns the event time."""
+    """Return the event time."""
     return float(record["at"])
 
 
 def key_of(record: Record) -> Any:
-    """Returns the key."""
+    """Return the key."""
     return record["k"]
 
 
 def _records(chance: Random, disorder_s: float, size: int = 60, shift: float = 0.0, ties: bool = True) -> list[Record]:
-    """Draws records; without `ties` no two have the same time."""
+    """Draw records; without `ties` no two have the same time."""
     keys: list[Any] = chance.choice([[0], [0, 1], ["a", "b", (1, "c")]])
     now_s = chance.choice([-50.0, 0.0, 1.7e9])
     records: list[Record] = []
@@ -159,7 +159,7 @@ def _records(chance: Random, disorder_s: float, size: int = 60, shift: float = 0
 
 
 def _bound_s(chance: Random, disorder_s: float, late: bool) -> float:
-    """A bound on disorder that is kept, or, where records may be late, perhaps not."""
+    """Return a bound on disorder that is kept, or, where records may be late, perhaps not."""
     return disorder_s * chance.choice([0.2, 0.5, 1]) if late else disorder_s
 
 
@@ -180,7 +180,7 @@ def _one(
     late: bool = True,
     aside: bool = False,
 ) -> Case:
-    """An operator `op` behind one partition of one stream, whose records may be late."""
+    """Return an operator `op` behind one partition of one stream, whose records may be late."""
     disorder_s = _disorder_s(chance)
     bound_s = _bound_s(chance, disorder_s, late)
 
@@ -196,7 +196,7 @@ def _one(
 
 
 def _two(chance: Random, add: Callable[[Any, Any], Any], rows: Callable[[TrialResult], Any] = as_multiset) -> Case:
-    """An operator `op` in two tasks behind two streams of two partitions each; no record is late.
+    """Return an operator `op` in two tasks behind two streams of two partitions each; no record is late.
 
     A task that reads both partitions of a stream gives them in an order that is chance: then there are no ties.
     """
@@ -235,14 +235,14 @@ def _listed(key: Any, records: list[Record], window: Any) -> list[Any]:
 
 
 def windows(chance: Random) -> Case:
-    """Windows of event time, with late records, by function and by aggregate."""
+    """Return windows of event time, with late records, by function and by aggregate."""
     assigner, lateness_s = _assigner(chance), chance.choice([0, 0, 2, 30])
     contents = chance.choice([_listed, Count(), Sum(lambda record: record["n"])])
     return _one(chance, lambda s: s.key_by(key_of).window("op", assigner, contents, lateness_s=lateness_s), aside=True)
 
 
 def triggered_windows(chance: Random) -> Case:
-    """Windows that emit before their end; by number of records, or by event time in order."""
+    """Return windows that emit before their end; by number of records, or by event time in order."""
     trigger = chance.choice([every(3), every(2, purge=True), at_end()])
     assigner = Global() if trigger.__class__.__name__ == "Every" and chance.random() < 0.5 else _assigner(chance)
     if isinstance(assigner, Session):
@@ -251,7 +251,7 @@ def triggered_windows(chance: Random) -> Case:
 
 
 def windows_in_order(chance: Random) -> Case:
-    """Windows over two streams by event time."""
+    """Return windows over two streams by event time."""
     assigner = _assigner(chance)
     trigger = chance.choice([None, every_s(2, clock="event")]) if not isinstance(assigner, Session) else None
 
@@ -263,7 +263,7 @@ def windows_in_order(chance: Random) -> Case:
 
 
 def count_windows(chance: Random) -> Case:
-    """Windows of so many records of a key."""
+    """Return windows of so many records of a key."""
     size = chance.randint(1, 5)
     return _one(chance, lambda s: s.key_by(key_of).window("op", CountWindow(size), _listed))
 
@@ -276,7 +276,7 @@ def _ids(left: Any, right: Any) -> Any:
 
 
 def interval_joins(chance: Random) -> Case:
-    """Pairs that are near one another."""
+    """Return pairs that are near one another."""
     before_s = chance.choice([-30, -2, 0, 1])
     within, how = (before_s, before_s + chance.choice([0, 3, 60])), chance.choice(["inner", "left", "right", "outer"])
     return _two(
@@ -285,7 +285,7 @@ def interval_joins(chance: Random) -> Case:
 
 
 def window_joins(chance: Random) -> Case:
-    """Pairs of one window."""
+    """Return pairs of one window."""
     assigner = chance.choice([Tumbling(5), Sliding(10, 5), Tumbling(60)])
     how = chance.choice(["inner", "left", "right", "outer"])
     return _two(
@@ -317,7 +317,7 @@ class Aging(Operator):
     total = ReducingState[int](lambda a, b: a + b, ttl_s=60)
 
     def process(self, record: Record, ctx: Any) -> Iterator[Any]:
-        """Reads all states, then changes some."""
+        """Read all states, then changes some."""
         n = record["n"]
         yield [n, self.value.value, list(self.items), dict(self.named), len(self.named), self.total.value]
         if self.value.value is None:
@@ -333,7 +333,7 @@ class Timed(Aging):
     """The same with event-time timers, which see state too, set others and clear one another."""
 
     def process(self, record: Record, ctx: Any) -> Iterator[Any]:
-        """Sets timers before, at and behind the record's time."""
+        """Set timers before, at and behind the record's time."""
         yield from super().process(record, ctx)
         n = record["n"]
         ctx.set_timer(record["at"] + (n % 7 - 2), str(n % 5), clock="event")
@@ -342,14 +342,14 @@ class Timed(Aging):
         yield ("at", n, ctx.event_time(), ctx.watermark())
 
     def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
-        """Emits all state that it sees."""
+        """Emit all state that it sees."""
         yield ("timer", name, ctx.key, ctx.event_time(), ctx.watermark(), list(self.items), dict(self.named))
         ctx.state["n"] = ctx.state.get("n", 0) + 1
         if ctx.state["n"] % 3:
             ctx.set_timer(ctx.event_time() + 1.25, name + "'" if len(name) < 3 else "0", clock="event")
 
     def finish(self, ctx: Any) -> Iterator[Any]:
-        """Emits all state that is left."""
+        """Emit all state that is left."""
         yield ("end", ctx.key, self.value.value, list(self.items), dict(self.named), self.total.value)
 
 
@@ -359,7 +359,7 @@ def times_to_live(chance: Random) -> Case:
 
 
 def timers_in_order(chance: Random) -> Case:
-    """Timers, state that grows old and the end of the input, over two streams by event time."""
+    """Return timers, state that grows old and the end of the input, over two streams by event time."""
 
     def add(a: Any, b: Any) -> Any:
         keyed = a.union(b).timed(at_of).key_by(key_of)
@@ -372,7 +372,7 @@ class Recent(Operator):
     """Pairs a record with the record of its key before it."""
 
     def process(self, record: Record, ctx: Any) -> Iterator[Any]:
-        """Emits pairs."""
+        """Emit pairs."""
         before, ctx.state["n"] = ctx.state.get("n"), record["n"]
         yield [ctx.key, before, record["n"]]
 
@@ -410,7 +410,7 @@ def speculation(chance: Random) -> Case:
 
 
 def window_tables(chance: Random) -> Case:
-    """Sums of the revisions of windows, suppressed or not; late records are put aside."""
+    """Sum of the revisions of windows, suppressed or not; late records are put aside."""
     assigner = chance.choice([Tumbling(5), Sliding(10, 5)])
     grace_s, how = chance.choice([0, 3, 40]), chance.choice([None, {"until": "closed"}, {"after_s": 4}])
 
@@ -425,7 +425,7 @@ def window_tables(chance: Random) -> Case:
 
 
 def tables(chance: Random) -> Case:
-    """Sums of the revisions of a table and of groups of its rows."""
+    """Sum of the revisions of a table and of groups of its rows."""
     after_s = chance.choice([0.5, 10])
 
     def add(stream: Any) -> Any:

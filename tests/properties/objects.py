@@ -38,7 +38,7 @@ class Memory:
         self._failing = failing
 
     def create(self, name: str, data: bytes) -> bool:
-        """Does what `causal.storage.objects.Objects.create` does."""
+        """Do what `causal.storage.objects.Objects.create` does."""
         if self._fails():
             what = self._chance.random()
             if what < 0.4:
@@ -52,7 +52,7 @@ class Memory:
         return True
 
     def read(self, name: str) -> bytes:
-        """Does what `causal.storage.objects.Objects.read` does."""
+        """Do what `causal.storage.objects.Objects.read` does."""
         if self._fails():
             raise Unavailable("no answer")
         if name not in self.stored:
@@ -60,21 +60,21 @@ class Memory:
         return self.stored[name]
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Does what `causal.storage.objects.Objects.read_all` does."""
+        """Do what `causal.storage.objects.Objects.read_all` does."""
         return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Does what `causal.storage.objects.Objects.names` does."""
+        """Do what `causal.storage.objects.Objects.names` does."""
         if self._fails():
             raise Unavailable("no answer")
         return sorted(name for name in self.stored if name.startswith(f"{folder}/"))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Does what `causal.storage.objects.Objects.sizes` does."""
+        """Do what `causal.storage.objects.Objects.sizes` does."""
         return {name: len(self.stored[name]) for name in self.names(folder)}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Does what `causal.storage.objects.Objects.remove` does."""
+        """Do what `causal.storage.objects.Objects.remove` does."""
         for name in names:
             if not self._fails():
                 self.stored.pop(name, None)
@@ -108,27 +108,27 @@ class Seat:
         self._wait = wait
 
     def create(self, name: str, data: bytes) -> bool:
-        """Does what `causal.storage.objects.Objects.create` does."""
+        """Do what `causal.storage.objects.Objects.create` does."""
         return self._turn(lambda: self._memory.create(name, data))
 
     def read(self, name: str) -> bytes:
-        """Does what `causal.storage.objects.Objects.read` does."""
+        """Do what `causal.storage.objects.Objects.read` does."""
         return self._turn(lambda: self._memory.read(name))
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Does what `causal.storage.objects.Objects.read_all` does."""
+        """Do what `causal.storage.objects.Objects.read_all` does."""
         return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Does what `causal.storage.objects.Objects.names` does."""
+        """Do what `causal.storage.objects.Objects.names` does."""
         return self._turn(lambda: self._memory.names(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Does what `causal.storage.objects.Objects.sizes` does."""
+        """Do what `causal.storage.objects.Objects.sizes` does."""
         return self._turn(lambda: self._memory.sizes(folder))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Does what `causal.storage.objects.Objects.remove` does, one at a time."""
+        """Do what `causal.storage.objects.Objects.remove` does, one at a time."""
         for name in names:
             self._turn(lambda name=name: self._memory.remove([name]))  # type: ignore[misc]
 
@@ -225,23 +225,23 @@ class Failing:
         self._problem = problem
 
     def create(self, name: str, data: bytes) -> bool:
-        """Does what `causal.storage.objects.Objects.create` does."""
+        """Do what `causal.storage.objects.Objects.create` does."""
         return self._request(lambda: self._memory.create(name, data))
 
     def read(self, name: str) -> bytes:
-        """Does what `causal.storage.objects.Objects.read` does."""
+        """Do what `causal.storage.objects.Objects.read` does."""
         return self._request(lambda: self._memory.read(name))
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Does what `causal.storage.objects.Objects.read_all` does."""
+        """Do what `causal.storage.objects.Objects.read_all` does."""
         return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Does what `causal.storage.objects.Objects.names` does."""
+        """Do what `causal.storage.objects.Objects.names` does."""
         return self._request(lambda: self._memory.names(folder))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Does what `causal.storage.objects.Objects.remove` does: one at a time, and what fails only costs space."""
+        """Do what `causal.storage.objects.Objects.remove` does: one at a time, and what fails only costs space."""
         for name in names:
             try:
                 self._request(lambda name=name: self._memory.remove([name]))  # type: ignore[misc]

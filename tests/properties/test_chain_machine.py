@@ -98,7 +98,7 @@ class Keeper(Operator):
 
 
 def in_a_window(key: Any, records: list[Any], window: Any) -> list[Any]:
-    """Keys come in the order of their first elements."""
+    """Return keys come in the order of their first elements."""
     return [(key, len(records), records[0], records[-1], window.end)]
 
 
@@ -113,7 +113,7 @@ def a_keeper() -> Chain:
 
 
 def a_window() -> Chain:
-    """Windows of ten milliseconds."""
+    """Return windows of ten milliseconds."""
     return keyed(lambda stream: stream.window("w", 0.01, in_a_window), "w/0")
 
 

@@ -162,7 +162,7 @@ class Ends(RuleBasedStateMachine):
     @precondition(lambda self: self.answers)
     @rule(place=st.integers(0, 9), again=st.booleans())
     def an_answer_arrives(self, place: int, again: bool) -> None:
-        """Answers arrive in any order, late, or twice."""
+        """Answer arrive in any order, late, or twice."""
         answer = self.answers[place % len(self.answers)]
         if not again:
             self.answers.remove(answer)

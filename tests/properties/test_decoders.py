@@ -18,7 +18,7 @@ every_decoder = pytest.mark.parametrize("name", DECODERS)
 
 @st.composite
 def damaged(draw: st.DrawFn, name: str) -> bytes:
-    """A valid input after flips of bits, cuts, bytes put in, and ends exchanged with another valid input."""
+    """Return a valid input after flips of bits, cuts, bytes put in, and ends exchanged with another valid input."""
     data = bytearray(draw(st.sampled_from(SEEDS[name])))
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, len(data)))

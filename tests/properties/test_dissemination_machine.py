@@ -85,7 +85,7 @@ class Dissemination(RuleBasedStateMachine):
         edge.taken += 1
 
     def _take(self, edge: Edge, message: Message) -> None:
-        """Takes a message like an element: determinants are stored first, dependencies count when it is delivered."""
+        """Take a message like an element: determinants are stored first, dependencies count when it is delivered."""
         deltas, depends = unpack_deltas(pack_deltas(*message))
         self.tasks[edge.target].merge(deltas)
         self.tasks[edge.target].depend(depends)

@@ -209,7 +209,7 @@ class EchoMachine(RuleBasedStateMachine):
                 self.sent.append(Seen(header.position + header.count, header.digest, log))
 
     def _settle(self) -> None:
-        """Delivers what is upstream, and has the task perform it."""
+        """Deliver what is upstream, and has the task perform it."""
         for _ in range(TURNS_MAX):
             for source in self.inputs.values():
                 receiver = self.task.exchange.inputs[source.channel]
@@ -351,7 +351,7 @@ class EchoMachine(RuleBasedStateMachine):
         self._another_standby()
 
     def _another_standby(self) -> None:
-        """Replaces the process; frames of the one before may still arrive."""
+        """Replace the process; frames of the one before may still arrive."""
         self.standby: HotStandby[Image] = HotStandby(JOB, self._make, self._asked, self._report)
         self.the_standby_hears_what_is_complete()
         self._named()

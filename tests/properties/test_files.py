@@ -74,7 +74,7 @@ def context(directory: Path) -> SourceContext:
 
 
 def read_from(reader: PartitionReader, position: int, sizes: Sequence[int] = (7,)) -> list[Any]:
-    """All rows from `position` to the end, or to where nothing more is there."""
+    """Return all rows from `position` to the end, or to where nothing more is there."""
     rows: list[Any] = []
     turn = 0
     while (read := reader.read(position + len(rows), sizes[turn % len(sizes)])) is not None:

@@ -62,7 +62,7 @@ class Receiving(RuleBasedStateMachine):
         self._make(batch.barrier(self.epoch))
 
     def _frame(self, first: int, last: int) -> tuple[Header, bytes]:
-        """The chunks `first` to `last`; a barrier ends a frame."""
+        """Return the chunks `first` to `last`; a barrier ends a frame."""
         ends = [place for place in range(first, last) if self.stream[place].kind == batch.BARRIER]
         last = min([last, *(place + 1 for place in ends)])
         count = self.firsts[last] - self.firsts[first]

@@ -28,7 +28,7 @@ loaded: Counter[str] = Counter()
 
 
 def followed(world: World, index: int, files: Sequence[SnapshotFile]) -> tuple[Chain, Cut, int]:
-    """Restores as a standby that has followed since the first checkpoint."""
+    """Restore as a standby that has followed since the first checkpoint."""
     chain, cut, received, last = world.plan.chain(index), Cut(), 0, ""
     until = int(files[-1][0]) if files else 0
     for epoch in sorted(epoch for task, epoch in world.snapshots if task == index and epoch <= until):

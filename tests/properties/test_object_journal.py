@@ -24,7 +24,7 @@ TRIES_MAX = 500
 
 
 def folded(records: list[bytes]) -> tuple[int, list[list[int]]]:
-    """Returns (incarnation, items)."""
+    """Return (incarnation, items)."""
     incarnation, items = decode(records[0])
     return incarnation, [*items, *map(decode, records[1:])]
 

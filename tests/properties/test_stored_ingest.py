@@ -63,7 +63,9 @@ class World:
         self._disks = disks
 
     def disk(self) -> Path:
-        """The disk of a driver, which no other one has now: one that an earlier one has left, or of a fresh host."""
+        """Return the disk of a driver, which no other one has now: one that an earlier one has left, or of a fresh
+        host.
+        """
         left = [disk for disk in sorted(self._disks.iterdir()) if disk not in self.taken]
         if not left or self.chance.random() < 0.5:
             left = [self._disks / str(len(self.taken) + len(left))]
@@ -121,7 +123,7 @@ class Spark:
             checkpoint.note(kept)
 
     def _planned(self, directory: Path) -> tuple[int, int, int]:
-        """The batch that is next, with its rows: one that is on record and not done with, or a new one."""
+        """Return the batch that is next, with its rows: one that is on record and not done with, or a new one."""
         for name in ("offsets", "commits"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         planned = {int(path.name): json.loads(path.read_text()) for path in (directory / "offsets").iterdir()}

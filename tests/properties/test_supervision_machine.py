@@ -42,7 +42,7 @@ class Played(Scene):
 
 
 def remembered(supervision: Supervision) -> dict[str, Any]:
-    """All that a supervisor knows from decisions alone; what the beats repeat is left out."""
+    """Return all that a supervisor knows from decisions alone; what the beats repeat is left out."""
     assignments, coordinator = supervision.assignments, supervision.coordinator
     return {
         "entries": {
@@ -95,7 +95,7 @@ class Supervised(RuleBasedStateMachine):
         return living[place % len(living)] if living else None
 
     def _served(self, place: int) -> tuple[int, str, str] | None:
-        """Returns (index, task, slot) of a task whose process lives and has confirmed it."""
+        """Return (index, task, slot) of a task whose process lives and has confirmed it."""
         entries = list(self.scene.supervision.assignments.tasks.values())
         served = [
             (index, entry.name, entry.slot)

@@ -71,7 +71,7 @@ def test_the_command_counts_and_says_how_to_repeat() -> None:
 
 
 def detected(name: str, seeds: int) -> bool:
-    """Returns whether one of the first examples fails."""
+    """Return whether one of the first examples fails."""
     for seed in range(seeds):
         try:
             examine(name, seed)

@@ -173,7 +173,7 @@ class Job:
         self.chains = chains_of(self.plan)
 
     def give(self, batch: Batch, mark_s: int | None, reached: Sequence[bool]) -> list[Row]:
-        """Returns what comes out for a batch, and a mark behind it in the tasks that it reaches."""
+        """Return what comes out for a batch, and a mark behind it in the tasks that it reaches."""
         out: list[Row] = []
         for index, chain in enumerate(self.chains):
             own = owned([key for key, _ in batch], index, len(self.chains))
@@ -196,7 +196,7 @@ class Job:
         return self.models[key]
 
     def changed(self, options: Options) -> Job:
-        """Returns the next version, with the state of this one."""
+        """Return the next version, with the state of this one."""
         job = Job(self.windows, options, self.models)
         names = [str(task.name) for task in self.plan.topology.tasks if "op" in task.operators]
         files = {name: [parts_of(chain, True)] for name, chain in zip(names, self.chains, strict=True)}
@@ -215,7 +215,7 @@ class Job:
 
 
 def versions(windows: str) -> st.SearchStrategy[Options]:
-    """Versions of a pipeline with these windows: where there are slices there is no trigger."""
+    """Return versions of a pipeline with these windows: where there are slices there is no trigger."""
     triggers = st.just("none") if windows == "slices" else st.sampled_from(sorted(TRIGGERS))
     return st.builds(Options, triggers, st.sampled_from((0, 6, 25)), st.integers(1, 3))
 
@@ -253,7 +253,7 @@ def test_windows_continue_under_other_options(data: st.DataObject, windows: str)
 
 
 def by_key(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    """Returns the rows of each key, sorted."""
+    """Return the rows of each key, sorted."""
     listed_rows: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
         listed_rows[row[0]].append(tuple(row))  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ KEYS = 7
 
 
 def linked(before: str, row: dict[str, Any]) -> str:
-    """Returns the hash of a row: over the hash of the one before it and all that it says."""
+    """Return the hash of a row: over the hash of the one before it and all that it says."""
     return blake2b((before + json.dumps(row, sort_keys=True)).encode(), digest_size=8).hexdigest()
 
 
@@ -29,7 +29,7 @@ class Link(Operator):
 
 
 def numbered(source: int) -> Callable[[int, int], dict[str, Any]]:
-    """The elements of a source, spread over the keys."""
+    """Return the elements of a source, spread over the keys."""
 
     def make(partition: int, i: int) -> dict[str, Any]:
         return {"source": source, "i": i, "key": (i * 31 + source) % KEYS}
@@ -44,7 +44,7 @@ def assert_exactly_once(rows: Sequence[dict[str, Any]], count: int) -> None:
 
 
 def assert_consistent(rows: Sequence[dict[str, Any]]) -> None:
-    """Asserts that the rows so far have no holes and no contradictions."""
+    """Assert that the rows so far have no holes and no contradictions."""
     last: dict[int, tuple[int, str]] = {}
     for row in sorted(rows, key=lambda row: row["n"]):
         n, before = last.get(row["key"], (0, ""))

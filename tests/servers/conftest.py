@@ -21,7 +21,7 @@ EXTRAS = {"psycopg": "postgres", "redis": "redis", "obstore": "hosts"}
 
 @contextmanager
 def _or_skip(client: str, server: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
-    """Yields the server; a test is skipped whose server or client is not installed here."""
+    """Yield the server; a test is skipped whose server or client is not installed here."""
     pytest.importorskip(client, reason=f"{client} is not installed (extra {EXTRAS[client]})")
     with ExitStack() as stack:
         try:

@@ -26,7 +26,7 @@ class Chained:
         self.job: Job = start(PIPELINE, *sets(**values), *arguments, config=config)
 
     def written(self) -> int:
-        """Rows that the sink has counted as acknowledged."""
+        """Return rows that the sink has counted as acknowledged."""
         view = self.job.view()
         if view is None:
             return 0

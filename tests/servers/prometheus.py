@@ -43,11 +43,11 @@ class Prometheus:
         return reply["data"]
 
     def ask(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """The (labels, value) of each series."""
+        """Return the (labels, value) of each series."""
         return [(each["metric"], float(each["value"][1])) for each in self._get("query", query=expression)["result"]]
 
     def series(self, expression: str) -> list[tuple[dict[str, str], float]] | None:
-        """The same, but None for no series."""
+        """Return the same, but None for no series."""
         return self.ask(expression) or None
 
     def alerts(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(directory: Path, metrics_port: int) -> Iterator[Prometheus]:
-    """A server that scrapes one job every half second."""
+    """Yield a server that scrapes one job every half second."""
     configuration = yaml.safe_load(CONFIGURATION.read_text())
     configuration["global"] = {"scrape_interval": "500ms", "evaluation_interval": "500ms"}
     configuration["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{metrics_port}"]}]

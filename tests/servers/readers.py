@@ -21,7 +21,7 @@ Look = Callable[[], Rows]
 
 
 def in_order(listed: Iterable[tuple[str, int, str]]) -> Rows:
-    """Rows that say their places."""
+    """Return rows that say their places."""
     rows: Rows = defaultdict(list)
     for task, position, record in listed:
         assert position == len(rows[task]), f"{task}: row {position} follows {len(rows[task])} rows"
@@ -30,7 +30,7 @@ def in_order(listed: Iterable[tuple[str, int, str]]) -> Rows:
 
 
 def of_sqlite(path: Path) -> Look:
-    """A connection of its own, which stays open."""
+    """Return a connection of its own, which stays open."""
     connections: list[sqlite3.Connection] = []
 
     def look() -> Rows:
@@ -64,7 +64,7 @@ def of_lines(directory: Path) -> Look:
 
 
 def of_parquet_files(directory: Path) -> Look:
-    """A reader that lists the files: they are whole from the moment they have their names, and never change."""
+    """Return a reader that lists the files: they are whole from the moment they have their names, and never change."""
     import pyarrow.parquet as parquet
 
     contents: dict[Path, bytes] = {}
@@ -89,7 +89,7 @@ def of_parquet_files(directory: Path) -> Look:
 
 
 def of_parquet(directory: Path) -> Look:
-    """The reader of this package, which also sees what is in no file yet."""
+    """Return the reader of this package, which also sees what is in no file yet."""
     from operators.outputs import open_output
 
     outputs: list[Any] = []
@@ -126,7 +126,7 @@ def of_postgres(server: Postgres, table: str) -> Look:
 
 
 def of_redis(server: Redis, stream: str, tasks: Iterable[str]) -> Look:
-    """All of the streams, each time."""
+    """Return all of the streams, each time."""
 
     def look() -> Rows:
         with server.client() as client:

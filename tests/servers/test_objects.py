@@ -41,7 +41,7 @@ def read(url: str, task: str) -> list[Any]:
 
 
 def in_objects(url: str) -> list[Any]:
-    """The rows that any program sees."""
+    """Return the rows that any program sees."""
     depot = Depot(url, "")
     output = open_output(url)
     output.look()

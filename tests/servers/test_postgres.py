@@ -44,7 +44,7 @@ def bundle(sink: PostgresSink, first: int, *records: Any) -> Bundle:
 
 
 def written_at_last(store: SinkStore, wanted: Bundle) -> bool:
-    """Retries as a job does, up to a bound."""
+    """Retry as a job does, up to a bound."""
     for _ in range(400):
         try:
             store.write(wanted)
@@ -490,7 +490,7 @@ KINDS = [
 
 
 def same(put: Any, read: Any) -> bool:
-    """Whether what psycopg reads is what was put; what JSON has no type for may have been text."""
+    """Return whether what psycopg reads is what was put; what JSON has no type for may have been text."""
     if isinstance(put, bool) or isinstance(read, bool):
         return put is read
     if isinstance(put, float) and isinstance(read, float) and (math.isnan(put) or not put):

@@ -56,7 +56,7 @@ class Reader:
         return [json.loads(row) for rows in self.seen.values() for row in rows]
 
     def said(self) -> tuple[str, ...]:
-        """Its rows, whatever the order."""
+        """Return its rows, whatever the order."""
         return tuple(sorted(json.dumps(row, sort_keys=True) for row in self.records()))
 
     def end(self) -> None:

@@ -35,7 +35,7 @@ def begun(start: Start, directory: Path, url: str, **settings: object) -> Job:
 
 
 def all_rows(url: str) -> list[dict[str, Any]]:
-    """The rows as our reader gives them, which must be those that any program finds in the objects."""
+    """Return the rows as our reader gives them, which must be those that any program finds in the objects."""
     output = open_output(url)
     output.look()
     records: list[dict[str, Any]] = []

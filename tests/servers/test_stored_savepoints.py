@@ -39,7 +39,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a fork of the process that starts jobs: this one has a client of the store."""
+    """Run a command in a fork of the process that starts jobs: this one has a client of the store."""
     process = ROOTS.start(arguments, HOME, {**os.environ, "PYTHONPATH": str(HOME)})
     try:
         stdout, stderr = process.communicate(WAIT_S)

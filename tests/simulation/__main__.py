@@ -30,7 +30,7 @@ PROGRESS_S = 10.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 if every promise was kept (or every sabotage found), 1 if not."""
+    """Return the exit status: 0 if every promise was kept (or every sabotage found), 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, metavar="N", help="how many seeds to run (300)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (0)")
@@ -87,7 +87,7 @@ def _outcomes(
 
 
 def _deaf() -> None:
-    """Ignores Ctrl-C, which is for the process that sums up."""
+    """Ignore Ctrl-C, which is for the process that sums up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -22,7 +22,7 @@ if not registered(USER_KIND):
 
 
 def hash_of(value: object) -> int:
-    """Returns a hash of a value that is the same in every process."""
+    """Return a hash of a value that is the same in every process."""
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
 
 
@@ -108,7 +108,7 @@ class HashingChain(PlainChain):
         return self._out(linked, chunks[0].origin_ns) + self._marks() + self._requested()
 
     def _marks(self) -> list[Output]:
-        """A watermark behind each event; where tasks also fall idle, now and then an idle mark."""
+        """Return a watermark behind each event; where tasks also fall idle, now and then an idle mark."""
         if self._sink or "marks" not in self._kinds:
             return []
         stamp = batch.IDLE_NS if "idle" in self._kinds and self.state["n"] % 5 == 0 else self.state["n"]
@@ -123,7 +123,7 @@ class HashingChain(PlainChain):
         self._keys.append(key)
 
     def _requested(self) -> list[Output]:
-        """The keys of the requests of this event, which leave behind them."""
+        """Return the keys of the requests of this event, which leave behind them."""
         keys, self._keys = self._keys, []
         if not keys or self._requests is None:
             return []
@@ -197,7 +197,7 @@ class Whole:
 
 
 def identity_of(record: Any) -> Any:
-    """Returns the (kind, …) that a record got from its source, timer or end, wherever it has been since."""
+    """Return the (kind, …) that a record got from its source, timer or end, wherever it has been since."""
     return record if isinstance(record[0], str) and len(record[0]) == 1 else tuple(record[1])
 
 

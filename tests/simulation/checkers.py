@@ -122,11 +122,11 @@ class Observer:
             raise Violated(f"shadow: {line}")
 
     def superseded(self, task: TaskProtocol) -> bool:
-        """Whether a younger incarnation has begun: nothing needs to be kept for what this one misses."""
+        """Return whether a younger incarnation has begun: nothing needs to be kept for what this one misses."""
         return task.incarnation < self._incarnations[task.holdings.task]
 
     def before(self, task: TaskProtocol) -> Places:
-        """Returns where the task stands, for `after`."""
+        """Return where the task stands, for `after`."""
         outputs = task.execution._outputs
         return (
             [c.next for c in task.inputs],
@@ -193,7 +193,7 @@ class Observer:
             raise Violated(f"rest: {task.name} has performed something behind barrier {epoch} and reports nothing")
 
     def _note_senders(self, task: TaskProtocol, accepted: list[int]) -> None:
-        """Note who sent what the task has accepted: a zombie takes elements of a zombie until it hears of another."""
+        """Record who sent what the task has accepted: a zombie takes elements of a zombie until it hears of another."""
         for channel, before in zip(task.inputs, accepted, strict=True):
             if channel.source != OUTSIDE and channel.next != before:
                 assert isinstance(channel, Receiver)
@@ -204,7 +204,7 @@ class Observer:
                     senders.append((before, channel.peer_incarnation))
 
     def _note_barrier(self, task: TaskProtocol, epoch: int) -> int:
-        """Notes the log of an epoch if the task has ended it, and returns its size in bytes, else 0."""
+        """Record the log of an epoch if the task has ended it, and return its size in bytes, else 0."""
         if task.schedule.epoch == epoch:
             return 0
         self.steps += 1
@@ -399,7 +399,9 @@ class Observer:
                             )
 
     def _stable_bytes(self, owner: int, epoch: int) -> int:
-        """Bytes of a log that are on disk: a replay does not receive what its owner need not hold (seed 41012085)."""
+        """Return bytes of a log that are on disk: a replay does not receive what its owner need not hold (seed
+        41012085).
+        """
         if owner not in self._current:
             return 0
         return len(self._world.stable_logs(owner, self._current[owner][1].incarnation).get(epoch, b""))
@@ -462,7 +464,9 @@ class Observer:
             raise Violated("other code: rows were replayed by code that gives others, and it was not noticed")
 
     def final_logs(self) -> dict[tuple[int, int], bytes]:
-        """Every determinant that happened, once; where rows wait for checkpoints, of what the last one covers."""
+        """Return every determinant that happened, once; where rows wait for checkpoints, of what the last one
+        covers.
+        """
         if self._staged:
             return self._covered_logs()
         logs = dict(self._complete)

@@ -19,7 +19,9 @@ _KINDS = {DATA: "#64748b", HELLO: "#b45309", WELCOME: "#7c3aed", CREDIT: "#d1d5d
 
 
 def drawn(scenario: Scenario, sabotage: str = "") -> str:
-    """An SVG of the whole run, up to the broken promise if there is one; the first frames only where there are many."""
+    """Return an SVG of the whole run, up to the broken promise if there is one; the first frames only where there are
+    many.
+    """
     from contextlib import nullcontext
 
     from tests.simulation.sabotage import sabotaged

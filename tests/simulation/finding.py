@@ -111,14 +111,14 @@ SOON = tuple(name for name in (*SEEDS_THAT_FIND, *SHELL_SABOTAGE_NAMES) if name 
 
 
 def drawing(name: str) -> Callable[[int], Scenario]:
-    """Returns how a seed becomes a scenario in which the sabotage of that name is looked for."""
+    """Return how a seed becomes a scenario in which the sabotage of that name is looked for."""
     if name in HOT_SABOTAGE_NAMES:
         return draw_hot
     return draw_hosts if name in HOST_SABOTAGE_NAMES else draw
 
 
 def finding(name: str) -> Iterator[Scenario]:
-    """Yields the scenarios in which to look for the sabotage of that name, up to seed `FOUND_WITHIN_SEEDS`."""
+    """Yield the scenarios in which to look for the sabotage of that name, up to seed `FOUND_WITHIN_SEEDS`."""
     if name in SHELL_SABOTAGE_NAMES:
         yield from LAST_ROWS_REFUSED
     if name in SEEDS_THAT_FIND:

@@ -56,13 +56,13 @@ class Supervisor:
         self._due_ns = -1
 
     def begin(self) -> None:
-        """Begins with what the disk of its machine holds."""
+        """Begin with what the disk of its machine holds."""
         disk = self.world.disk
         newest = max(disk.manifests, default=0)
         self._step(events.Restored(self.world.decisions, (newest, disk.manifests[newest]) if newest else None))
 
     def lead(self, records: tuple[fx.Record, ...]) -> None:
-        """Begins with the decisions of the terms before."""
+        """Begin with the decisions of the terms before."""
         self._step(events.Restored(records))
 
     def resign(self) -> None:
@@ -72,7 +72,7 @@ class Supervisor:
             self._journal.resign()
 
     def _asleep(self, then: Callable[[], None]) -> bool:
-        """Whether its process is suspended: what has reached it is looked at when it wakes."""
+        """Return whether its process is suspended: what has reached it is looked at when it wakes."""
         if self._seat is None or self._seat.asleep_until_ns <= self.world.clock.now_ns:
             return False
         self.slept = True
@@ -117,7 +117,7 @@ class Supervisor:
             self._step(events.Admin("admin-1", verb, arguments))
 
     def _to_host(self, host: str, slot: str, message: Mapping[str, Any]) -> None:
-        """Sends a message to a process of a host, or to its agent; one that does not arrive is repeated when due."""
+        """Send a message to a process of a host, or to its agent; one that does not arrive is repeated when due."""
         term = {} if self._journal is None else {TERM: self._journal.term}
         machine, received = self.world.machines.get(host), decode(encode({**message, **term}))
         if machine is None or host not in self._known:
@@ -146,7 +146,7 @@ class Supervisor:
             self._schedule()
 
     def release(self) -> None:
-        """Performs, in their order, the effects whose decisions are written."""
+        """Perform, in their order, the effects whose decisions are written."""
         while self.living and self._effects:
             if self._journal is not None and self._effects[0][0] > self._journal.written:
                 return

@@ -70,7 +70,7 @@ class HostAgent(Agent):
         self.relay("", pack(kind, **keys))
 
     def relay(self, slot: str, data: bytes) -> None:
-        """Forwards a message of a process, or its own, to the supervisor."""
+        """Forward a message of a process, or its own, to the supervisor."""
         for name in self.world.supervisors():
             self._send_to(name, slot, data)
 
@@ -118,12 +118,12 @@ class HostAgent(Agent):
                 self._welcomed, self._hello_due_ns = False, 0
 
     def _start_all(self) -> None:
-        """Starts what is ordered, once the supervisor's time is known, which the processes take."""
+        """Start what is ordered, once the supervisor's time is known, which the processes take."""
         while self._starts and self._clock.known:
             self.obey("start", self._starts.popleft())
 
     def join(self, incarnation: int) -> None:
-        """Takes part in that incarnation; whatever runs here is of an older one, and ends first."""
+        """Take part in that incarnation; whatever runs here is of an older one, and ends first."""
         machine = self.machine
         if machine.incarnation != incarnation:
             self.end_older()
@@ -132,7 +132,7 @@ class HostAgent(Agent):
         self._beat_now()
 
     def end_older(self) -> None:
-        """Kills every process of the incarnation that is over."""
+        """Kill every process of the incarnation that is over."""
         self._starts.clear()
         for process in [p for p in self.world.processes.values() if p.machine is self.machine]:
             self.world.end(process, None)

@@ -34,7 +34,7 @@ ROSTER_NS = 500 * MS
 
 
 def power_off(world: Simulation, machine: Machine) -> None:
-    """Ends everything on a host at once; what its disk holds is not read again."""
+    """End everything on a host at once; what its disk holds is not read again."""
     if machine.agent is not None:
         machine.agent.living = False
     for process in list(world.processes.values()):
@@ -44,7 +44,7 @@ def power_off(world: Simulation, machine: Machine) -> None:
 
 
 def power_on(world: Simulation, machine: Machine) -> None:
-    """Begins another life of a host, unless one has begun."""
+    """Begin another life of a host, unless one has begun."""
     if not machine.up and world.ended is None:
         machine.up = True
         machine.shift_ns = world.rng.randint(-1000, 1000) * SECOND
@@ -53,7 +53,7 @@ def power_on(world: Simulation, machine: Machine) -> None:
 
 
 def _tether(world: Simulation, machine: Machine, life: int) -> None:
-    """Connects the tether of a host, again and again while it lives."""
+    """Connect the tether of a host, again and again while it lives."""
     if machine.lives != life or world.ended is not None:
         return
     supervisor = world.supervisor
@@ -141,7 +141,7 @@ def _host_cut(world: Simulation, fault: Fault) -> None:
 
 
 def _ends_of(world: Simulation, fault: Fault) -> tuple[str, str]:
-    """A host, and any end that is another one."""
+    """Return a host, and any end that is another one."""
     machine = world.machine_of(fault)
     others = _others(world, machine, store=True)
     return machine.name, others[fault.who // 8 % len(others)]
@@ -175,7 +175,7 @@ def _flap(world: Simulation, fault: Fault) -> None:
 
 
 def _ask(world: Simulation, machine: Machine, draining: bool, then: Callable[[], None]) -> None:
-    """Asks the supervisor, later if there is none, and continues."""
+    """Ask the supervisor, later if there is none, and continue."""
     supervisor = world.supervisor
     if supervisor is None or not supervisor.living:
         if world.ended is None:
@@ -193,7 +193,7 @@ def _drain(world: Simulation, fault: Fault) -> None:
 
 
 def _keep(world: Simulation, machine: Machine) -> None:
-    """Asks that a host has processes again, until it is decided: a leader may be deposed before it has written that."""
+    """Ask that a host has processes again, until it is decided: a leader may be deposed before it has written that."""
 
     def look() -> None:
         drains = [r["draining"] for r in world.decisions if r["kind"] == "host_draining" and r["host"] == machine.name]

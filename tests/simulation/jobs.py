@@ -43,7 +43,7 @@ class Job:
 
 
 def job_of(scenario: Scenario, config: JobConfig) -> Job:
-    """The job of a scenario."""
+    """Return the job of a scenario."""
     return _pipeline_job(scenario, config) if scenario.production else _hashing_job(scenario)
 
 
@@ -55,7 +55,7 @@ def graph(
     asking: bool = False,
     separate: bool = False,
 ) -> Topology:
-    """Sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one.
+    """Return sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one.
 
     Args:
         asking: each task has a store for the keys of its requests.
@@ -191,7 +191,7 @@ def _record(partition: int, position: int) -> dict[str, Any]:
 
 
 def _mixed_record(partition: int, position: int) -> dict[str, Any]:
-    """Returns the same record, with a key whose type differs from that of equal keys."""
+    """Return the same record, with a key whose type differs from that of equal keys."""
     record = _record(partition, position)
     spelled = (int, float, bool if record["k"] < 2 else int)[position // 5 % 3]
     return {**record, "k": spelled(record["k"])}

@@ -63,7 +63,7 @@ class Layout:
 
 
 def laid_out(rng: random.Random, layers: tuple[int, ...], copies: int, hashing: bool) -> Layout:
-    """Draws hosts for a job with so many copies of these layers of tasks; each alone has room for all tasks."""
+    """Draw hosts for a job with so many copies of these layers of tasks; each alone has room for all tasks."""
     hosts = NAMES[: rng.choices(range(1, SEVERAL_MAX + 1), (1, 4, 4, 3))[0]]
     tasks = [f"l{depth}/{place}" for depth, width in enumerate(layers) for place in range(width)] if hashing else []
     pinned = [task for task in tasks if rng.random() < 0.3] if rng.random() < 0.25 else []
@@ -79,7 +79,7 @@ def laid_out(rng: random.Random, layers: tuple[int, ...], copies: int, hashing: 
 
 
 def layout_from(fields: Mapping[str, Any]) -> Layout:
-    """Returns the layout that `dataclasses.asdict` gave, also if it has been JSON since."""
+    """Return the layout that `dataclasses.asdict` gave, also if it has been JSON since."""
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     plain["pins"] = tuple((task, host) for task, host in fields["pins"])
     return Layout(**plain)

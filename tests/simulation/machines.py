@@ -102,12 +102,12 @@ class Fabric:
         self._last_ns: dict[tuple[str, str], int] = {}
 
     def open_at(self, source: str, target: str) -> int:
-        """The time from which messages pass; not later than now where they do."""
+        """Return the time from which messages pass; not later than now where they do."""
         wire = self._wires.get((source, target))
         return 0 if wire is None else wire.cut_until_ns
 
     def open(self, source: str, target: str) -> bool:
-        """Whether messages pass now."""
+        """Return whether messages pass now."""
         return self.open_at(source, target) <= self._clock.now_ns
 
     def carry(self, source: str, target: str, arrive: Callable[[], object]) -> None:

@@ -60,7 +60,7 @@ class Network:
         """(sent, arrived, from, to, kind) of each frame, kept for a drawing."""
 
     def dial(self, source: str, target: str) -> Connection:
-        """Opens a connection of its own for each dialling; the dialler closes the one before."""
+        """Open a connection of its own for each dialling; the dialler closes the one before."""
         connection = Connection(len(self._connections), source, target)
         self._connections[connection.number] = connection
         return connection
@@ -72,7 +72,7 @@ class Network:
         connection.free_ns = self._carry(connection, connection.free_ns, connection.target, connection.link, frame)
 
     def reply(self, slot: str, link: bytes, frame: Frame) -> None:
-        """Sends a frame back along the connection that a frame came from, if it is still that connection."""
+        """Send a frame back along the connection that a frame came from, if it is still that connection."""
         if not link:
             return
         connection = self._connections[int(link.split(b".")[0])]
@@ -97,7 +97,7 @@ class Network:
         return at_ns
 
     def dialler(self, link: bytes) -> str:
-        """The process that dialled the connection of a link."""
+        """Return the process that dialled the connection of a link."""
         return self._connections[int(link.split(b".")[0])].source
 
     def cut(self, connection: Connection, down_ns: int) -> None:
@@ -106,7 +106,7 @@ class Network:
         connection.down_until_ns = self._clock.now_ns + down_ns
 
     def of(self, slots: frozenset[str]) -> list[Connection]:
-        """Connections that end in one of these processes, or begin there."""
+        """Return connections that end in one of these processes, or begin there."""
         return [c for c in self._connections.values() if not c.closed and (c.source in slots or c.target in slots)]
 
     def close(self, slot: str) -> None:

@@ -103,7 +103,7 @@ class Store:
 
 
 def digest_of_parts(parts: Sequence[bytes]) -> str:
-    """The digest that describes the file with these parts."""
+    """Return the digest that describes the file with these parts."""
     return xxh3_128_hexdigest(b"\0".join(parts))
 
 
@@ -127,11 +127,11 @@ class Disk:
         return name, sum(map(len, parts)), digest_of_parts(parts)
 
     def has(self, files: Iterable[tuple[str, int, str]]) -> bool:
-        """Whether none of these files has been removed."""
+        """Return whether none of these files has been removed."""
         return all(name in self.files for name, _, _ in files)
 
     def read(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
-        """The parts of a file that a manifest or a message names; it must be just that one."""
+        """Return the parts of a file that a manifest or a message names; it must be just that one."""
         if file[0] not in self.files or self._described(file[0]) != tuple(file):
             raise Violated(f"files: {file[0]} is named as a state to restore, and is not there as it was written")
         return self.files[file[0]]
@@ -160,7 +160,7 @@ class Partition:
         return min(self.records, batches * self._batch)
 
     def ready_ns(self, position: int, began_ns: int) -> int:
-        """Returns when the element at `position` appears."""
+        """Return when the element at `position` appears."""
         return began_ns + (position // self._batch + 1) * self._every_ns
 
     def read(self, position: int, count: int) -> list[object]:

@@ -94,7 +94,7 @@ class Performances:
         }
 
     def _known(self, task: TaskProtocol) -> dict[int, int]:
-        """Returns how far each epoch of the task's log is known to any living process, or store."""
+        """Return how far each epoch of the task's log is known to any living process, or store."""
         index = task.holdings.task
         logs = [store.account.logs.get(index) for store in self._world.stores.values()]
         for process in self._world.processes.values():

@@ -76,7 +76,7 @@ class _Image:
             self.files.append(file)
 
     def _read(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
-        """Reads a file from this machine, or else from the store that all hosts share."""
+        """Read a file from this machine, or else from the store that all hosts share."""
         disk = self._machine.disk
         if not self._world.several or disk.has((file,)):
             return disk.read(file)
@@ -86,7 +86,7 @@ class _Image:
         return parts
 
     def has(self, files: tuple[tuple[str, int, str], ...]) -> bool:
-        """Whether none of these files has been removed."""
+        """Return whether none of these files has been removed."""
         if not self._world.several:
             return self._world.disk.has(files)
         missing = [file for file in files[len(self.files) :] if not self._machine.disk.has((file,))]
@@ -275,7 +275,7 @@ class Process:
                 return
 
     def _shadow(self, image: _Image) -> TaskProtocol:
-        """A task that is performed from the echo of another process."""
+        """Return a task that is performed from the echo of another process."""
         world = self.world
         task = TaskProtocol(
             world.topology, image.task, 0, world.config, image.chain, world.live,  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ class Scenario:
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
+    """Return the scenario of a seed."""
     rng = random.Random(seed)
     chance = rng.random
     layers = rng.choice(((1, 1), (2, 1), (1, 2, 1), (2, 2, 1), (1, 1, 1, 1), (2, 1, 2), (1, 2, 2, 1), (3, 1, 1)))
@@ -167,14 +167,16 @@ def draw(seed: int) -> Scenario:
 
 
 def draw_hot(seed: int) -> Scenario:
-    """The scenario of a seed with hot standbys, on one machine or on several hosts; the guarantee is always causal."""
+    """Return the scenario of a seed with hot standbys, on one machine or on several hosts; the guarantee is always
+    causal.
+    """
     alike = draw_hosts(seed) if random.Random(seed ^ 0x40_7).random() < 0.3 else draw(seed)
     faults = tuple(fault for fault in alike.faults if alike.guarantee == "causal" or fault.kind not in ALL_BACK)
     return replace(alike, hot=True, guarantee="causal", faults=faults)
 
 
 def draw_hosts(seed: int) -> Scenario:
-    """The scenario of a seed on hosts that join over a network, with what may happen to those as well."""
+    """Return the scenario of a seed on hosts that join over a network, with what may happen to those as well."""
     rng, alike = random.Random(seed ^ 0x40_57), draw(seed)
     layout = laid_out(rng, alike.layers, 1 + alike.separate, not alike.production)
     guarantee = "causal" if alike.guarantee == "epoch" else alike.guarantee
@@ -198,7 +200,7 @@ def draw_hosts(seed: int) -> Scenario:
 
 
 def from_json(text: str) -> Scenario:
-    """Returns the scenario that `json.dumps(dataclasses.asdict(scenario))` wrote."""
+    """Return the scenario that `json.dumps(dataclasses.asdict(scenario))` wrote."""
     fields = json.loads(text)
     for name in ("layers", "kinds"):
         fields[name] = tuple(fields[name])
@@ -208,7 +210,7 @@ def from_json(text: str) -> Scenario:
 
 
 def _faults(rng: random.Random, count: int) -> tuple[Fault, ...]:
-    """Draws faults, in order of time; some begin while the one before still lasts."""
+    """Draw faults, in order of time; some begin while the one before still lasts."""
     faults = sorted((_fault(rng) for _ in range(count)), key=lambda f: f.at_ns)
     for place in range(1, count):
         if rng.random() < TOGETHER:

@@ -59,11 +59,11 @@ class SharedStore:
         """Is called when an object was created, also if the answer is lost."""
 
     def takes_ns(self) -> int:
-        """The time of one request."""
+        """Return the time of one request."""
         return self._rng.randint(100_000, self._store_ms * MS)
 
     def answers(self, machine: str) -> bool:
-        """Whether a request from that machine would be answered now."""
+        """Return whether a request from that machine would be answered now."""
         now_ns = self._clock.now_ns
         passes = self._fabric.open(machine, STORE) and self._fabric.open(STORE, machine)
         return passes and now_ns >= self.unavailable_until_ns and not self._loses()
@@ -72,11 +72,11 @@ class SharedStore:
         return self._clock.now_ns < self.losing_until_ns and self._rng.random() < LOSS
 
     def reached(self, machine: str) -> Reached:
-        """The store as that machine reaches it."""
+        """Return the store as that machine reaches it."""
         return Reached(self, machine)
 
     def request(self, machine: str, act: Callable[[], object]) -> None:
-        """Carries out a request, unless it does not arrive.
+        """Carry out a request, unless it does not arrive.
 
         Raises:
             Unavailable: no answer arrives; the request may have been carried out, or is later.
@@ -96,13 +96,13 @@ class SharedStore:
             raise Unavailable("the answer of the shared store is lost")
 
     def durable(self, file: tuple[str, int, str]) -> tuple[bytes, ...] | None:
-        """The parts of a file that is there as it is described; None if it is not."""
+        """Return the parts of a file that is there as it is described; None if it is not."""
         body = self.objects.get(file[0])
         parts = None if body is None else tuple(decode(body))
         return parts if parts is not None and digest_of_parts(parts) == file[2] else None
 
     def sweep(self, order: RemoveFiles, supervisor: str) -> None:
-        """Removes what its last order allows, some time later and in two steps: list, then remove."""
+        """Remove what its last order allows, some time later and in two steps: list, then remove."""
         waits = supervisor in self._sweeps
         self._sweeps[supervisor] = order
         if not waits:
@@ -173,7 +173,7 @@ class SimulatedUploads:
         self._waiting: deque[_Request] = deque()
 
     def put(self, name: str, parts: tuple[bytes, ...], done: Callable[[], None]) -> None:
-        """Uploads a file, which is removed from the disk then; `done` is called once it is stored."""
+        """Upload a file, which is removed from the disk then; `done` is called once it is stored."""
 
         def stored(answer: None) -> None:
             self._process.machine.disk.files.pop(name, None)
@@ -182,7 +182,7 @@ class SimulatedUploads:
         self.perform(lambda: self.store(name, parts), True, stored)
 
     def store(self, name: str, parts: tuple[bytes, ...]) -> None:
-        """Stores a file.
+        """Store a file.
 
         Raises:
             Unavailable: it is not known whether it is stored.
@@ -190,11 +190,11 @@ class SimulatedUploads:
         self.reached().create_own(name, encode(list(parts)))
 
     def reached(self) -> Depot:
-        """The store as this process reaches it."""
+        """Return the store as this process reaches it."""
         return self._process.world.shared.reached(self._process.machine.name)
 
     def perform(self, request: Callable[[], Any], again: bool, done: Callable[[Any], None]) -> None:
-        """Performs a request behind the earlier ones; `again`: as often as it takes."""
+        """Perform a request behind the earlier ones; `again`: as often as it takes."""
         self._waiting.append(_Request(request, again, done))
         if len(self._waiting) == 1:
             self._after(0, 0)

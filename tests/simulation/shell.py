@@ -90,7 +90,7 @@ class Links:
         """Task on another host → that host, as the supervisor has named it."""
 
     def place(self, task: int, endpoint: str) -> None:
-        """Notes where a neighbour is, so that it is heard from there alone."""
+        """Record where a neighbour is, so that it is heard from there alone."""
         host, at, _ = endpoint.partition("://")[2].rpartition("@")
         if at:
             self._hosts[task] = host
@@ -98,11 +98,11 @@ class Links:
             self._hosts.pop(task, None)
 
     def placed(self, task: int, host: str) -> bool:
-        """Whether the supervisor has named that host for a task."""
+        """Return whether the supervisor has named that host for a task."""
         return self._hosts.get(task) == host
 
     def dial(self, task: int, endpoint: str) -> None:
-        """Connects to a neighbour downstream; an older connection to it is closed."""
+        """Connect to a neighbour downstream; an older connection to it is closed."""
         old = self._dialled.get(task)
         if old is not None:
             old.closed = True
@@ -166,7 +166,7 @@ class ReachedStore:
         return self._reach().withdraw(mark, self._incarnation)
 
     def close(self) -> None:
-        """Keeps everything."""
+        """Keep everything."""
 
     @property
     def _incarnation(self) -> int:
@@ -230,14 +230,14 @@ class SimulatedReader:
         return Read(partition.read(position, count), now_ns, position + count == partition.records)
 
     def ready_in_s(self, position: int) -> float:
-        """Returns 0: the process looks in each of its rounds."""
+        """Return 0: the process looks in each of its rounds."""
         return 0.0
 
     def completed(self, position: int) -> None:
         self._partition.completed(position)
 
     def close(self) -> None:
-        """Keeps everything."""
+        """Keep everything."""
 
 
 class SimulatedRequests:
@@ -252,7 +252,7 @@ class SimulatedRequests:
             self._put(request, 0)
 
     def _put(self, request: Request, failures: int) -> None:
-        """Puts a request, which arrives even if its process dies; the outside answers at any time, sometimes twice."""
+        """Put a request, which arrives even if its process dies; the outside answers at any time, sometimes twice."""
         process, task = self._process, self._task
         world, rng = process.world, process.world.rng
 

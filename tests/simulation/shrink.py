@@ -15,7 +15,7 @@ _SMALLER_LAYERS = ((1, 1), (2, 1), (1, 1, 1), (1, 2, 1), (2, 1, 1), (1, 1, 1, 1)
 
 
 def shrink(outcome: Outcome, sabotage: str = "") -> tuple[Outcome, int]:
-    """The smallest scenario found that breaks the same promise, and how many runs that took.
+    """Return the smallest scenario found that breaks the same promise, and how many runs that took.
 
     Returns the outcome itself where nothing smaller fails alike.
     """
@@ -35,7 +35,7 @@ def shrink(outcome: Outcome, sabotage: str = "") -> tuple[Outcome, int]:
 
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Candidates, the greatest steps first."""
+    """Yield candidates, the greatest steps first."""
     faults = scenario.faults
     for size in (len(faults), len(faults) // 2, 1):
         for start in range(0, len(faults), size) if size else ():

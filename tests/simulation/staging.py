@@ -60,7 +60,7 @@ class StagedRows:
         self._synced = len(self._bundles)
 
     def commit(self, epoch: int, incarnation: int) -> bool:
-        """One step; true while more is left."""
+        """Return one step; true while more is left."""
         self._fence(incarnation)
         due = [bundle for bundle in self._bundles if bundle.epoch < epoch][:BUNDLES_PER_STEP]
         if not due:
@@ -87,7 +87,7 @@ class StagedRows:
         return state if last is None else StoreState(last.first + last.count, last.digest, ())
 
     def lose_power(self) -> None:
-        """Loses what was not made durable."""
+        """Lose what was not made durable."""
         del self._bundles[self._synced :]
 
     def _fence(self, incarnation: int) -> None:

@@ -67,13 +67,13 @@ class Seat:
     # -- its processes -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts a candidate, unless a process lives."""
+        """Start a candidate, unless a process lives."""
         if not self.living and self.world.ended is None:
             self._begin()
             self._stand(None)
 
     def resume(self, then: Callable[[], None], ended: bool) -> None:
-        """Resumes the job, and calls `then` once its decisions are here.
+        """Resume the job, and call `then` once its decisions are here.
 
         Args:
             ended: all of its processes have; otherwise hosts and their tasks work on, and are taken over.
@@ -131,7 +131,7 @@ class Seat:
         self._heard += self.living and not machine.revoked
 
     def _hears(self) -> bool:
-        """Looks what it hears as a candidate, and shows it in its mark."""
+        """Look what it hears as a candidate, and show it in its mark."""
         self._hearing.look(self._heard, self.world.clock.now_ns * SPEED)
         self.mark = self._hearing.hears, self.world.clock.now_ns
         return self._hearing.hears
@@ -170,7 +170,7 @@ class Seat:
     # -- what it asks of the store -------------------------------------------------------------------------
 
     def drive(self, procedure: Procedure, done: Callable[[Any], None], failed: Callable[[CausalError], None]) -> None:
-        """Performs a procedure, request by request, as long as this process lives."""
+        """Perform a procedure, request by request, as long as this process lives."""
         self._continue(procedure, lambda: next(procedure), done, failed)
 
     def _continue(
@@ -236,18 +236,18 @@ class StoredDecisions:
         self._wait()
 
     def append(self, records: Sequence[Record]) -> None:
-        """Takes decisions, which are written in their order."""
+        """Take decisions, which are written in their order."""
         self._waiting += records
         if records:
             self._write()
 
     def resign(self, closing: str = RESIGNED) -> None:
-        """Writes the last entry of a leader that leaves the job to another one."""
+        """Write the last entry of a leader that leaves the job to another one."""
         self._closing = closing
         self._write()
 
     def _leaves(self) -> bool:
-        """Whether its leader hears no host, and a candidate does."""
+        """Return whether its leader hears no host, and a candidate does."""
         supervisor, world = self._seat.supervisor, self._seat.world
         if supervisor is None:
             return False
@@ -333,7 +333,7 @@ class Terms:
         """Entries that were created, also those that were removed since."""
 
     def start(self) -> None:
-        """Starts the job, and candidates for it."""
+        """Start the job, and candidates for it."""
         for seat in self.seats.values():
             if seat.name == NAMES[0]:
                 seat.start()
@@ -341,7 +341,7 @@ class Terms:
                 self._world.clock.after(self._world.rng.randint(0, 500) * MS, seat.start)
 
     def resume(self, ended: bool = True) -> None:
-        """Resumes the job, of which every process has ended, or only every supervisor; candidates begin after that."""
+        """Resume the job, of which every process has ended, or only every supervisor; candidates begin after that."""
         first, *others = self.seats.values()
         waiting = list(others)
 
@@ -353,13 +353,13 @@ class Terms:
         self._world.clock.after(CANDIDATES_NS, resumed)  # the one that resumes it may have died before
 
     def aimed_at(self, who: int) -> Seat:
-        """The supervisor that a fault is about: mostly the leader of the newest term."""
+        """Return the supervisor that a fault is about: mostly the leader of the newest term."""
         seats = list(self.seats.values())
         leads = [seat for seat in seats if seat.supervisor is not None and seat.supervisor is self._world.supervisor]
         return leads[0] if leads and who % 4 < 3 else seats[who // 4 % len(seats)]
 
     def hears(self, leader: Seat) -> bool:
-        """Whether the newest mark of a candidate for the place of that leader says that it hears hosts."""
+        """Return whether the newest mark of a candidate for the place of that leader says that it hears hosts."""
         now_ns = self._world.clock.now_ns
         others = [seat for seat in self.seats.values() if seat is not leader and seat.supervisor is None]
         marks = [seat.mark for seat in others if now_ns - seat.mark[1] < FRESH_NS // SPEED]

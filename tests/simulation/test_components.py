@@ -16,7 +16,9 @@ LOSING = (2, 3, 10)
 
 
 def separated(seed: int) -> Scenario:
-    """The scenario of a seed on two graphs, with more neighbours that die at the same time than the depth covers."""
+    """Return the scenario of a seed on two graphs, with more neighbours that die at the same time than the depth
+    covers.
+    """
     several = (Fault("several", (400 + 270 * place) * MS, seed + place, 2 + place % 3) for place in range(4))
     faults = sorted((*draw(seed).faults, *several), key=lambda fault: fault.at_ns)
     plain = replace(draw(seed), guarantee="causal", production=False, separate=True, depth=1, flush=False)

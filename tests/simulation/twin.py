@@ -178,7 +178,9 @@ class _TaskTwin:
         return sum(chunk.count for chunk in rest if chunk.kind != batch.BARRIER)
 
     def _by_rule(self) -> bool:
-        """One chunk of the input that is furthest behind; false when that has nothing (0009.5, written again)."""
+        """Return one chunk of the input that is furthest behind; false when that has nothing (0009.5, written
+        again).
+        """
         behind: list[tuple[bool, float, int]] = []
         for place, mark in enumerate(self._marks):
             if not self._blocked[place] and not self._idle[place]:
@@ -262,7 +264,7 @@ class _TaskTwin:
 def rows_of_twin(
     topology: Topology, logs: Logs, chain: Callable[[int], Chain], source: Callable[[int], list[object]]
 ) -> tuple[dict[int, list[bytes]], Requests]:
-    """The rows that each sink's channel must hold, bundle by bundle of the twin's own, and what was asked.
+    """Return the rows that each sink's channel must hold, bundle by bundle of the twin's own, and what was asked.
 
     Args:
         source: all records of a partition's channel.

@@ -144,7 +144,7 @@ class Simulation:
     # -- the run -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Runs the job to its end, and then asks the checkers for their verdict."""
+        """Run the job to its end, and then ask the checkers for their verdict."""
         if self.terms.seats:
             self.terms.start()
         else:
@@ -190,7 +190,7 @@ class Simulation:
         self._digest.update(repr((self.clock.now_ns, facts)).encode())
 
     def durable(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
-        """The parts of a file that a manifest names, from where every process can read it."""
+        """Return the parts of a file that a manifest names, from where every process can read it."""
         if not self.several:
             return self.disk.read(file)
         parts = self.shared.durable(file)
@@ -199,7 +199,7 @@ class Simulation:
         return parts
 
     def stable_logs(self, task: int, up_to: int) -> Mapping[int, bytes]:
-        """The determinants on stable storage that count for that incarnation of a task, by epoch."""
+        """Return the determinants on stable storage that count for that incarnation of a task, by epoch."""
         if not self.several:
             return self.stable.youngest(task, up_to)
         stored = StoredLogs(self.shared.reached(OBSERVER), self.topology.tasks[task].name, up_to)
@@ -226,7 +226,7 @@ class Simulation:
                 self.journal.remove(self._checkpoints.popleft())
 
     def last_reported(self, task: str, figure: str) -> float:
-        """Returns a task's figure as the supervisor reports it."""
+        """Return a task's figure as the supervisor reports it."""
         if self.supervisor is None:
             raise Violated("end: there is no supervisor")
         return float(self.supervisor.supervision.figures.of(task).get(figure, 0))
@@ -242,13 +242,13 @@ class Simulation:
             self.story.append((self.clock.now_ns, who, what))
 
     def outside(self) -> bytes:
-        """A live answer of the outside world: never the same twice."""
+        """Return a live answer of the outside world: never the same twice."""
         return self.rng.randbytes(6)
 
     # -- processes -----------------------------------------------------------------------------------
 
     def spawn(self, slot: str, machine: Machine) -> Process:
-        """A new process; it takes a while to come up."""
+        """Return a new process; it takes a while to come up."""
         process = Process(self, slot, 1000 + len(self.processes), machine)
         self.processes[slot] = process
         process.paused_until_ns = self.clock.now_ns + self.rng.randint(50, 200) * MS
@@ -277,7 +277,7 @@ class Simulation:
             process.receive(link, frame)
 
     def _heard(self, process: Process, link: bytes, frame: tuple[bytes, ...]) -> bool:
-        """Whether a frame is of the host on which its task was placed (`causal.network.transport`)."""
+        """Return whether a frame is of the host on which its task was placed (`causal.network.transport`)."""
         if not self.several or not self.layout.keys or not link:
             return True
         sender = self.processes.get(self.network.dialler(link))
@@ -287,7 +287,7 @@ class Simulation:
         return channel is not None and process.links.placed(self.topology.channels[channel].source, sender.machine.name)
 
     def _open_at(self, source: str, target: str) -> int:
-        """The time from which frames pass between two processes."""
+        """Return the time from which frames pass between two processes."""
         sender, receiver = self.processes.get(source), self.processes.get(target)
         if not self.several or sender is None or receiver is None:
             return 0
@@ -315,7 +315,7 @@ class Simulation:
             self._send_up(process, process.slot + PULSE_SUFFIX, data)
 
     def _send_up(self, process: Process, sender: str, data: bytes) -> None:
-        """Sends a message to the supervisor, or to the agent of the host, which relays it."""
+        """Send a message to the supervisor, or to the agent of the host, which relays it."""
         if not self.several:
             self.to_supervisor(sender, data)
             return
@@ -360,7 +360,7 @@ class Simulation:
                 self.to_supervisor(sender, data)
 
     def boot(self, machine: Machine) -> None:
-        """Starts the agent of a machine, where none lives."""
+        """Start the agent of a machine, where none lives."""
         if (
             self.ended is None
             and (machine.up or not self.several)
@@ -370,11 +370,11 @@ class Simulation:
             self.add_to_story(machine.who, "start")
 
     def supervisors(self) -> list[str]:
-        """The names of all supervisors, to each of which hosts send."""
+        """Return the names of all supervisors, to each of which hosts send."""
         return list(self.terms.seats) or [SUPERVISOR]
 
     def listening(self, name: str) -> Supervisor | None:
-        """The supervisor of that name, if it leads or takes itself for the leader."""
+        """Return the supervisor of that name, if it leads or takes itself for the leader."""
         return self.terms.seats[name].supervisor if self.terms.seats else self.supervisor
 
     def kill_supervisor(self, seat: Seat | None = None) -> None:
@@ -430,7 +430,7 @@ class Simulation:
         self._kill(fault)
 
     def machine_of(self, fault: Fault) -> Machine:
-        """The machine that a fault is about."""
+        """Return the machine that a fault is about."""
         return list(self.machines.values())[fault.who % len(self.machines)]
 
     def _kill_everything(self, fault: Fault) -> None:
@@ -464,7 +464,7 @@ class Simulation:
             self.boot(machine)
 
     def host_of(self, slot: str) -> str | None:
-        """The host of a process; None if there is no such process."""
+        """Return the host of a process; None if there is no such process."""
         process = self.processes.get(slot)
         return None if process is None else process.machine.name
 
@@ -526,7 +526,7 @@ class Simulation:
             process.mute_until_ns = self.clock.now_ns + 2 * fault.extent * MS
 
     def _forge(self, fault: Fault) -> None:
-        """Sends frames of a forger that knows the job's fingerprint: HELLO as a high incarnation, and FENCED."""
+        """Send frames of a forger that knows the job's fingerprint: HELLO as a high incarnation, and FENCED."""
         for process in self._victims(fault):
             if process.task is not None and process.task.channels.network:
                 channels = process.task.channels.network
@@ -563,7 +563,7 @@ class Simulation:
             self.archive = self.files
 
     def code(self, task: int) -> Chain:
-        """The chain of a task as a process of this run loads it: from the archive of the run (D12)."""
+        """Return the chain of a task as a process of this run loads it: from the archive of the run (D12)."""
         return self.job.chain(task, self.outside, self.archive.rows)
 
     def _rot_spill(self, fault: Fault) -> None:

@@ -31,7 +31,7 @@ class Link:
 
 
 def links(pid: int, runtime: Path) -> list[Link]:
-    """Returns the connections of a process of the job: TCP on this host, or sockets in the runtime directory.
+    """Return the connections of a process of the job: TCP on this host, or sockets in the runtime directory.
 
     Raises:
         PermissionError: this machine does not permit borrowing sockets.
@@ -83,7 +83,7 @@ def _link(pid: int, descriptor: int, borrowed: socket.socket, runtime: str) -> L
 
 
 def _borrow(pid: int, descriptor: int) -> socket.socket | None:
-    """Returns the process's socket behind a descriptor; None if it is no socket or gone."""
+    """Return the process's socket behind a descriptor; None if it is no socket or gone."""
     try:
         if not os.readlink(f"/proc/{pid}/fd/{descriptor}").startswith("socket:"):
             return None

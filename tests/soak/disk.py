@@ -61,7 +61,7 @@ class SmallDisk:
 
 
 def permitted(path: Path) -> bool:
-    """Whether a small disk can be mounted below `path`."""
+    """Return whether a small disk can be mounted below `path`."""
     try:
         SmallDisk(path / "probe", PIECE_BYTES).close()
     except PermissionError:
@@ -70,7 +70,7 @@ def permitted(path: Path) -> bool:
 
 
 def _run(*command: str) -> str | None:
-    """Runs a command; returns what went wrong, None if nothing did."""
+    """Run a command; returns what went wrong, None if nothing did."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as problem:

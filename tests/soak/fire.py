@@ -50,7 +50,7 @@ class Fire:
     _began_s: float = field(default_factory=time.monotonic)
 
     def throw(self) -> None:
-        """Throws one fault."""
+        """Throw one fault."""
         names = list(_FAULTS)
         [name] = self.rng.choices(names, [_FAULTS[name][0] for name in names])
         self._note(name)
@@ -275,7 +275,7 @@ _FAULTS: dict[str, tuple[float, Callable[[Fire], None]]] = {
 
 
 def disks(directory: Path, size_bytes: int) -> tuple[list[SmallDisk], str]:
-    """Mounts small disks below `directory` for a job's state and its output; returns them, or why there are none."""
+    """Mount small disks below `directory` for a job's state and its output; returns them, or why there are none."""
     mounted: list[SmallDisk] = []
     try:
         for name in ("state", "out"):

@@ -18,7 +18,7 @@ FILES_MAX = 3
 
 
 def own_bytes(pid: int) -> int | None:
-    """Returns the bytes that would be free without that process; None if it has ended."""
+    """Return the bytes that would be free without that process; None if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -27,7 +27,7 @@ def own_bytes(pid: int) -> int | None:
 
 
 def open_files(pid: int) -> int | None:
-    """Returns the number of descriptors of a process; None if it has ended."""
+    """Return the number of descriptors of a process; None if it has ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except (FileNotFoundError, ProcessLookupError):
@@ -42,7 +42,7 @@ class Growth:
     commands: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def look(self, living: dict[int, str]) -> None:
-        """Looks at each process of the job."""
+        """Look at each process of the job."""
         for pid, command in living.items():
             started, used_bytes, files = start_time(pid), own_bytes(pid), open_files(pid)
             if started is not None and used_bytes is not None and files is not None:
@@ -50,11 +50,11 @@ class Growth:
                 self.commands[pid, started] = command
 
     def of(self, pid: int) -> list[tuple[int, int]]:
-        """Returns what was seen of a process."""
+        """Return what was seen of a process."""
         return next((looks for (each, _), looks in self.seen.items() if each == pid), [])
 
     def grown(self) -> list[str]:
-        """Returns one line for each process that has lived through several failures after the first ones and grew."""
+        """Return one line for each process that has lived through several failures after the first ones and grew."""
         lines: list[str] = []
         for (pid, started), looks in self.seen.items():
             later = looks[WARM_UP:]

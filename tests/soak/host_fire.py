@@ -50,14 +50,14 @@ class Fire:
     supervisors: list[str] = field(default_factory=lambda: list(SUPERVISORS))
 
     def begin(self) -> None:
-        """Starts the hosts and the candidate of a job whose `causal run` has been started."""
+        """Start the hosts and the candidate of a job whose `causal run` has been started."""
         for name in HOSTS:
             self.site.join(name, "--slots", "12")
         self.site.await_running(1)
         self.site.stand(CANDIDATE, JOB)
 
     def throw(self, kinds: Sequence[str] = ()) -> None:
-        """Throws one fault, of these kinds if any are given, and ends it once it was noticed."""
+        """Throw one fault, of these kinds if any are given, and end it once it was noticed."""
         self.site.leads(*self.supervisors)
         joined = [name for name in HOSTS if self.site.host(name).get("state") == "joined"]
         if not joined:
@@ -73,7 +73,7 @@ class Fire:
         time.sleep(self.rng.uniform(0.0, 1.0))
 
     def whole(self) -> None:
-        """Waits until every host is joined and every task and standby is there."""
+        """Wait until every host is joined and every task and standby is there."""
 
         def all_there() -> bool:
             self.site.leads(*self.supervisors)
@@ -177,7 +177,7 @@ class Fire:
         self.site.command("drain", name, "--undo")
 
     def _perhaps_kill_meanwhile(self, name: str) -> Callable[[], None]:
-        """Kills the host, or not; what is returned waits until that was noticed, and begins the host again."""
+        """Kill the host, or not; what is returned waits until that was noticed, and begins the host again."""
         if self.rng.random() >= ALSO:
             return lambda: None
         incarnation = self._incarnation(name)
@@ -192,7 +192,7 @@ class Fire:
     # -- supervisors -----------------------------------------------------------------------------------
 
     def _await_candidate(self) -> str:
-        """Waits for the supervisor that does not lead to be a candidate; returns its name."""
+        """Wait for the supervisor that does not lead to be a candidate; returns its name."""
         other = next(each for each in SUPERVISORS if each != self.site.leader)
 
         def waits() -> bool:

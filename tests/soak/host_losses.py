@@ -87,7 +87,7 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def measure(options: argparse.Namespace, command: str, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Runs jobs until that many hosts were lost; returns the common form with `output` and all `jobs`.
+    """Run jobs until that many hosts were lost; returns the common form with `output` and all `jobs`.
 
     Raises:
         RunFailed: this machine cannot have hosts.
@@ -110,7 +110,7 @@ def measure(options: argparse.Namespace, command: str, progress: Callable[[str],
 
 
 def _earlier(path: Path | None) -> list[Outcome]:
-    """The jobs of the run that is continued."""
+    """Return the jobs of the run that is continued."""
     if path is None or not path.exists():
         return []
     content = json.loads(path.read_text())
@@ -154,7 +154,7 @@ def _result(options: argparse.Namespace, command: str, outcomes: list[Outcome]) 
 def run_job(
     seed: int, faults: int, keep: Path | None = None, kinds: Sequence[str] = (), site_of: type[Site] = Site
 ) -> Outcome:
-    """Runs one job with so many faults, of these kinds if any are given, and checks its rows."""
+    """Run one job with so many faults, of these kinds if any are given, and check its rows."""
     rng = Random(seed)
     outcome = Outcome(seed, "sqlite" if seed % 2 else "redis", "S3" if seed // 2 % 2 else "directory")
     count = RATE * SECONDS_PER_LOSS * faults // 2
@@ -184,7 +184,7 @@ def _survived(
     read: Callable[[], list[Any]],
     outcome: Outcome,
 ) -> dict[str, int]:
-    """Counts the wrong rows of a job after that many faults."""
+    """Count the wrong rows of a job after that many faults."""
     site = fire.site
     config, gate = site.directory / "job.toml", site.directory / "gate"
     config.write_text(f"host_timeout_ms = {HOST_TIMEOUT_MS}\n")
@@ -217,7 +217,7 @@ def _survived(
 
 
 def _end_of(site: Site) -> int:
-    """Waits for the end of the job; returns the exit status of `causal run`, which follows the leader."""
+    """Wait for the end of the job; returns the exit status of `causal run`, which follows the leader."""
     site.await_end(END_WITHIN_S)
     return site.end_of(SUPERVISOR)
 
@@ -239,7 +239,7 @@ def _store(outcome: Outcome, site: Site) -> Iterator[None]:
 
 @contextmanager
 def _sink(outcome: Outcome) -> Iterator[tuple[Mapping[str, str], Callable[[Site], list[Any]]]]:
-    """Yields the settings of the sink, if it has any, and what reads its rows; SQLite where there is no Redis."""
+    """Yield the settings of the sink, if it has any, and what reads its rows; SQLite where there is no Redis."""
     if outcome.sink == "redis":
         try:
             with redis_server() as server:

@@ -26,7 +26,7 @@ _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap")
 
 
 def shared_memory(pid: int) -> set[Path]:
-    """Files of POSIX shared memory that a process has mapped."""
+    """Return files of POSIX shared memory that a process has mapped."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -35,7 +35,7 @@ def shared_memory(pid: int) -> set[Path]:
 
 
 def after(state: Path, runtimes: Iterable[Path], shared: Iterable[Path], well: bool = True) -> list[str]:
-    """Returns one line for each thing that a job that has ended left behind.
+    """Return one line for each thing that a job that has ended left behind.
 
     Args:
         state: the job's directory.
@@ -55,13 +55,13 @@ def after(state: Path, runtimes: Iterable[Path], shared: Iterable[Path], well: b
 
 
 def unix_sockets(directory: Path) -> list[str]:
-    """Paths of Unix sockets in a directory that some process still holds."""
+    """Return paths of Unix sockets in a directory that some process still holds."""
     rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return sorted({row[7] for row in rows if len(row) > 7 and row[7].startswith(f"{directory}/")})
 
 
 def runtime_of(state: Path) -> Path | None:
-    """The directory of sockets that a job uses now."""
+    """Return the directory of sockets that a job uses now."""
     try:
         return Path((state / "runtime").read_text().strip())
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _stray_checkpoints(state: Path) -> list[str]:
-    """Manifests and snapshots older than the last two checkpoints that neither of them names."""
+    """Return manifests and snapshots older than the last two checkpoints that neither of them names."""
     folder = state / "checkpoints"
     manifests = {int(path.stem[len("manifest-") :]): path for path in folder.glob("manifest-*.json")}
     if not manifests:
@@ -90,7 +90,7 @@ def _stray_checkpoints(state: Path) -> list[str]:
 
 
 def _age_s(started: int) -> float:
-    """Returns the age of a process, from its start time in clock ticks since boot."""
+    """Return the age of a process, from its start time in clock ticks since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
 
 
@@ -120,7 +120,7 @@ class ProcessUsage:
             self.last[pid, started, role] = count
 
     def grown(self) -> list[str]:
-        """One line for each process that opened more and more."""
+        """Return one line for each process that opened more and more."""
         return [
             f"descriptors of {role} (pid {pid}) grew from {self.first[pid, started, role]} to {count}"
             for (pid, started, role), count in self.last.items()

@@ -25,12 +25,12 @@ LOAD_BYTES = 1200
 
 
 def chained(previous: str, content: Any) -> str:
-    """The hash of an output: over the previous one of its chain and its own content."""
+    """Return the hash of an output: over the previous one of its chain and its own content."""
     return blake2b((previous + json.dumps(content, sort_keys=True)).encode(), digest_size=12).hexdigest()
 
 
 def make(name: str) -> Any:
-    """The element function of a source."""
+    """Return the element function of a source."""
 
     def element(partition: int, i: int) -> dict[str, Any]:
         key = (i * 17 + partition * 11 + len(name)) % KEYS
@@ -75,12 +75,12 @@ class Join(Operator):
 
 
 def pane(key: int, records: list[Any], window: Any) -> Iterator[Any]:
-    """Yields which outputs of a key one window held."""
+    """Yield which outputs of a key one window held."""
     yield {"what": "window", "key": key, "start": window.start, "ns": [record["n"] for record in records]}
 
 
 def check(database: Path, lines: Path, elements: int) -> dict[str, int]:
-    """Verifies both outputs.
+    """Verify both outputs.
 
     Args:
         lines: the directory of the files.
@@ -107,7 +107,7 @@ def check(database: Path, lines: Path, elements: int) -> dict[str, int]:
 
 
 def _broken(chain: list[Any]) -> int:
-    """Returns how many links of one key's chain do not follow from the one before."""
+    """Return how many links of one key's chain do not follow from the one before."""
     previous, merged, windowed, broken = "", 0, list[int](), 0
     for n, row in enumerate(chain, 1):
         content = {name: value for name, value in row.items() if name != "hash"}

@@ -95,7 +95,7 @@ def _index_of(corpus: Path) -> Mapping[tuple[str, str], list[int]]:
 
 
 def _config(rng: Random) -> dict[str, Any]:
-    """Draws the settings that any job may have; kills come more often than any job would have to bear."""
+    """Draw the settings that any job may have; kills come more often than any job would have to bear."""
     return {
         "transport": rng.choice(("ipc", "tcp")),
         "checkpoint_interval_s": rng.choice((0.4, 1.0, 2.5)),

@@ -81,7 +81,7 @@ class Sums:
                 self.live_ms.setdefault(f"{recovery['mode']}_live_ms", []).append(recovery["live_ms"])
 
     def summary(self, jobs: int) -> str:
-        """Returns a summary in one line."""
+        """Return a summary in one line."""
         modes = ", ".join(f"{count} {mode}" for mode, count in sorted(self.recoveries.items())) or "none"
         wrong = ", ".join(f"{count} {what}" for what, count in sorted(self.violations.items())) or "none"
         return (
@@ -168,7 +168,7 @@ def _one(options: argparse.Namespace, number: int, sums: Sums, keep: Path, progr
 
 @contextmanager
 def _ground(name: str, sums: Sums) -> Iterator[tuple[Path, list[SmallDisk]]]:
-    """A directory for one job with small disks in it, where that is permitted; gone afterwards."""
+    """Yield a directory for one job with small disks in it, where that is permitted; gone afterwards."""
     place = Path(tempfile.mkdtemp(prefix="torture-"))
     disks: list[SmallDisk] = []
     try:
@@ -223,7 +223,7 @@ def _until(run: TortureRun, fire: Fire, witness: Witness, holds: Callable[[], bo
 
 
 def _whole(run: TortureRun) -> bool:
-    """Whether every task runs and every standby that there should be is ready."""
+    """Return whether every task runs and every standby that there should be is ready."""
     view = run.view()
     if view is None or any(task["state"] not in ("running", "finished") for task in view["tasks"]):
         return False
@@ -231,7 +231,7 @@ def _whole(run: TortureRun) -> bool:
 
 
 def _checked(run: TortureRun, witness: Witness, sums: Sums) -> Counter[str]:
-    """Counts what the rows, the report and the logs show to be wrong."""
+    """Count what the rows, the report and the logs show to be wrong."""
     tracebacks = Counter({f"traceback in {error}": 1 for error in run.tracebacks()})
     if run.status() != 0:
         return tracebacks

@@ -69,12 +69,12 @@ class TortureRun:
         return self._process.poll() if self._process is not None else None
 
     def said(self) -> str:
-        """The last line that a `causal run` said."""
+        """Return the last line that a `causal run` said."""
         lines = (self.place / "run.log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def tracebacks(self) -> list[str]:
-        """Errors that no process of the job was prepared for: file and last line of each."""
+        """Return errors that no process of the job was prepared for: file and last line of each."""
         errors: list[str] = []
         for log in (*sorted((self.state / "logs").glob("*.log")), self.place / "run.log"):
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
@@ -85,7 +85,7 @@ class TortureRun:
         return errors
 
     def view(self) -> Mapping[str, Any] | None:
-        """The supervisor's latest view; None before there is one."""
+        """Return the supervisor's latest view; None before there is one."""
         try:
             view: Mapping[str, Any] = json.loads((self.state / "status.json").read_text())
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class TortureRun:
         return view
 
     def report(self) -> Mapping[str, Any] | None:
-        """The report of the run that finished; None where a kill fell between the end and the report."""
+        """Return the report of the run that finished; None where a kill fell between the end and the report."""
         try:
             report: Mapping[str, Any] = json.loads((self.place / "report.json").read_text())
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class TortureRun:
         return report
 
     def up(self) -> bool:
-        """Whether the job has been seen running with all of its tasks since it was begun or resumed."""
+        """Return whether the job has been seen running with all of its tasks since it was begun or resumed."""
         view = self.view()
         return view is not None and all(task["state"] in ("running", "finished") for task in view["tasks"])
 
@@ -118,7 +118,9 @@ class TortureRun:
         return {slot: pid for slot, pid in workers(self.state).items() if slot.startswith("w")}
 
     def companions(self) -> dict[str, int]:
-        """All processes that the job's sources have beside it: a Spark driver, its Java machine, its Python workers."""
+        """Return all processes that the job's sources have beside it: a Spark driver, its Java machine, its Python
+        workers.
+        """
         return {f"{p.slot} {p.pid}": p.pid for p in marked(self.state) if not p.slot.startswith("w")}
 
     def kill_root(self) -> bool:
@@ -128,7 +130,7 @@ class TortureRun:
         return killed
 
     def kill_all(self) -> int:
-        """Sends SIGKILL to every process of the job, `causal run` first; returns how many there were."""
+        """Send SIGKILL to every process of the job, `causal run` first; returns how many there were."""
         count = int(kill(self.root))
         self._await_root()
         deadline = time.monotonic() + GONE_S

@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace, command: str, progress: Callable[[str],
 
 
 def _lives(job: Struck) -> list[dict[str, Any]]:
-    """Returns what each resume came to; None is what its life was too short for."""
+    """Return what each resume came to; None is what its life was too short for."""
     seen = [each.at_ns for each in job.reader.so_far()]
     lives = []
     for life in job.lives[1:]:  # the first one was not resumed
@@ -99,7 +99,7 @@ def _lives(job: Struck) -> list[dict[str, Any]]:
 
 
 def _figures(job: Struck, lives: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the figures of all strikes together."""
+    """Return the figures of all strikes together."""
     figures = {"struck": figure([life.struck for life in job.lives], 0)}
     figures["strike_spread_ms"] = distribution([life.spread_ms for life in job.lives], 2)
     for name in ("first_row_ms", "live_ms", "replayed_elements"):
@@ -109,7 +109,7 @@ def _figures(job: Struck, lives: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _cost(options: argparse.Namespace, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Runs at full speed with and without what the bundles carry, in turn, and the ratios of each round."""
+    """Run at full speed with and without what the bundles carry, in turn, and the ratios of each round."""
     ratios_by_name: dict[str, list[float]] = {}
     for number in range(options.rounds):
         order = ("yes", "no") if number % 2 else ("no", "yes")

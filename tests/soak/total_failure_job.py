@@ -47,11 +47,11 @@ class Weighed(Sink):
         self._inner, self._weights, self._carried = inner, weights, carried
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Opens a store of the other sink."""
+        """Open a store of the other sink."""
         return _WeighedStore(self._inner.open_store(task, job_directory), self._weights, self._carried)
 
     def check(self) -> None:
-        """Checks the other sink."""
+        """Check the other sink."""
         self._inner.check()
 
 
@@ -87,13 +87,13 @@ class _WeighedStore:
 
 
 def weight(weights: Path) -> Weight:
-    """Returns the sums over all bundles."""
+    """Return the sums over all bundles."""
     entries = list(_WEIGHT.iter_unpack(weights.read_bytes())) if weights.exists() else []
     return Weight(*(sum(each[place] for each in entries) for place in range(3)))
 
 
 def element(name: str) -> Callable[[int, int], dict[str, Any]]:
-    """The element function of a source, with loads of the size that is set."""
+    """Return the element function of a source, with loads of the size that is set."""
     whole = make(name)
 
     def cut(partition: int, i: int) -> dict[str, Any]:
@@ -112,7 +112,7 @@ carried = settings.get("carried", "yes") == "yes"
 
 
 def source(name: str) -> Any:
-    """Returns a source with as many tasks as partitions."""
+    """Return a source with as many tasks as partitions."""
     count = int(settings["count"]) if settings.get("paced", "yes") == "no" else None
     pace = None if count is not None else rate * SOURCES[name]
     generated = GeneratedSource(element(name), count, SOURCES[name], pace)
@@ -121,7 +121,7 @@ def source(name: str) -> Any:
 
 
 def weighed(name: str, sink: Sink) -> Weighed:
-    """The sink with its notes."""
+    """Return the sink with its notes."""
     return Weighed(sink, out.with_name(f"{name}.weights"), carried)
 
 

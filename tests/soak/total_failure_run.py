@@ -53,11 +53,11 @@ class Lines:
             self.seen[path] = at + len(whole)
 
     def any_seen(self) -> bool:
-        """Whether any line has come yet."""
+        """Return whether any line has come yet."""
         return any(self.seen.values())
 
     def changed(self) -> int:
-        """Returns how many files do not begin with what was seen of them."""
+        """Return how many files do not begin with what was seen of them."""
         began = {path: path.read_bytes()[:size] if path.exists() else b"" for path, size in self.seen.items()}
         return sum(blake2b(began[path]).digest() != digest.digest() for path, digest in self.digests.items())
 
@@ -87,7 +87,7 @@ class Struck:
         self.lives: list[Life] = []
 
     def live(self, rng: Random, up: bool) -> None:
-        """Begins or resumes, lives a while, and dies: some time after it is up, or when it has a few processes."""
+        """Begin or resume, lives a while, and dies: some time after it is up, or when it has a few processes."""
         resumed_ns = time.monotonic_ns()
         self.run.start(*(["--resume"] if self.lives else []))
         live_ns = replayed = None
@@ -107,7 +107,7 @@ class Struck:
         self.lives.append(Life(resumed_ns, struck_ns, count, spread_ms, live_ns, replayed))
 
     def finish(self) -> int:
-        """Resumes once more and lets the sources end; returns how many elements each of their partitions had.
+        """Resume once more and let the sources end; returns how many elements each of their partitions had.
 
         Raises:
             RunFailed: the job did not end well.
@@ -126,7 +126,7 @@ class Struck:
         return view is not None and view["at_ns"] > since_ns and self.run.up()
 
     def _replayed(self) -> int:
-        """Returns how many elements the present tasks have performed again."""
+        """Return how many elements the present tasks have performed again."""
         view = self.run.view()
         return sum(task["figures"].get("replayed_elements", 0) for task in view["tasks"]) if view is not None else 0
 
@@ -139,7 +139,7 @@ class Struck:
             time.sleep(LOOK_S)
 
     def wrong(self, elements: int) -> dict[str, int]:
-        """Returns the number of rows, and of the lost, doubled and contradicted ones, also against readers."""
+        """Return the number of rows, and of the lost, doubled and contradicted ones, also against readers."""
         seen = {(each.task, each.first + at): text for each in self.reader.end() for at, text in enumerate(each.rows)}
         with closing(sqlite3.connect(self.run.out / self.run.target.database)) as connection:
             rows = connection.execute("SELECT task, position, record FROM output")
@@ -150,7 +150,7 @@ class Struck:
 
 
 def strike(run: TortureRun) -> tuple[int, float]:
-    """Sends SIGKILL to every process of the job at once; returns how many, and ms from first signal to last."""
+    """Send SIGKILL to every process of the job at once; returns how many, and ms from first signal to last."""
     pids = [run.root, *(pid for pid in of_job(run.state) if pid != run.root)]
     started = [(pid, start_time(pid)) for pid in pids]
     handles = [open_process(pid, at) for pid, at in started if at is not None]
@@ -167,7 +167,9 @@ def strike(run: TortureRun) -> tuple[int, float]:
 
 @contextmanager
 def begun(place: Path, rate: float, load_bytes: int, carried: bool = True) -> Iterator[Struck]:
-    """A job in that directory with its readers, not started yet; whatever happens, nothing of it is left running."""
+    """Yield a job in that directory with its readers, not started yet; whatever happens, nothing of it is left
+    running.
+    """
     out, gate = place / "out", place / "gate"
     out.mkdir()
     settings = {"rate": rate, "gate": gate, "load_bytes": load_bytes, "carried": "yes" if carried else "no"}

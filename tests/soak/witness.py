@@ -35,7 +35,7 @@ class Witness:
             return  # no table yet, or no space for the reader's own index: it looks again later
 
     def contradicted(self) -> int:
-        """Returns how many rows that were visible are gone now or say something else."""
+        """Return how many rows that were visible are gone now or say something else."""
         left = dict(self._seen)
         for task, position, record in self._rows({}):
             if left.get((task, position)) == _digest(record):

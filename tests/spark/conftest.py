@@ -71,7 +71,7 @@ class Driver:
             )
 
     def members(self) -> dict[int, str]:
-        """The living processes of the driver's session, with their command lines."""
+        """Return the living processes of the driver's session, with their command lines."""
         commands = {}
         for directory in Path("/proc").iterdir():
             if directory.name.isdecimal():

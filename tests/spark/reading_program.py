@@ -37,7 +37,7 @@ def wait_for(path: Path) -> None:
 
 
 def keep(directory: Path) -> Callable[[Any, int], None]:
-    """Returns a writer of batches: one file each, replaced as a whole."""
+    """Return a writer of batches: one file each, replaced as a whole."""
     directory.mkdir(exist_ok=True)
 
     def write(frame: Any, batch: int) -> None:
@@ -49,7 +49,7 @@ def keep(directory: Path) -> Callable[[Any, int], None]:
 
 
 def started(spark: SparkSession, outputs: dict[str, str], work: Path) -> Any:
-    """One query over all outputs: a batch has rows of each."""
+    """Return one query over all outputs: a batch has rows of each."""
     rows = spark.readStream.format("causal").schema(SCHEMA).option("maxRowsPerBatch", ROWS_MAX)
     frames = [rows.option("path", path).load().withColumn("sink", F.lit(name)) for name, path in outputs.items()]
     query = reduce(DataFrame.unionByName, frames).writeStream.foreachBatch(keep(work / "batches"))
@@ -65,7 +65,7 @@ def error_of(step: Callable[[], object]) -> str:
 
 
 def checks(spark: SparkSession, outputs: dict[str, str], work: Path) -> dict[str, Any]:
-    """Returns what reads without a stream give, what a bounded stream gives, and the errors of wrong paths."""
+    """Return what reads without a stream give, what a bounded stream gives, and the errors of wrong paths."""
     results: dict[str, Any] = {}
     for name, path in outputs.items():
         frame = spark.read.format("causal").load(path)

@@ -18,7 +18,7 @@ OF_TASKS = pa.schema([("partition", pa.int32()), ("stream", pa.binary())])
 
 
 def of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, as a task of `spark_writer` is given them."""
+    """Yield the rows of a partition, as a task of `spark_writer` is given them."""
     pieces = [batch for batch in batches if batch.num_rows]
     context = TaskContext.get()
     assert context is not None

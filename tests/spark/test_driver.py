@@ -59,12 +59,12 @@ REST = {"raw": b"\x00\xff", "price": Decimal("1.50"), "at": datetime(1970, 1, 1,
 
 
 def gate_of(directory: Path) -> Path:
-    """The last batch waits for this file."""
+    """Return the last batch waits for this file."""
     return directory / "gate"
 
 
 def written_job(directory: Path, files_per_batch: int, source: Path) -> Path:
-    """A job's directory, as a driver finds it."""
+    """Return a job's directory, as a driver finds it."""
     job = directory / "job"
     job.mkdir()
     pipeline = directory / "lines.py"
@@ -82,7 +82,7 @@ def line_of(file: int, number: int) -> bytes:
 
 
 def written_input(directory: Path) -> Counter[tuple[str, str]]:
-    """Files of lines; gives the rows that a job must see."""
+    """Return files of lines; gives the rows that a job must see."""
     directory.mkdir()
     expected: Counter[tuple[str, str]] = Counter()
     for file in range(FILES):
@@ -93,7 +93,7 @@ def written_input(directory: Path) -> Counter[tuple[str, str]]:
 
 
 def rows_in_log(job: Path) -> list[Any]:
-    """Every row of every partition, read by position; checks that the partitions end without a gap."""
+    """Return every row of every partition, read by position; checks that the partitions end without a gap."""
     source = SparkSource(lambda spark: spark)
     rows: list[Any] = []
     for partition in range(source.partitions):

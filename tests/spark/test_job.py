@@ -40,7 +40,7 @@ def corpus_in(directory: Path) -> Path:
 
 
 def processes_of(job: Path, *words: str) -> list[int]:
-    """Pids of this job whose command line has all of `words`."""
+    """Return pids of this job whose command line has all of `words`."""
     pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

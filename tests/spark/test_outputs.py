@@ -137,7 +137,7 @@ def begun(tmp_path: Path) -> bool:
 
 
 def expect_checks(checks: dict[str, Any], bounded: dict[int, list[dict[str, Any]]]) -> None:
-    """Reads without a stream, a stream that ends, and lines about what cannot be read."""
+    """Read without a stream, a stream that ends, and lines about what cannot be read."""
     for name in ("table", "lines", "files"):
         check = checks[name]
         assert (check["rows"], check["pairs"]) == (2 * COUNT, 2 * COUNT)

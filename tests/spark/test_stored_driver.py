@@ -42,7 +42,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 
 
 def rows_in_store(config: JobConfig, nowhere: Path) -> list[Any]:
-    """Every row of every partition, as tasks on a host without anything else read them."""
+    """Return every row of every partition, as tasks on a host without anything else read them."""
     source = SparkSource(lambda spark: spark)
     context = SourceContext("lines", nowhere, 0, True, config.store, config.place_in_store)
     rows: list[Any] = []

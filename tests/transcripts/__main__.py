@@ -10,7 +10,7 @@ from tests.transcripts.interpreter import Unmet
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 0 if every transcript is what its commands cause now."""
+    """Return 0 if every transcript is what its commands cause now."""
     parser = argparse.ArgumentParser(prog="python -m tests.transcripts", description=__doc__)
     parser.add_argument("numbers", nargs="*", metavar="NN", help="which ones; all if none is given")
     parser.add_argument("--update", action="store_true", help="write the conversations that the commands cause now")

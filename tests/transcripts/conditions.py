@@ -22,7 +22,7 @@ from tests.transcripts.stage import Stage
 
 
 def mismatch(stage: Stage, condition: str, above: Sequence[str]) -> str:
-    """Returns an empty text if the condition holds, else what holds instead.
+    """Return an empty text if the condition holds, else what holds instead.
 
     Raises:
         ValueError: not a condition.

@@ -13,7 +13,7 @@ QUIET_PHASES = frozenset(("promoted", "collected", "replayed", "first_output", "
 
 
 def message(fields: Mapping[str, Any], words: Words) -> list[str]:
-    """Returns a control message in words; empty if it is not worth a line."""
+    """Return a control message in words; empty if it is not worth a line."""
     kind = fields["kind"]
     if kind in QUIET_MESSAGES or (kind == "phase" and fields["phase"] in QUIET_PHASES):
         return []
@@ -94,7 +94,7 @@ def _retreats(rollback: Mapping[str, Any], words: Words) -> str:
 
 
 def decision(record: Mapping[str, Any], words: Words) -> list[str]:
-    """A record of the journal; empty if it is not worth a line."""
+    """Return a record of the journal; empty if it is not worth a line."""
     if record["kind"] == "phase" and record["phase"] in QUIET_PHASES:
         return []
     say = _RECORDS.get(record["kind"])

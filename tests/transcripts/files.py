@@ -13,21 +13,21 @@ FOLDER = Path(__file__).parent
 
 
 def chosen(numbers: Sequence[str] = ()) -> list[Path]:
-    """The files with these numbers; all if none is given."""
+    """Return the files with these numbers; all if none is given."""
     paths = sorted(FOLDER.glob("[0-9][0-9]-*.txt"))
     wanted = {number.zfill(2) for number in numbers}
     return [path for path in paths if not wanted or path.name[:2] in wanted]
 
 
 def difference(path: Path) -> str:
-    """Returns a diff from the file to what its commands cause now; empty if there is none."""
+    """Return a diff from the file to what its commands cause now; empty if there is none."""
     stored, now = path.read_text(), written(replayed(read(path)))
     lines = unified_diff(stored.splitlines(), now.splitlines(), f"{path.name} as written", "as it is now", lineterm="")
     return "\n".join(lines)
 
 
 def update(path: Path) -> bool:
-    """Rewrites the file; returns whether anything changed."""
+    """Rewrite the file; returns whether anything changed."""
     stored, now = path.read_text(), written(replayed(read(path)))
     if now != stored:
         path.write_text(now)

@@ -87,7 +87,7 @@ class Standby:
         raise AssertionError("what it keeps is far from every bound")
 
     def follow(self, incarnation: int, epoch: int, image: Callable[[], Image]) -> None:
-        """Takes which checkpoint is complete; loads it, unless it performs past it."""
+        """Take which checkpoint is complete; loads it, unless it performs past it."""
         if self._hot.follow(incarnation, epoch, []):
             self._say(self.shown, "hears", f"checkpoint {epoch} is complete")
             self._perform()
@@ -104,7 +104,7 @@ class Standby:
         self._perform()
 
     def _watched(self, action: Callable[[], None]) -> None:
-        """Takes an action that may change the state of the shadow."""
+        """Take an action that may change the state of the shadow."""
         before = self.shadow.state
         action()
         if self.shadow.state is not before:
@@ -135,6 +135,6 @@ class Standby:
         return Onlooker(ShadowProcess(**fields, name=self._words.names[self._index], words=self._words), self._elements)
 
     def promoted(self, incarnation: int, epoch: int) -> TaskProtocol | None:
-        """Returns the task that it has become; None if that incarnation has to begin from the checkpoint."""
+        """Return the task that it has become; None if that incarnation has to begin from the checkpoint."""
         promotion = Promotion(incarnation, epoch, FILES[: bool(epoch)], NO_ROLLBACK)
         return self._hot.promote(promotion, 0)

@@ -54,7 +54,7 @@ class Unmet(AssertionError):
 
 
 def replayed(blocks: list[Block]) -> list[Block]:
-    """The same transcript with the conversation that its commands cause now.
+    """Return the same transcript with the conversation that its commands cause now.
 
     Raises:
         Unmet: an expectation does not hold.
@@ -89,7 +89,7 @@ class Interpreter:
         return self._stage
 
     def carry_out(self, command: str) -> list[Line]:
-        """Performs a command; returns the conversation that it caused."""
+        """Perform a command; returns the conversation that it caused."""
         verb, _, rest = command.partition(" ")
         if verb == "quietly":
             return _counted(self.carry_out(rest))
@@ -162,7 +162,7 @@ class Interpreter:
     # -- what happens ----------------------------------------------------------------------------------
 
     def process(self, name: str) -> Process:
-        """Returns the process of a name: `B` is the highest incarnation, `B1` that one."""
+        """Return the process of a name: `B` is the highest incarnation, `B1` that one."""
         match = re.fullmatch(r"([A-Z]+)(\d*)", name)
         if match is None:
             raise ValueError(f"{name!r} is no task; say B, or B2 for its incarnation 2")
@@ -292,7 +292,7 @@ class Interpreter:
 
 
 def topology_of(text: str) -> Topology:
-    """Reads `A -> C, B -> C, C -> D`: tasks in the order in which they are named first."""
+    """Read `A -> C, B -> C, C -> D`: tasks in the order in which they are named first."""
     names: list[str] = []
     joins: list[tuple[str, str]] = []
     for chain in text.split(","):
@@ -311,7 +311,7 @@ def _ends(names: list[str], joins: list[tuple[str, str]]) -> Iterator[tuple[int,
 
 
 def _counted(lines: list[Line]) -> list[Line]:
-    """One line for many: how many of what."""
+    """Return one line for many: how many of what."""
     kinds = Counter(line.what for line in lines if "->" in line.who)
     return [Line("...", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))] if kinds else []
 

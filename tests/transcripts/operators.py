@@ -109,5 +109,5 @@ def _row(record: Any) -> str:
 
 
 def answer_of(text: str, bytes_wanted: int) -> bytes:
-    """Returns `bytes_wanted` bytes, the same for the same text, that no compression makes shorter."""
+    """Return `bytes_wanted` bytes, the same for the same text, that no compression makes shorter."""
     return text.encode() if bytes_wanted <= len(text) else shake_128(text.encode()).digest(bytes_wanted)

@@ -63,12 +63,12 @@ class Outside:
         self.feed = feed
 
     def filed(self, task: int, epoch: int) -> bytes:
-        """Answers with the content of the newest file of a log."""
+        """Answer with the content of the newest file of a log."""
         youngest = max((incarnation for owner, incarnation in self.stable.begun if owner == task), default=0)
         return self.stable.youngest(task, youngest).get(epoch, b"")
 
     def forget(self, process: Process) -> None:
-        """Forgets a dead process, which gets no answers."""
+        """Forget a dead process, which gets no answers."""
         self.put_off = [(p, e) for p, e in self.put_off if p is not process]
 
     def release_disk(self) -> None:
@@ -117,7 +117,7 @@ class NotedStore:
         return state
 
     def close(self) -> None:
-        """Keeps everything."""
+        """Keep everything."""
 
 
 class NotedReader:
@@ -137,14 +137,14 @@ class NotedReader:
         return read
 
     def ready_in_s(self, position: int) -> float:
-        """Returns 0: commands say when records come."""
+        """Return 0: commands say when records come."""
         return 0.0
 
     def completed(self, position: int) -> None:
         self._say(f"{self._process.shown} -> input", "DONE", f"no task will ask for what is below {position}")
 
     def close(self) -> None:
-        """Keeps everything."""
+        """Keep everything."""
 
 
 class NotedDisk(Segments):
@@ -189,7 +189,7 @@ class NotedDisk(Segments):
             self.answer(answer)
 
     def _puts_off(self, what: str, effect: DiskEffect, *said: str) -> bool:
-        """Writes down a write; returns whether the disk does it later."""
+        """Write down a write; returns whether the disk does it later."""
         if self._outside.slow:
             self._outside.put_off.append((self._process, effect))
             said = (f"{said[0]} (the disk is slow)",) if what == "SNAPSHOT" else (*said, "(the disk is slow)")

@@ -11,7 +11,7 @@ from operators.testing.outside import MemoryStore
 
 
 def label(record: Any) -> str:
-    """A record in a word: its label, and its size if it carries padding."""
+    """Return a record in a word: its label, and its size if it carries padding."""
     if isinstance(record, tuple):
         return f"{record[0]}({len(record[1]) // 1000}kB)"
     return str(record)
@@ -25,7 +25,7 @@ class Partition:
         self.ended = False
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """The records from there on; None while there are none."""
+        """Return the records from there on; None while there are none."""
         records = self.records[position : position + count_max]
         ended = self.ended and position + len(records) == len(self.records)
         return Read(records, 0, ended) if records or ended else None
@@ -35,7 +35,7 @@ class Store(MemoryStore):
     """A sink's store in memory, which says in its own words why it refuses."""
 
     def check(self, incarnation: int) -> None:
-        """Refuses an incarnation with a younger successor.
+        """Refuse an incarnation with a younger successor.
 
         Raises:
             Fenced: a younger one has opened the store.
@@ -46,10 +46,10 @@ class Store(MemoryStore):
             )
 
     def words(self) -> list[str]:
-        """Returns the rows."""
+        """Return the rows."""
         return self.rows.decode().splitlines()
 
 
 def rows_of(bundle: Bundle) -> list[str]:
-    """The rows of a bundle as words."""
+    """Return the rows of a bundle as words."""
     return bundle.rows.decode().splitlines()

@@ -37,7 +37,7 @@ class Process(cluster.Process):
         return f"{self.name}{self.incarnation}"
 
     def log_bytes(self, task: int, epoch: int) -> bytes:
-        """Returns what it holds of a log, and what it has forgotten because it is in a file."""
+        """Return what it holds of a log, and what it has forgotten because it is in a file."""
         log = self.protocol.holdings.logs[task]
         return self.words.filed(task, epoch)[: log.begins.get(epoch, 0)] + log.bytes_of(epoch)
 
@@ -62,7 +62,7 @@ class Onlooker:
         self._reported = len(process.heard)
 
     def lines(self) -> list[Line]:
-        """Returns what has changed since."""
+        """Return what has changed since."""
         return [*self._dropped(), *self._state_lines(), *self._performed()]
 
     def _dropped(self) -> list[Line]:

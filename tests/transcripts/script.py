@@ -34,7 +34,7 @@ class Block:
 
 
 def read(path: Path) -> list[Block]:
-    """The blocks of a file, in order.
+    """Return the blocks of a file, in order.
 
     Raises:
         ValueError: an indented line that no command stands above.
@@ -55,7 +55,7 @@ def read(path: Path) -> list[Block]:
 
 
 def written(blocks: Sequence[Block]) -> str:
-    """The text of a file."""
+    """Return the text of a file."""
     lines: list[str] = []
     for block in blocks:
         if block.command is not None:
@@ -65,7 +65,7 @@ def written(blocks: Sequence[Block]) -> str:
 
 
 def aligned(conversations: Sequence[Sequence[Line]]) -> list[list[str]]:
-    """All conversations of a file in the same three columns; what does not fit continues below its column."""
+    """Return all conversations of a file in the same three columns; what does not fit continues below its column."""
     every = [line for lines in conversations for line in lines]
     who = max((len(line.who) for line in every), default=0) + GAP
     what = max((len(line.what) for line in every if line.parts), default=0) + GAP

@@ -91,7 +91,7 @@ class Stage(Cluster[Process]):
             self.feed(process, Started())
 
     def promote(self, index: int) -> None:
-        """Promotes a standby to the task and announces it to its neighbours."""
+        """Promote a standby to the task and announces it to its neighbours."""
         process = self._hot(index, self.incarnations[index] + 1) or self.create(index, self.incarnations[index] + 1)
         self.introduce(process)
         self.feed(process, Started())
@@ -102,14 +102,14 @@ class Stage(Cluster[Process]):
     def create(
         self, index: int, incarnation: int, rollback: Rollback = NO_ROLLBACK, retained: Knowledge = NO_KNOWLEDGE
     ) -> Process:
-        """An incarnation of a task, from the state of the last complete checkpoint."""
+        """Return an incarnation of a task, from the state of the last complete checkpoint."""
         heard: list[str] = []
         protocol = self._protocol(index, incarnation, self._image(index, incarnation), heard, rollback, retained)
         since = f"from checkpoint {self.complete}" if self.complete else "from the beginning"
         return self._begun(index, incarnation, protocol, heard, since)
 
     def _image(self, index: int, incarnation: int) -> Image:
-        """The state of a task at the last complete checkpoint."""
+        """Return the state of a task at the last complete checkpoint."""
         parts = self.outside.snapshots[index, self.complete] if self.complete else []
         return Image(self._operator(index, incarnation), parts)
 
@@ -178,7 +178,7 @@ class Stage(Cluster[Process]):
         self.say(f"{ends[0]} -> {ends[1]}", "LOST", self.words.gist(parts, job))
 
     def _hot(self, index: int, incarnation: int) -> Process | None:
-        """The hot standby of a task as its next incarnation, if there is one that can take over."""
+        """Return the hot standby of a task as its next incarnation, if there is one that can take over."""
         standby = self.standbys.pop(index, None)
         protocol = None if standby is None else standby.promoted(incarnation, self.complete)
         if standby is None or protocol is None:
@@ -206,16 +206,16 @@ class Stage(Cluster[Process]):
             super().introduce_to(process, peer)
 
     def answer_reads(self) -> None:
-        """Delivers everything that was requested and is available now."""
+        """Deliver everything that was requested and is available now."""
         for process in self.in_order():
             self.read_again(process)
 
     def in_order(self) -> list[Process]:
-        """The processes that live, by task and incarnation."""
+        """Return the processes that live, by task and incarnation."""
         return [process for _, process in sorted(self.processes.items())]
 
     def kill(self, victims: list[Process]) -> None:
-        """Kills processes together, with all they held and all that was on its way to them."""
+        """Kill processes together, with all they held and all that was on its way to them."""
         for process in victims:
             self.say(process.shown, "dies")
             self.forget(process)
@@ -257,7 +257,7 @@ class Stage(Cluster[Process]):
         self.acked.discard(process.index)
 
     def announce_death(self, process: Process) -> None:
-        """Announces a death, as the supervisor does."""
+        """Announce a death, as the supervisor does."""
         for other in self.topology.upstream(process.index):  # type: ignore[arg-type]
             neighbour = self.current(other)
             if neighbour is not None:
@@ -319,7 +319,7 @@ class Stage(Cluster[Process]):
             self._elements[header.channel, header.position + place] = name
 
     def deliver(self, ends: Ends, say: bool = False) -> None:
-        """Delivers the oldest frame on a link; with `say` it becomes a line."""
+        """Deliver the oldest frame on a link; with `say` it becomes a line."""
         if say:
             receiver = self.processes[ends[2:]]
             self.say(receiver.shown, "takes", self.words.gist(self.links[ends][0], receiver.protocol.exchange.job))
@@ -340,14 +340,14 @@ class Stage(Cluster[Process]):
             self.say(process.shown, "answers", f"inquiry {facts['number']}")
 
     def checkpoint(self) -> None:
-        """Requests the next checkpoint from the sources."""
+        """Request the next checkpoint from the sources."""
         self.asked = self.complete + 1
         for process in self.sources():
             self.say(f"supervisor -> {process.shown}", "BARRIER", f"put barrier {self.asked} into the stream")
             self.feed(process, CheckpointRequested(self.asked))
 
     def settle(self) -> None:
-        """Completes the current checkpoint once all tasks have acknowledged it."""
+        """Complete the current checkpoint once all tasks have acknowledged it."""
         if self.asked == self.complete or len(self.acked) < len(self.incarnations):
             return
         self.complete, self.acked = self.asked, set()
@@ -367,7 +367,7 @@ class Stage(Cluster[Process]):
     # -- the course of things --------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Performs the next action: a frame arrives, else a task has a turn; false if there is none."""
+        """Perform the next action: a frame arrives, else a task has a turn; false if there is none."""
         for ends, frames in self.links.items():
             if frames and not self.processes[ends[2:]].paused:
                 self.deliver(ends)
@@ -379,7 +379,7 @@ class Stage(Cluster[Process]):
         return False
 
     def deadlines_ns(self) -> list[int]:
-        """Returns the moments for which a task waits."""
+        """Return the moments for which a task waits."""
         alive = [process for process in self.processes.values() if not process.paused]
         due = [process.protocol.next_deadline_ns(self.now_ns) for process in alive]
         return [at for at in due if at is not None]
@@ -404,6 +404,6 @@ class Stage(Cluster[Process]):
 
 
 def footprint(process: Process) -> tuple[int, int]:
-    """Returns (bytes of determinants held, elements in flight) of one task."""
+    """Return (bytes of determinants held, elements in flight) of one task."""
     outputs: Any = process.protocol.channels.downstream.values()
     return process.protocol.holdings.size, sum(output.log.end - output.log.start for output in outputs)

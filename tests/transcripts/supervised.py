@@ -90,13 +90,13 @@ class Supervised(Stage):
             self._control.append((AGENT, "supervisor", {"kind": "agent_beat", "slots": slots, "dead": {}}))
 
     def kill_supervisor(self) -> None:
-        """Kills the supervisor, with what was on its way to it."""
+        """Kill the supervisor, with what was on its way to it."""
         self.say("supervisor", "dies")
         self.supervision = None
         self._control = deque(each for each in self._control if each[1] != "supervisor")
 
     def supervise(self, event: events.Event) -> None:
-        """Passes an event to the supervisor, and performs what it decides: the journal first."""
+        """Pass an event to the supervisor, and perform what it decides: the journal first."""
         if self.supervision is None:
             return
         effects = self.supervision.handle(event, self.now_ns)
@@ -174,7 +174,7 @@ class Supervised(Stage):
         return Vitals(state, protocol.schedule.epoch, {}, None, None, protocol.inquiry.rollback.number, lost)
 
     def member(self, worker: Worker, event: Input) -> None:
-        """Passes an event to a worker's membership, and performs what it returns."""
+        """Pass an event to a worker's membership, and perform what it returns."""
         for act in worker.membership.handle(event, self.now_ns):
             self._act_for_member(worker, act)
 
@@ -244,7 +244,7 @@ class Supervised(Stage):
     # -- the course of things ----------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """A control message arrives, else a process sends a heartbeat, else what happens on any stage."""
+        """Return a control message arrives, else a process sends a heartbeat, else what happens on any stage."""
         if self._control:
             self._deliver_control(*self._control.popleft())
             return True

@@ -33,7 +33,7 @@ LogContents = Callable[[int, int], bytes]
 
 
 def elements_of(chunks: Iterable[Chunk]) -> list[str]:
-    """One word per element."""
+    """Return one word per element."""
     words: list[str] = []
     for chunk in chunks:
         if chunk.kind == batch.RECORDS:
@@ -46,7 +46,7 @@ def elements_of(chunks: Iterable[Chunk]) -> list[str]:
 
 
 def size(count: int) -> str:
-    """A number of bytes, short."""
+    """Return a number of bytes, short."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.0f} {name}"
@@ -69,7 +69,7 @@ class Words:
         """Channel, incarnation of the sender, session → reader: frames are described in the order of sending."""
 
     def sender(self, task: int, input: int) -> str:
-        """Returns the name of the far end of an input."""
+        """Return the name of the far end of an input."""
         inputs = self._topology.inputs(task)  # type: ignore[arg-type]
         if input >= len(inputs):
             return f"input {input}"
@@ -77,7 +77,7 @@ class Words:
         return "input" if source == OUTSIDE else self.names[source]
 
     def determinant(self, task: int, determinant: Determinant) -> str:
-        """One entry of the log of that task."""
+        """Return one entry of the log of that task."""
         if isinstance(determinant, Order):
             return f"order {self.sender(task, determinant.input)}×{determinant.count}"
         if isinstance(determinant, Clock):
@@ -94,7 +94,7 @@ class Words:
         return determinant.kind
 
     def determinants(self, task: int, log: bytes, start: int, end: int) -> str:
-        """The entries of a log that end in bytes `start..end`, and what of the next one is there."""
+        """Return the entries of a log that end in bytes `start..end`, and what of the next one is there."""
         codec, place, words = DeterminantCodec(), 0, []
         while place < end:
             try:
@@ -111,7 +111,7 @@ class Words:
         return ", ".join(_together(words))
 
     def deltas(self, deltas: Iterable[LogDelta], contents: LogContents) -> list[str]:
-        """Each byte range of a log, with what is in it."""
+        """Return each byte range of a log, with what is in it."""
         return [self.delta(delta, contents(delta.task, delta.epoch)) for delta in deltas]
 
     def delta(self, delta: LogDelta, log: bytes) -> str:
@@ -123,17 +123,17 @@ class Words:
         return f"{name} {delta.offset}..{end}: {inside}"
 
     def _contents_of(self, deltas: Iterable[LogDelta]) -> dict[tuple[int, int], bytes]:
-        """Returns each log from 0: the content of its file, and the delta behind it."""
+        """Return each log from 0: the content of its file, and the delta behind it."""
         return {(d.task, d.epoch): self.filed(d.task, d.epoch)[: d.offset] + d.bytes for d in deltas}
 
     def extents(self, extents: Iterable[Extent]) -> str:
-        """Returns extents of logs in words: `A e0 ..6`."""
+        """Return extents of logs in words: `A e0 ..6`."""
         return ", ".join(f"{self.names[task]} e{epoch} ..{extent}" for task, epoch, extent in extents)
 
     # -- frames --------------------------------------------------------------------------------------
 
     def frame(self, parts: list[bytes], job: int, contents: LogContents) -> tuple[str, list[str]]:
-        """Returns the kind of a frame, and its content in words."""
+        """Return the kind of a frame, and its content in words."""
         header = wire.read_header(parts, job)
         if header.kind == wire.DATA:
             return "DATA", self._data(header, parts, contents)
@@ -158,7 +158,7 @@ class Words:
         return "LOGS", self.deltas(logs, contents)
 
     def gist(self, parts: list[bytes], job: int) -> str:
-        """Returns a frame that has been described already in a few words."""
+        """Return a frame that has been described already in a few words."""
         header = wire.read_header(parts, job)
         kind = next(name for name in _KINDS if getattr(wire, name) == header.kind)
         if header.kind == wire.ECHO:
@@ -210,13 +210,13 @@ class Words:
     # -- the store -----------------------------------------------------------------------------------
 
     def bundle(self, bundle: Bundle, contents: LogContents) -> list[str]:
-        """Rows and the determinants they depend on."""
+        """Return rows and the determinants they depend on."""
         said = [f"rows {bundle.first}..{bundle.first + bundle.count}  {' '.join(rows_of(bundle))}"]
         said += self.deltas(bundle.logs, contents)
         return said + ([f"depends on {self.extents(bundle.depends)}"] if bundle.depends else [])
 
     def store_state(self, state: StoreState) -> list[str]:
-        """The store's WELCOME."""
+        """Return the store's WELCOME."""
         logs = self._contents_of(state.logs)
         digest = f"digest {short(state.digest)}" if state.next else ""
         said = _joined([f"next row is {state.next}", digest])
@@ -226,17 +226,17 @@ class Words:
 
 
 def counted(count: int, noun: str) -> str:
-    """Returns a count with its noun: `1 row`, `2 rows`."""
+    """Return a count with its noun: `1 row`, `2 rows`."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def short(digest: int) -> str:
-    """The top of a digest: enough to see whether two are the same."""
+    """Return the top of a digest: enough to see whether two are the same."""
     return f"{digest >> 48:04x}"
 
 
 def _together(words: list[str]) -> list[str]:
-    """Joins equal phrases that follow each other into one."""
+    """Join equal phrases that follow each other into one."""
     runs = [(phrase, len(list(run))) for phrase, run in groupby(words)]
     return [phrase if count == 1 else f"{phrase} ({count} times)" for phrase, count in runs]
 

@@ -18,7 +18,7 @@ class Bid(TypedDict):
 
 
 def make(partition: int, i: int) -> Bid:
-    """An element of a source."""
+    """Return an element of a source."""
     return {"auction": i % 7, "price": i / 2}
 
 
@@ -26,7 +26,7 @@ class Best(Operator):
     """Turns bids into prices."""
 
     def process(self, record: Bid, ctx: Context) -> Iterator[float]:
-        """The price, if it is the best so far."""
+        """Yield the price, if it is the best so far."""
         if record["price"] > ctx.state.get("best", 0.0):
             ctx.state["best"] = record["price"]
             yield record["price"]
@@ -64,12 +64,12 @@ def per_record(bids: Stream[Bid], words: Stream[str]) -> None:
 
 
 def with_price(prices: list[float], bid: Bid) -> list[float]:
-    """An accumulation."""
+    """Return an accumulation."""
     return [*prices, bid["price"]]
 
 
 def with_auction(bid: Bid) -> int:
-    """Returns the key of a bid."""
+    """Return the key of a bid."""
     return bid["auction"]
 
 
@@ -96,12 +96,12 @@ def keyed(bids: Stream[Bid]) -> None:
 
 
 def prices(auction: int, bids: list[Bid], window: Window) -> list[str]:
-    """Returns the results of a window."""
+    """Return the results of a window."""
     return [f"{auction}: {bid['price']} before {window.end}" for bid in bids]
 
 
 def windows(bids: Stream[Bid]) -> None:
-    """Aggregates are given records, functions keys and records."""
+    """Aggregate are given records, functions keys and records."""
     timed = bids.watermarks("time", lambda bid: bid["price"])
     assert_type(timed, Stream[Bid])
     keyed = timed.key_by(lambda bid: bid["auction"])
@@ -123,12 +123,12 @@ class Sale(TypedDict):
 
 
 def sold(bid: Bid, sale: Sale) -> str:
-    """Returns the result of a join."""
+    """Return the result of a join."""
     return f"{bid['price']} by {sale['buyer']}"
 
 
 def perhaps_sold(bid: Bid, sale: Sale | None) -> float | None:
-    """Returns the result of a left join."""
+    """Return the result of a left join."""
     return None if sale is None else bid["price"]
 
 
@@ -164,7 +164,7 @@ def tables(bids: Stream[Bid]) -> None:
 
 
 def ask(bid: Bid, idempotency_key: str) -> int:
-    """The outside world."""
+    """Return the outside world."""
     return len(idempotency_key) + bid["auction"]
 
 

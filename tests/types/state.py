@@ -28,7 +28,7 @@ class Profile(Operator):
     best = ReducingState[int](max)
 
     def process(self, record: Any, ctx: Context) -> Iterator[int]:
-        """Reads and writes each kind of state."""
+        """Read and write each kind of state."""
         self.pages.append("x")
         self.pages.append(1)  # type: ignore[arg-type]
         assert_type(self.pages[0], str)

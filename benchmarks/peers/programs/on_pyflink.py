@@ -40,7 +40,7 @@ FAST_DETECTION = {
 
 
 def installed() -> Path:
-    """The directory of Flink inside its wheel."""
+    """Return the directory of Flink inside its wheel."""
     spec = importlib.util.find_spec("pyflink")
     if spec is None or spec.origin is None:
         raise RuntimeError("apache-flink is not installed in this environment")
@@ -100,12 +100,12 @@ class Cluster:
             return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def ask(self, path: str) -> Any:
-        """Returns what the REST interface answers."""
+        """Return what the REST interface answers."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[1]}{path}", timeout=5) as answer:
             return json.load(answer)
 
     def wait(self) -> None:
-        """Waits until every slot is there."""
+        """Wait until every slot is there."""
         until_s = time.time() + UP_S
         while time.time() < until_s:
             try:
@@ -122,7 +122,7 @@ class Cluster:
         return self._start("flink", "run", "-py", str(job))
 
     def worker_of(self, vertex: str) -> subprocess.Popen[bytes]:
-        """The TaskManager that runs the operator of that name."""
+        """Return the TaskManager that runs the operator of that name."""
         job = next(each["id"] for each in self.ask("/jobs")["jobs"] if each["status"] == "RUNNING")
         vertex_id = next(each["id"] for each in self.ask(f"/jobs/{job}")["vertices"] if vertex in each["name"])
         return self.workers[self.ask(f"/jobs/{job}/vertices/{vertex_id}")["subtasks"][0]["taskmanager-id"]]
@@ -135,7 +135,7 @@ class Cluster:
 
 
 def _blamed(log: Path) -> str:
-    """The last line that names an error, else the last one."""
+    """Return the last line that names an error, else the last one."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     wrong = [line for line in lines if "Error" in line or "Exception" in line]
     return (wrong or lines or ["it said nothing"])[-1]
@@ -167,7 +167,7 @@ def _failover(cluster: Cluster, client: subprocess.Popen[bytes], place: Path, ki
 
 
 def _paced_index(client: subprocess.Popen[bytes], place: Path) -> None:
-    """Note when the files of each checkpoint appear, until the job has ended."""
+    """Record when the files of each checkpoint appear, until the job has ended."""
     committed = inputs.Visible(place / "out", "*/part-*")
     committed.start()
     client.wait()

@@ -29,7 +29,7 @@ class Counter:
         self._counts: dict[int, int] = {}
 
     def pid(self) -> int:
-        """Its process."""
+        """Return its process."""
         return os.getpid()
 
     def add(self, rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -64,7 +64,7 @@ class Indexer:
 
 
 def _tokenised(texts: list[tuple[int, str]]) -> list[list[tuple[str, int, list[int]]]]:
-    """Postings of some documents, by the actor that owns the word."""
+    """Return postings of some documents, by the actor that owns the word."""
     owned: list[list[tuple[str, int, list[int]]]] = [[] for _ in range(inputs.PARTITIONS)]
     for number, text in texts:
         for posting in inputs.words(number, text):
@@ -116,7 +116,7 @@ def index(place: Path, asked: dict[str, Any]) -> None:
 
 
 def failover(place: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """Numbers when they are due, to one actor, which is killed."""
+    """Return numbers when they are due, to one actor, which is killed."""
     actor = ray.remote(max_restarts=-1, max_task_retries=-1)(Counter).remote()
     pid = ray.get(actor.pid.remote())
     seen, flight = inputs.Seen(place), list[Any]()

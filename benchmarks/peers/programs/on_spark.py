@@ -215,7 +215,7 @@ def _killed(place: Path, asked: dict[str, Any], batches: Batches, query: Any) ->
 
 
 def _reached(batches: Batches) -> int:
-    """Returns how many rows can be seen."""
+    """Return how many rows can be seen."""
     return sum(1 for _ in batches.rows())
 
 

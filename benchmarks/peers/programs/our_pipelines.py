@@ -35,7 +35,7 @@ class DocumentSource(SequenceSource):
         return super().open(partition, context)
 
     def texts(self, partition: int, start: int, stop: int) -> list[tuple[int, str]]:
-        """Documents `start` to `stop` of a partition."""
+        """Return documents `start` to `stop` of a partition."""
         numbers = range(start * inputs.PARTITIONS + partition, stop * inputs.PARTITIONS, inputs.PARTITIONS)
         return [(number, self._texts[number]) for number in numbers]
 

@@ -65,7 +65,7 @@ class Asking(StreamBase[T]):
         backoff_s: float = 0.1,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Calls the outside world with each record; the result is `combine(record, response)`, by default the pair.
+        """Call the outside world with each record; the result is `combine(record, response)`, by default the pair.
 
         Logs: `answer`: 4 bytes and the response, per record.
         State: what has no response yet.

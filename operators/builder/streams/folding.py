@@ -54,7 +54,7 @@ class Folding(StreamBase[T], Generic[K, T]):
         parallelism: int | None = None,
         delivery: str = "arrival",
     ) -> Stream[Any]:
-        """Emits `(key, accumulated)` for each record after key_by, accumulated being `fn(accumulated, record)`.
+        """Emit `(key, accumulated)` for each record after key_by, accumulated being `fn(accumulated, record)`.
 
         State: the accumulated value per key.
 
@@ -74,7 +74,7 @@ class Folding(StreamBase[T], Generic[K, T]):
         return self._node(where, name, "reduce", fn, parallelism, initial=initial, **options)
 
     def count(self, name: str, parallelism: int | None = None, delivery: str = "arrival") -> Stream[tuple[K, int]]:
-        """Emits `(key, n)` for each record after key_by, n being the number of records of its key so far.
+        """Emit `(key, n)` for each record after key_by, n being the number of records of its key so far.
 
         State: n per key.
 
@@ -84,15 +84,15 @@ class Folding(StreamBase[T], Generic[K, T]):
         return self._node(where, name, "count", None, parallelism, **self._delivery(where, f"count {name!r}", delivery))
 
     def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emits for each row of vectors after key_by its key and the `sum` of a column over that key so far."""
+        """Emit for each row of vectors after key_by its key and the `sum` of a column over that key so far."""
         return self._fold("sum", name, column, parallelism)
 
     def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emits the smallest value, `min`, as `sum` does the sum."""
+        """Emit the smallest value, `min`, as `sum` does the sum."""
         return self._fold("min", name, column, parallelism)
 
     def max(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emits the largest value, `max`, as `sum` does the sum."""
+        """Emit the largest value, `max`, as `sum` does the sum."""
         return self._fold("max", name, column, parallelism)
 
     def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:

@@ -104,7 +104,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Joins pairs of this stream (left) and another (right) with equal keys that are near in event time.
+        """Join pairs of this stream (left) and another (right) with equal keys that are near in event time.
 
         State: what may still be joined.
 
@@ -194,7 +194,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Joins pairs of this stream (left) and another (right) with equal keys in one window of event time.
+        """Join pairs of this stream (left) and another (right) with equal keys in one window of event time.
 
         State: both sides of what is open.
 
@@ -274,7 +274,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         parallelism: int | None = None,
         as_of: bool = False,
     ) -> Stream[Any]:
-        """Joins each record with the row that the table has for its key when the record is delivered.
+        """Join each record with the row that the table has for its key when the record is delivered.
 
         State: rows; records that wait; versions with `as_of`.
 
@@ -322,7 +322,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         )
 
     def _sides(self, where: str, what: str, other: object) -> list[Edge]:
-        """Returns the edges of both sides, each marked with its side."""
+        """Return the edges of both sides, each marked with its side."""
         if not isinstance(other, StreamBase):
             raise PipelineError(f"{where}: {what} is given {kind_of(other)}; give a stream, or use join_table")
         if other.pipeline is not self.pipeline:
@@ -348,7 +348,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         how: str,
         **options: Any,
     ) -> Stream[Any]:
-        """Returns the output of an operator that reads two sides."""
+        """Return the output of an operator that reads two sides."""
         if fn is not None:
             parameters = ("record", "row") if kind == "join_table" else ("left", "right")
             self._callable(where, f"{kind} {name!r}", fn, parameters)
@@ -360,7 +360,7 @@ class Joining(StreamBase[T], Generic[K, T]):
 
 
 def _within(where: str, what: str, within: object) -> tuple[int, int]:
-    """Returns the interval in ns, to the microsecond."""
+    """Return the interval in ns, to the microsecond."""
     bounds = within if isinstance(within, (tuple, list)) else ()
     if len(bounds) != 2 or not all(_is_seconds(bound) for bound in bounds):
         raise PipelineError(f"{where}: {what} has within {within!r}; give (before_s, after_s) in seconds")
@@ -376,7 +376,7 @@ def _is_seconds(value: object) -> bool:
 
 
 def _dated(edges: list[Edge]) -> bool:
-    """Returns whether all these edges have one function of event time, and watermarks."""
+    """Return whether all these edges have one function of event time, and watermarks."""
     time_of = edges[0].time_of
     return time_of is not None and all(edge.time_of is time_of and graph.watermarked(edge.source) for edge in edges)
 
@@ -389,7 +389,7 @@ def _one_time(edges: list[Edge], side: int) -> Callable[[Any], Any] | None:
 def _later(
     left: Callable[[Any], Any] | None, right: Callable[[Any], Any] | None
 ) -> Callable[[tuple[Any, Any]], float] | None:
-    """Returns the function of the event time of pairs: the later of the two, in seconds."""
+    """Return the function of the event time of pairs: the later of the two, in seconds."""
     if left is None or right is None:
         return None
 
@@ -401,5 +401,5 @@ def _later(
 
 
 def _first(time_of: Callable[[Any], Any] | None) -> Callable[[tuple[Any, Any]], Any] | None:
-    """Returns the function of the event time of pairs that have the time of their first item."""
+    """Return the function of the event time of pairs that have the time of their first item."""
     return None if time_of is None else lambda joined: time_of(joined[0])

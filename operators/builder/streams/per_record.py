@@ -20,30 +20,30 @@ class PerRecord(StreamBase[T]):
     """The methods `map`, `filter`, `flat_map`, `map_batches`, `to_rows`, `to_vectors`, `union` and `sink`."""
 
     def map(self, name: str, fn: Callable[[T], U]) -> Stream[U]:
-        """Replaces each record by `fn(record)`."""
+        """Replace each record by `fn(record)`."""
         return self._apply("map", name, fn)
 
     def filter(self, name: str, fn: Callable[[T], Any]) -> Stream[T]:
-        """Keeps only records for which `fn(record)` is true."""
+        """Keep only records for which `fn(record)` is true."""
         return self._apply("filter", name, fn)
 
     def flat_map(self, name: str, fn: Callable[[T], Iterable[U] | None]) -> Stream[U]:
-        """Replaces each record by those of the iterable `fn(record)`; None is none."""
+        """Replace each record by those of the iterable `fn(record)`; None is none."""
         return self._apply("flat_map", name, fn)
 
     def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream[Any]:
-        """Replaces each batch of vectors by `fn(batch)`: a pyarrow RecordBatch, Table or dict of columns, or None.
+        """Replace each batch of vectors by `fn(batch)`: a pyarrow RecordBatch, Table or dict of columns, or None.
 
         How many rows a batch has varies between runs (never between a run and its replay).
         """
         return self._apply("map_batches", name, fn)
 
     def to_rows(self, name: str) -> Stream[Any]:
-        """Converts vectors to rows, a dict per row."""
+        """Convert vectors to rows, a dict per row."""
         return self._node(graph.caller(), name, "to_rows", None, None)
 
     def to_vectors(self, name: str, schema: Any) -> Stream[Any]:
-        """Converts rows, dicts with these columns or tuples of their values, to vectors.
+        """Convert rows, dicts with these columns or tuples of their values, to vectors.
 
         Args:
             schema: `{"key": "int64", "text": "string", …}` in order, or a `pyarrow.Schema`.
@@ -59,7 +59,7 @@ class PerRecord(StreamBase[T]):
         return self._node(where, name, "to_vectors", arrow_schema, None)
 
     def union(self, *streams: Stream[T]) -> Self:
-        """Merges this stream and others, in the order of arrival."""
+        """Merge this stream and others, in the order of arrival."""
         where = graph.caller()
         edges = list(self._use())
         for stream in streams:
@@ -71,7 +71,7 @@ class PerRecord(StreamBase[T]):
         return self._stream(edges, where, "union")
 
     def sink(self, name: str, sink: Sink, parallelism: int = 1, host: str | None = None) -> Pipeline:
-        """Writes the records of this stream to a sink.
+        """Write the records of this stream to a sink.
 
         State: the position, in the store of the sink.
 

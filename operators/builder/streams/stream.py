@@ -36,7 +36,7 @@ class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
     def key_by(self, fn: Callable[[T], K]) -> KeyedStream[K, T]: ...
 
     def key_by(self, fn: Callable[[T], Any] | str) -> KeyedStream[Any, T]:
-        """Routes records with equal `fn(record)` to the same task of the next operator, which keeps state per key.
+        """Route records with equal `fn(record)` to the same task of the next operator, which keeps state per key.
 
         `fn` is called on both sides of the channel, so it must depend on the record alone.  A key is a str, bytes,
         int, float, bool, None, datetime, Decimal or a tuple of these.  On vectors, the name of a column instead.
@@ -51,7 +51,7 @@ class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
     if not TYPE_CHECKING:  # a type checker knows that these operators are missing here
 
         def __getattr__(self, name: str) -> Any:
-            """Returns an operator of `KeyedStream`, whose own checks refuse this stream and name the fix."""
+            """Return an operator of `KeyedStream`, whose own checks refuse this stream and name the fix."""
             method = getattr(KeyedStream, name, None)
             return MethodType(method, self) if isfunction(method) else super().__getattribute__(name)
 
@@ -67,7 +67,7 @@ class KeyedStream(Stream[T], Folding[K, T], Joining[K, T], Tables[K, T], Generic
 
 
 def _name_methods(kind: type) -> None:
-    """Gives the methods of the bases of `kind` its name, which Python writes in errors about arguments."""
+    """Give the methods of the bases of `kind` its name, which Python writes in errors about arguments."""
     for part in kind.__bases__:
         for name, method in vars(part).items() if part not in (Stream, Generic) else ():
             if isfunction(method):

@@ -45,20 +45,20 @@ class StreamBase(Generic[T]):
             pipeline._loose.append(self)
 
     def _stream(self, edges: list[Edge], where: str, made_by: str) -> Self:
-        """Returns a stream that is not an operator but a property of its edges; something must read it."""
+        """Return a stream that is not an operator but a property of its edges; something must read it."""
         return type(self)(self.pipeline, edges, where, made_by)
 
     def _node(
         self, where: str, name: str, kind: str, subject: Any, parallelism: int | None, **options: Any
     ) -> Stream[Any]:
-        """Returns the output of a new operator that reads this stream; `parallelism` None: that of its inputs."""
+        """Return the output of a new operator that reads this stream; `parallelism` None: that of its inputs."""
         edges = self._use()
         if parallelism is None:
             parallelism = max(edge.source.parallelism for edge in edges)
         return self.pipeline._add(where, name, kind, subject, parallelism, edges, **options)
 
     def _use(self) -> list[Edge]:
-        """Returns the edges of this stream, and notes that it is read."""
+        """Return the edges of this stream, and note that it is read."""
         if self in self.pipeline._loose:
             self.pipeline._loose.remove(self)
         return list(self._edges)
@@ -70,13 +70,13 @@ class StreamBase(Generic[T]):
     def _callable(
         self, where: str, what: str, fn: object, parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
     ) -> None:
-        """Refuses what is no plain function of these parameters; see `check_function`."""
+        """Refuse what is no plain function of these parameters; see `check_function`."""
         if not callable(fn):
             raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
         check_function(f"{where}: {what} is given", fn, parameters, generates, fix)
 
     def _seconds(self, where: str, what: str, value: object, least: float) -> int:
-        """Converts `value` from seconds to ns.
+        """Convert `value` from seconds to ns.
 
         Args:
             what: for example "window 'w' has size_s".
@@ -88,7 +88,7 @@ class StreamBase(Generic[T]):
     def _delivery(
         self, where: str, what: str, delivery: str, known: Sequence[str] = (ARRIVAL, ORDERED)
     ) -> dict[str, str]:
-        """Returns the option of an operator with another order than that of arrival; none for `ARRIVAL`.
+        """Return the option of an operator with another order than that of arrival; none for `ARRIVAL`.
 
         Args:
             what: for example "process 'p'".
@@ -100,5 +100,5 @@ class StreamBase(Generic[T]):
 
 
 def kind_of(value: object) -> str:
-    """Describes an argument, for an error."""
+    """Describe an argument, for an error."""
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -55,15 +55,15 @@ class Table(Generic[K, V]):
         return self._stream._edges[0].source.name
 
     def filter(self, name: str, fn: Callable[[K, V], Any]) -> Table[K, V]:
-        """Keeps only rows for which `fn(key, value)` is true."""
+        """Keep only rows for which `fn(key, value)` is true."""
         return self._derived(graph.caller(), name, "table_filter", "filter", fn)
 
     def map_values(self, name: str, fn: Callable[[K, V], W]) -> Table[K, W]:
-        """Replaces each value by `fn(key, value)`; None is no row."""
+        """Replace each value by `fn(key, value)`; None is no row."""
         return self._derived(graph.caller(), name, "map_values", "map_values", fn)
 
     def group_by(self, name: str, fn: Callable[[K, V], W]) -> Grouped[W, V]:
-        """Groups rows with equal `fn(key, value)`, for `.aggregate(name, aggregate)`."""
+        """Group rows with equal `fn(key, value)`, for `.aggregate(name, aggregate)`."""
         where = graph.caller()
         self._stream._callable(where, f"group_by {name!r}", fn, _ROW)
         return Grouped(self._stream._node(where, name, "group_by", fn, None, readers=[]))
@@ -76,7 +76,7 @@ class Table(Generic[K, V]):
         how: str = "inner",
         parallelism: int | None = None,
     ) -> Table[K, Any]:
-        """Joins two tables: the value of a key of both is `fn(left, right)`; a missing side is None.
+        """Join two tables: the value of a key of both is `fn(left, right)`; a missing side is None.
 
         State: the rows of both sides.
 
@@ -111,7 +111,7 @@ class Table(Generic[K, V]):
         keys_max: int | None = None,
         parallelism: int | None = None,
     ) -> Table[K, V]:
-        """Merges the revisions of a key into one, from the first old value to the last new one.
+        """Merge the revisions of a key into one, from the first old value to the last new one.
 
         State: what waits.
 
@@ -141,22 +141,22 @@ class Table(Generic[K, V]):
         return Table(stream._node(where, name, "suppress", None, parallelism, **options), self.windowed)
 
     def revisions(self, name: str) -> Stream[tuple[K, V | None, V | None]]:
-        """Returns the revisions `(key, old, new)` as a stream; None is no row."""
+        """Return the revisions `(key, old, new)` as a stream; None is no row."""
         return self._stream._node(graph.caller(), name, "revisions", None, None)
 
     def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
-        """Returns `fn(key, value)`, or `(key, value)`, of each new value as a stream; None where a row was deleted."""
+        """Return `fn(key, value)`, or `(key, value)`, of each new value as a stream; None where a row was deleted."""
         where = graph.caller()
         if fn is not None:
             self._stream._callable(where, f"to_stream {name!r}", fn, _ROW)
         return self._stream._node(where, name, "to_stream", fn or pair, None)
 
     def side(self, tag: str) -> Stream[Any]:
-        """Returns the side output of the operator of the table: "late" of a windowed table."""
+        """Return the side output of the operator of the table: "late" of a windowed table."""
         return self._stream.side(tag)
 
     def sink(self, name: str, *_: Any, **__: Any) -> NoReturn:
-        """Refuses a sink: it takes records, not revisions.
+        """Refuse a sink: it takes records, not revisions.
 
         Raises:
             PipelineError: always; the message says the fix.
@@ -176,7 +176,7 @@ class Table(Generic[K, V]):
         return self._name
 
     def versions(self, side: int) -> Versions | None:
-        """Returns its rows as records of its stream; None where a row depends on several records."""
+        """Return its rows as records of its stream; None where a row depends on several records."""
         node = self._stream._edges[0].source
         chain: list[Node] = []
         while node.kind in ("table_filter", "map_values"):
@@ -187,7 +187,7 @@ class Table(Generic[K, V]):
         return Versions([replace(edge, side=side) for edge in node.edges], [*chain, node])
 
     def by_key(self, side: int) -> list[Edge]:
-        """Returns edges that route its revisions to the task that owns the key, for an operator that reads it."""
+        """Return edges that route its revisions to the task that owns the key, for an operator that reads it."""
         return [replace(edge, key_of=KEY_OF, side=side) for edge in self._stream._use()]
 
 
@@ -203,7 +203,7 @@ class Versions:
     nodes: list[Node]
 
     def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-        """Notes that the records are read instead of the table; returns (name, derivation of a row), in order."""
+        """Record that the records are read instead of the table; returns (name, derivation of a row), in order."""
         for node in self.nodes:
             node.options["versions_read"] = True
         return [
@@ -219,7 +219,7 @@ class Grouped(Generic[K, V]):
         self._stream = stream
 
     def aggregate(self, name: str, aggregate: Aggregate[V, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Aggregates each group to a row: new values are added, old ones subtracted; an empty group has no row.
+        """Aggregate each group to a row: new values are added, old ones subtracted; an empty group has no row.
 
         State: the aggregate and the size of each group.
         """
@@ -237,7 +237,7 @@ class Grouped(Generic[K, V]):
 
 
 def checked(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:
-    """Returns `aggregate`.
+    """Return `aggregate`.
 
     Raises:
         PipelineError: it is not an aggregate.

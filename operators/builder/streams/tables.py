@@ -17,14 +17,14 @@ class Tables(StreamBase[T], Generic[K, T]):
     """The methods `table`, `aggregate_table` and `window_table`."""
 
     def table(self, name: str, parallelism: int | None = None) -> Table[K, T]:
-        """Returns the table of the latest record of each key; a record None deletes its row.
+        """Return the table of the latest record of each key; a record None deletes its row.
 
         State: the value per key.
         """
         return Table(self._node(graph.caller(), name, "table", None, parallelism))
 
     def aggregate_table(self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Returns the table of the aggregate of all records of each key so far.
+        """Return the table of the aggregate of all records of each key so far.
 
         State: the aggregate per key.
         """
@@ -40,7 +40,7 @@ class Tables(StreamBase[T], Generic[K, T]):
         grace_s: float = 0.0,
         parallelism: int | None = None,
     ) -> Table[tuple[K, float, float], Any]:
-        """Returns the aggregates per key and window of event time as rows by `(key, start, end)`, in seconds.
+        """Return the aggregates per key and window of event time as rows by `(key, start, end)`, in seconds.
 
         State: what is open.
 

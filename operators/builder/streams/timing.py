@@ -26,7 +26,7 @@ class Timing(StreamBase[T]):
         idle_after_s: float | None = None,
         generator: Callable[[], WatermarkGenerator] | None = None,
     ) -> Stream[T]:
-        """Defines the event time of these records, and generates watermarks.
+        """Define the event time of these records and generate watermarks.
 
         Logs with `idle_after_s`: `timer`: 8 times 2 to 5 bytes per period.
         State: the largest time per input.
@@ -60,7 +60,7 @@ class Timing(StreamBase[T]):
         return self._node(where, name, "watermarks", time, None, time_of=time, **options)
 
     def timed(self, time: Callable[[T], Any]) -> Self:
-        """Defines the event time of these records; the watermarks of the stream stay.
+        """Define the event time of these records; the watermarks of the stream stay.
 
         It is lost behind `map`, `flat_map`, `process` and `reduce`.
         """
@@ -69,7 +69,7 @@ class Timing(StreamBase[T]):
         return self._stream([replace(edge, time_of=time) for edge in self._use()], where, "timed")
 
     def side(self, tag: str) -> Stream[Any]:
-        """Returns a side output of the operator: "late" of windows and joins, any tag of `ctx.aside(tag, record)`.
+        """Return a side output of the operator: "late" of windows and joins, any tag of `ctx.aside(tag, record)`.
 
         The main output of the operator can be read as well; `pipeline.stream(name)` returns it again.
         """

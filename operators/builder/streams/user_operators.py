@@ -82,7 +82,7 @@ class Processing(StreamBase[T]):
         delivery: str = "arrival",
         state: Literal["memory", "disk"] | None = None,
     ) -> Any:
-        """Runs an operator with state: per key after key_by, otherwise one state per task.
+        """Run an operator with state: per key after key_by, otherwise one state per task.
 
         Logs: what it asks of `ctx`.
         State: `ctx.state` per key, or per task without `key_by`; declared states; timers.
@@ -114,7 +114,7 @@ class Processing(StreamBase[T]):
     def broadcast(
         self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
     ) -> Stream[Any]:
-        """Runs an operator with state, as `process`; each of its tasks receives all records of `rules`.
+        """Run an operator with state, as `process`; each of its tasks receives all records of `rules`.
 
         Logs: what it asks of `ctx`.
         State: as `process`; the rules, in every task.
@@ -148,7 +148,7 @@ class Processing(StreamBase[T]):
 
 
 def _check_methods(what: str, operator: object) -> None:
-    """Refuses an operator with a method that a call would not run."""
+    """Refuse an operator with a method that a call would not run."""
     commutes = getattr(operator, "commutes", False)
     if type(commutes) is not bool:
         raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; give True or False")
@@ -162,4 +162,4 @@ def _check_methods(what: str, operator: object) -> None:
 
 
 def _no_key(rule: Any) -> None:
-    """Returns None, the key of all rules."""
+    """Return None, the key of all rules."""

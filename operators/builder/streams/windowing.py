@@ -37,7 +37,7 @@ _TRIGGERING = {
 
 
 def end_of(result: Any) -> Any:
-    """Returns the event time of `(key, value, start, end)`: a microsecond before the end of the window."""
+    """Return the event time of `(key, value, start, end)`: a microsecond before the end of the window."""
     return result[3] - 1e-6
 
 
@@ -90,7 +90,7 @@ class Windowing(StreamBase[T]):
         lateness_s: float = 0.0,
         delivery: str = "arrival",
     ) -> Stream[Any]:
-        """Emits the result of each window, per key after key_by, otherwise per task: `(key, value, start, end)` of an
+        """Emit the result of each window, per key after key_by, otherwise per task: `(key, value, start, end)` of an
         aggregate, the records that a function of `(key, records, window)` returns.
 
         Logs with `Tumbling` or `Sliding` and `clock="processing"`, or a number: `clock`, `timer`, `window`: 14 bytes

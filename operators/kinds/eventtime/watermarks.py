@@ -39,7 +39,7 @@ class WatermarkGenerator:
         self.state: dict[Any, Any] = {}
 
     def on_batch(self, times_ns: Sequence[int]) -> int | None:
-        """Returns the watermark after a batch with these event times in ns, or None for no new one.
+        """Return the watermark after a batch with these event times in ns, or None for no new one.
 
         A watermark m says that no record with a time below m will arrive on this input.  A watermark that falls is not
         passed on, and counted as `watermark_fell`.  How many records a batch has varies between runs (never between a
@@ -113,7 +113,7 @@ class WatermarkStage(OneToOneStage):
         return []
 
     def _cut(self, records: Sequence[Any], times: Sequence[int]) -> list[Piece]:
-        """Cuts the batch into pieces: a mark comes before each record that it makes late."""
+        """Cut the batch into pieces: a mark comes before each record that it makes late."""
         input, bound_ns, pieces, begun = self._arrival.input, self._bound_ns, list[Piece](), 0
         known = self._largest[input]
         before = list(accumulate(times, max, initial=times[0] if known is None else known))
@@ -144,7 +144,7 @@ class WatermarkStage(OneToOneStage):
         return [(records, self._merge.update(input, mark))]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the pieces in order; while one is processed, `source_of` refers to it."""
+        """Yield the pieces in order; while one is processed, `source_of` refers to it."""
         ready, self._ready, offset = self._ready, [], 0
         for records, mark in ready:
             if records:
@@ -249,7 +249,7 @@ class WatermarkStage(OneToOneStage):
         return [{**header, **fields} for header in headers]
 
     def _state_of(self, headers: Sequence[dict[str, Any]], origins: Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """Returns the state of the generator of an input that continues these."""
+        """Return the state of the generator of an input that continues these."""
         states = [headers[place]["generators"][input] for place, input in origins]
         if any(state != states[0] for state in states):
             raise PipelineError(
@@ -259,7 +259,7 @@ class WatermarkStage(OneToOneStage):
         return states[0] if states else self._fresh_generator().state
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes what is said of the inputs, which are rewired."""
+        """Take what is said of the inputs, which are rewired."""
         return headers[0]
 
 
@@ -274,7 +274,7 @@ def _one_per_stream(node: Node) -> None:
 
 
 def _generated(node: Node) -> str:
-    """Returns what the state of generators is of; without one the largest times are kept."""
+    """Return what the state of generators is of; without one the largest times are kept."""
     generator = node.options["generator"]
     return "one without a generator" if generator is None else f"one by {type(generator()).__qualname__}"
 

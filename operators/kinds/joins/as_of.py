@@ -69,12 +69,12 @@ class AsOfStage(TimedJoinStage):
         return []
 
     def _floor_ns(self, key: Any) -> int:
-        """Returns the time below which a record is late: the watermark of its channel, after idleness of the task."""
+        """Return the time below which a record is late: the watermark of its channel, after idleness of the task."""
         known = [mark_ns for mark_ns in (self._arrival.mark_ns, self._reached.of(key)) if mark_ns is not None]
         return max(known, default=_ALWAYS_NS)
 
     def _floors_ns(self, keys: list[Any], places: Sequence[int]) -> Sequence[int]:
-        """Returns the time below which each record is late."""
+        """Return the time below which each record is late."""
         if self._reached.differs:
             return [self._floor_ns(keys[place]) for place in places]
         return [self._floor_ns(None)] * len(places)
@@ -125,7 +125,7 @@ class AsOfStage(TimedJoinStage):
         return out
 
     def _released(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> list[Any]:
-        """Joins and removes the records that are older than the watermark, by time and key order."""
+        """Join and remove the records that are older than the watermark, by time and key order."""
         out: list[Any] = []
         rows, alone, pair = self._rows.values, self._alone, self._pairing.add
         cursors = {key: _Cursor(rows.get(key), of_key) for key, of_key in revisions.items()}
@@ -140,7 +140,7 @@ class AsOfStage(TimedJoinStage):
         return out
 
     def _settle(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> None:
-        """Replaces rows by those that are valid from the watermark on."""
+        """Replace rows by those that are valid from the watermark on."""
         rows = self._rows.values
         self._rows.touch(revisions)
         gone: dict[Any, Any] = {}
@@ -181,7 +181,7 @@ class _Cursor:
         self.next_ns = revisions[0][0][0] if revisions else END_NS
 
     def row_at(self, time_ns: int) -> Any:
-        """Returns the row that is valid at a time, not below that of the last call; None for none."""
+        """Return the row that is valid at a time, not below that of the last call; None for none."""
         revisions = self._revisions
         while self._next < len(revisions) and revisions[self._next][0][0] <= time_ns:
             (_, *order), row = revisions[self._next]

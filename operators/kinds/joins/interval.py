@@ -88,7 +88,7 @@ class IntervalJoinStage(TimedJoinStage):
         return out
 
     def _late_and_over(self, mine: Buffer, key: Any) -> tuple[int, int]:
-        """Returns below which time a record of that key is late, and up to which one no partner of it can arrive."""
+        """Return below which time a record of that key is late, and up to which one no partner of it can arrive."""
         mark_ns = self._reached.of(key)
         return (_ALWAYS_NS, _ALWAYS_NS) if mark_ns is None else (mark_ns, over_until(mark_ns) - mine.over_ns)
 
@@ -106,7 +106,7 @@ class IntervalJoinStage(TimedJoinStage):
         return out
 
     def passes(self, mark_ns: int) -> int:
-        """Holds the watermark back: a result of a record without a partner is as old as the record."""
+        """Hold the watermark back: a result of a record without a partner is as old as the record."""
         if mark_ns in (END_NS, IDLE_NS):
             return mark_ns
         return mark_ns - max(buffer.hold_ns for buffer in self._buffers)

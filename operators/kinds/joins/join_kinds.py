@@ -18,7 +18,7 @@ from operators.stage.stages import Stage
 
 
 def check_time(node: Node, what: str) -> None:
-    """Refuses a join that keeps records by event time where one side has none.
+    """Refuse a join that keeps records by event time where one side has none.
 
     Raises:
         PipelineError: a side has no event time; the message says which, and the fix.
@@ -52,7 +52,7 @@ def _check_rows(node: Node) -> None:
 
 
 def _meaning(node: Node) -> str:
-    """Returns of which windows what is kept is, and whether it says what has no partner."""
+    """Return of which windows what is kept is, and whether it says what has no partner."""
     parts = [f"how={node.options['how']!r}"]
     if "within_ns" in node.options:
         before_ns, after_ns = node.options["within_ns"]

@@ -34,7 +34,7 @@ class JoinStage(Stage, ABC):
 
     @abstractmethod
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
-        """Adds a batch of one side, with the key of each record; returns what it completes."""
+        """Add a batch of one side, with the key of each record; returns what it completes."""
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
         keys = keys or []
@@ -45,7 +45,7 @@ class JoinStage(Stage, ABC):
     def _timed(
         self, time_of: Callable[[Any], Any], records: list[Any], keys: list[Any]
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Returns the indices of the records that have a time, and their times; the others become dead letters."""
+        """Return the indices of the records that have a time, and their times; the others become dead letters."""
         times, lost = times_of(
             time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
         )
@@ -62,7 +62,7 @@ class JoinStage(Stage, ABC):
             self._kinds.load(header["kinds"])
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merges the kinds of keys; all else must be equal in all tasks."""
+        """Merge the kinds of keys; all else must be equal in all tasks."""
         kinds = [header["kinds"] for header in headers if "kinds" in header]
         merged = super().merge_headers(
             [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
@@ -95,7 +95,7 @@ class TimedJoinStage(JoinStage):
         self._reached.load(header)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the least watermark of the tasks; for the keys of the others, what was late there stays late."""
+        """Take the least watermark of the tasks; for the keys of the others, what was late there stays late."""
         reached = self._reached.merged(headers)
         others = [{name: value for name, value in header.items() if name not in _REACHED} for header in headers]
         return {**super().merge_headers(others), **reached}

@@ -49,7 +49,7 @@ class RowJoinStage(WaitingStage, JoinStage):
                 rows[key] = new
 
     def _joined(self, keys: Sequence[Any], records: Sequence[Any], places: Sequence[int] | None) -> list[Any]:
-        """Returns each record with its row; `places` are those of the records in the event, None where they waited."""
+        """Return each record with its row; `places` are those of the records in the event, None where they waited."""
         rows, alone, pairing, out = self._rows.values, self._alone, self._pairing, list[Any]()
         for at, (key, record) in enumerate(zip(keys, records, strict=True)):
             row = rows.get(key)
@@ -58,7 +58,7 @@ class RowJoinStage(WaitingStage, JoinStage):
         return out
 
     def _unless_waiting(self, waiting: Waiting, records: list[Any], keys: list[Any]) -> list[Any]:
-        """Holds the records that must wait, and returns the others, joined."""
+        """Hold the records that must wait, and return the others, joined."""
         times: Sequence[int] = [END_NS] * len(records)
         places: Sequence[int] = range(len(records))
         if self._time_of is not None:

@@ -20,28 +20,28 @@ Pair = Callable[[Any, Any], Any]
 
 
 def keeps_left(how: str) -> bool:
-    """Returns whether a left record without a partner gives a result."""
+    """Return whether a left record without a partner gives a result."""
     return how in ("left", "outer")
 
 
 def keeps_right(how: str) -> bool:
-    """Returns whether a right record without a partner gives a result."""
+    """Return whether a right record without a partner gives a result."""
     return how in ("right", "outer")
 
 
 def pair(left: Any, right: Any) -> tuple[Any, Any]:
-    """The result of a join without a function."""
+    """Return the result of a join without a function."""
     return left, right
 
 
 def time_of_side(node: Node, side: int) -> Callable[[Any], Any] | None:
-    """Returns the function of the event time of one side; None where its inputs have none or different ones."""
+    """Return the function of the event time of one side; None where its inputs have none or different ones."""
     functions = [edge.time_of for edge in node.edges if edge.side == side]
     return functions[0] if functions and all(time_of is functions[0] for time_of in functions) else None
 
 
 def inputs_of_side(node: Node, side: int, task: str, inputs: int) -> list[int]:
-    """Returns the ordinals of the input channels of one side.
+    """Return the ordinals of the input channels of one side.
 
     Args:
         task: for example "named/1".
@@ -71,7 +71,7 @@ class KeyKinds:
         self._seen: tuple[dict[str, None], dict[str, None]] = ({}, {})
 
     def unlike(self, side: int, keys: Sequence[Any]) -> int:
-        """Counts the keys of a kind that the other side has never had, if it has had keys."""
+        """Count the keys of a kind that the other side has never had, if it has had keys."""
         counts = Counter(map(type, keys))
         kinds = {kind: "number" if issubclass(kind, _NUMBERS) else kind.__name__ for kind in counts}
         self._seen[side].update(dict.fromkeys(kinds.values()))
@@ -86,7 +86,7 @@ class KeyKinds:
 
     @staticmethod
     def merged(headers: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
-        """Merges the headers of several tasks."""
+        """Merge the headers of several tasks."""
         return [list(dict.fromkeys(kind for header in headers for kind in header[side])) for side in (LEFT, RIGHT)]
 
 
@@ -94,7 +94,7 @@ _NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are one key
 
 
 def apart(fn: Pair) -> Pair:
-    """Returns the function of a join, of copies unless it plainly changes nothing: others get the same records."""
+    """Return the function of a join, of copies unless it plainly changes nothing: others get the same records."""
     return fn if only_reads(fn) else lambda left, right: fn(kept(left), kept(right))
 
 
@@ -107,7 +107,7 @@ class Pairing:
         self._fn = apart(fn)
 
     def add(self, out: list[Any], key: Any, left: Any, right: Any, index: int | None = None) -> None:
-        """Appends the record of a pair to `out`, or writes a dead letter.
+        """Append the record of a pair to `out`, or write a dead letter.
 
         Args:
             index: index in the event of the record that completes the pair; None when a watermark does.

@@ -41,30 +41,32 @@ class Waiting:
         """Whether records may wait although the other side has ended: it had, in the state that was loaded."""
 
     def waits(self, time_ns: int) -> bool:
-        """Returns whether a record of that time, END_NS without one, has to wait."""
+        """Return whether a record of that time, END_NS without one, has to wait."""
         return not self.over and (self.mark_ns is None or time_ns > last_over(self.mark_ns))
 
     def add(self, keys: Sequence[Any], times: Sequence[int], records: Sequence[Any]) -> None:
-        """Adds waiting records."""
+        """Add waiting records."""
         self.entries.add(keys, [(time_ns, self._numbers()) for time_ns in times], records)
 
     def passed(self, mark_ns: int) -> tuple[list[Any], list[Any]]:
-        """Advances event time; returns (keys, records) that it releases, by time, key order and arrival."""
+        """Advance event time; returns (keys, records) that it releases, by time, key order and arrival."""
         self.mark_ns = mark_ns
         return self._taken(END_NS if self.over else mark_ns)
 
     def ended_before(self, input: int) -> None:
-        """Notes that an input ended before the task began; what waits is released with the next record or watermark."""
+        """Record that an input ended before the task began; what waits is released with the next record or
+        watermark.
+        """
         self._awaited = [awaited for awaited in self._awaited if awaited != input]
         self.over = self._overdue = self.over or not self._awaited
 
     def overdue(self) -> tuple[list[Any], list[Any]]:
-        """Returns (keys, records) that waited for what a change of the job's graph has shown to be over."""
+        """Return (keys, records) that waited for what a change of the job's graph has shown to be over."""
         overdue, self._overdue = self._overdue, False
         return self._taken(END_NS) if overdue else ([], [])
 
     def ended(self, input: int) -> tuple[list[Any], list[Any]]:
-        """Notes the end of an input; returns (keys, records) that it releases."""
+        """Record the end of an input; returns (keys, records) that it releases."""
         self._awaited = [awaited for awaited in self._awaited if awaited != input]
         if self._awaited or self.over:
             return [], []
@@ -76,11 +78,11 @@ class Waiting:
         return [key for _, _, key, _, _ in taken], [record for *_, record in taken]
 
     def header(self) -> dict[str, Any]:
-        """Returns the state except the waiting records, for a snapshot."""
+        """Return the state except the waiting records, for a snapshot."""
         return {"over": self.over, "awaited": list(self._awaited), "mark": self.mark_ns}
 
     def load(self, header: dict[str, Any]) -> None:
-        """Restores what `header` returned."""
+        """Restore what `header` returned."""
         self.over, self.mark_ns = header["over"], header["mark"]
         self._overdue = self.over
         self._awaited = list(self._inputs if header["awaited"] is None else header["awaited"])
@@ -103,7 +105,7 @@ class Waiting:
 
     @staticmethod
     def merged(headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merges the headers of several tasks, which are rewired: the least mark."""
+        """Merge the headers of several tasks, which are rewired: the least mark."""
         marks = [header["mark"] for header in headers]
         mark = None if None in marks else min(marks, default=None)
         return {**headers[0], "over": all(header["over"] for header in headers), "mark": mark}
@@ -116,7 +118,7 @@ class WaitingStage(Stage):
     """Holds records back until the right side has ended; None where nothing waits."""
 
     def _wait(self, node: Node, scope: Scope) -> None:
-        """Prepares for waiting, if the operator is to; called by the constructor."""
+        """Prepare for waiting, if the operator is to; called by the constructor."""
         self._waiting = Waiting(node, scope) if node.options["wait"] else None
         self.makes_marks = self._waiting is not None
         self._ready: list[tuple[Any, int | None]] = []
@@ -151,5 +153,5 @@ class WaitingStage(Stage):
 
 
 def last_over(mark_ns: int) -> int:
-    """Returns the last time that is over by a watermark; at the end of the input, all are."""
+    """Return the last time that is over by a watermark; at the end of the input, all are."""
     return mark_ns if mark_ns == END_NS else mark_ns - STEP_NS

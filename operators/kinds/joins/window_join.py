@@ -63,7 +63,7 @@ class WindowJoinStage(TimedJoinStage):
         return out
 
     def passes(self, mark_ns: int) -> int:
-        """Holds the watermark back: a pair may be as old as the start of its window."""
+        """Hold the watermark back: a pair may be as old as the start of its window."""
         return mark_ns if mark_ns in (END_NS, IDLE_NS) else mark_ns - self._assigner.size_ns
 
     # Snapshots.

@@ -77,7 +77,7 @@ class HoldStage(Stage):
         return []
 
     def _late(self, times: Sequence[int], keys: Sequence[Any] | None) -> list[int]:
-        """Returns the indices of the times below the channel's watermark, or below the released records."""
+        """Return the indices of the times below the channel's watermark, or below the released records."""
         if self._reached.differs:
             return [
                 index
@@ -100,7 +100,7 @@ class HoldStage(Stage):
         )
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Makes all older records ready, in order."""
+        """Make all older records ready, in order."""
         self._reached.advance(mark_ns)
         taken = sorted(self._waiting.take(mark_ns - 1), key=slot_of)
         released = [(*value, key) for _, _, key, _, value in taken]
@@ -112,7 +112,7 @@ class HoldStage(Stage):
         return []
 
     def _origin(self, slot: Slot, side: int, record: Any) -> int:
-        """Returns the input of a record where the inputs have different time functions; otherwise one for all.
+        """Return the input of a record where the inputs have different time functions; otherwise one for all.
 
         Of a record from before a change of the graph it is an input whose function returns its time.
         """
@@ -128,7 +128,7 @@ class HoldStage(Stage):
         return alike[0]
 
     def pieces(self) -> Iterator[tuple[Any, int | None]]:
-        """Yields runs of records of one side; meanwhile `side`, `keys` and the arrival's input are those of the run."""
+        """Yield runs of records of one side; meanwhile `side`, `keys` and the arrival's input are those of the run."""
         ready, self._ready = self._ready, []
         for input, side, records, keys in ready:
             self._arrival.input, self.side, self.keys = input, side, keys

@@ -47,7 +47,7 @@ Entry = list[Any]
 
 
 def time_of_revision(revision: Revision) -> float:
-    """Returns the event time of a revision: that of the record."""
+    """Return the event time of a revision: that of the record."""
     return float(revision[0][0])
 
 
@@ -153,7 +153,7 @@ class SpeculativeStage(RowStage):
             self.aside.setdefault(LATE, []).append(record)
 
     def _place(self, key: Any, slot: Slot, record: Any, out: list[Revision]) -> None:
-        """Processes a record at its place, and again the later ones of its key."""
+        """Process a record at its place, and again the later ones of its key."""
         values = self._since.values
         slots = self._since.of(key)
         behind = slots[bisect_right(slots, slot) :]
@@ -170,7 +170,7 @@ class SpeculativeStage(RowStage):
             self._run(key, later, known[0], known, out)
 
     def _run(self, key: Any, slot: Slot, record: Any, known: Entry | None, out: list[Revision]) -> None:
-        """Processes a record on the current state; what differs from its earlier outputs, in `known`, is a revision."""
+        """Process a record on the current state; what differs from its earlier outputs, in `known`, is a revision."""
         before = copy_containers(self._states[key])
         outputs, problem = self._process(key, slot, copy_containers(record))
         if problem is not None:  # a record that fails has no outputs
@@ -188,14 +188,14 @@ class SpeculativeStage(RowStage):
                 out.append((name, copy_containers(old), copy_containers(new), *sent))
 
     def _taken(self, key: Any, name: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns what was sent of an unsettled output, which is settled then; nothing of others."""
+        """Return what was sent of an unsettled output, which is settled then; nothing of others."""
         if (key, name) not in self.unsettled.values:
             return ()
         self.unsettled.touch(((key, name),))
         return (self.unsettled.values.pop((key, name)),)
 
     def _named(self, slot: Slot) -> tuple[Any, ...]:
-        """Returns the id of a record; slots of earlier versions lack the task."""
+        """Return the id of a record; slots of earlier versions lack the task."""
         time_ns, channel, position, task = slot if len(slot) > _SLOT_WITHOUT_TASK else (*slot, self._number)
         return seconds_of(time_ns), task, channel, position
 
@@ -229,7 +229,7 @@ class SpeculativeStage(RowStage):
         return outputs, None
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Drops what is older than the watermark: nothing can change it."""
+        """Drop what is older than the watermark: nothing can change it."""
         self._reached.advance(mark_ns)
         taken = self._since.take(mark_ns)
         if self.unsettled.values:
@@ -270,7 +270,7 @@ class SpeculativeStage(RowStage):
 
 
 def _plain(value: Any) -> bool:
-    """Returns whether a value can be carried, by a cheap test."""
+    """Return whether a value can be carried, by a cheap test."""
     return type(value) in SCALARS or (type(value) is tuple and all_scalar(map(type, value)))
 
 
@@ -281,7 +281,7 @@ def _known_time(node: Node, scope: Scope) -> Callable[[Any], Any]:
 
 
 def check_speculative(node: Node) -> None:
-    """Refuses an operator that cannot process a record twice.
+    """Refuse an operator that cannot process a record twice.
 
     Raises:
         PipelineError: it could do more than return records and change `ctx.state`.

@@ -73,7 +73,7 @@ NO_INITIAL: Any = object()
 
 
 def _keeping(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns `fn` on a copy of the accumulated value, so that a call that raises half-way has changed nothing."""
+    """Return `fn` on a copy of the accumulated value, so that a call that raises half-way has changed nothing."""
     return lambda total, record: fn(total if type(total) in SCALARS else copy_containers(total), record)
 
 

@@ -86,7 +86,7 @@ class Rules(MutableMapping[Any, Any]):
         self.grown = False
 
     def settle(self) -> None:
-        """Sorts the table itself by key, for readers."""
+        """Sort the table itself by key, for readers."""
         self.grown = False
         values = self._table.values
         settled = {key: values[key] for key in ordered(values)}
@@ -99,7 +99,7 @@ class Rules(MutableMapping[Any, Any]):
         return value
 
     def _changes(self, key: Any) -> None:
-        """Prepares the value of a key for a change."""
+        """Prepare the value of a key for a change."""
         self._table.touch((key,))
         if self._undo is not None and self._undo.first((self._table.name, key)):
             values = self._table.values
@@ -120,7 +120,7 @@ class Rules(MutableMapping[Any, Any]):
         self._table.values[key] = copy_containers(value)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Returns the value of a key, set to `default` if there is none; it may be changed in place."""
+        """Return the value of a key, set to `default` if there is none; it may be changed in place."""
         if key not in self._table.values:
             self[key] = default
         return self[key]
@@ -181,7 +181,7 @@ class Reading(Mapping[Any, Any]):
         return self._values.values()
 
     def copy(self) -> dict[Any, Any]:
-        """Returns a dict of the same values."""
+        """Return a dict of the same values."""
         return dict(self.items())
 
     def __iter__(self) -> Iterator[Any]:
@@ -194,7 +194,7 @@ class Reading(Mapping[Any, Any]):
         return repr(self.copy())
 
     def changed(self) -> list[Any]:
-        """Returns the keys whose values were seen to be changed at the end of this event."""
+        """Return the keys whose values were seen to be changed at the end of this event."""
         self._bytes += BYTES_PER_EVENT
         changed = []
         for key in list(islice(self._due, KEYS_PER_EVENT)):
@@ -210,14 +210,14 @@ class Reading(Mapping[Any, Any]):
         return changed
 
     def forget(self) -> None:
-        """Forgets the digests: the table was changed by who may."""
+        """Forget the digests: the table was changed by who may."""
         self._digests.clear()
         self._due.clear()
         self._is_complete = False
 
 
 def _digest_of(value: Any) -> tuple[bytes, int]:
-    """Returns the digest of a value and its encoded bytes, of one that cannot be carried any more those of nothing."""
+    """Return the digest of a value and its encoded bytes, of one that cannot be carried any more those of nothing."""
     try:
         body = encode(value)
     except NotCarried:
@@ -254,7 +254,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return []
 
     def _ruled(self, records: Sequence[Any]) -> list[Any]:
-        """Processes rules; returns the output."""
+        """Process rules; returns the output."""
         ctx: Any = self._ctx
         operator: Any = self._operator
         out: list[Any] = []
@@ -280,12 +280,12 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return out
 
     def _released(self, keys: list[Any], records: list[Any]) -> None:
-        """Processes records that wait no more."""
+        """Process records that wait no more."""
         if records:
             self._in_pieces(self.run(records, keys if self._keyed else None))
 
     def _in_pieces(self, output: list[Any]) -> list[Any]:
-        """Returns the output, or keeps it for `pieces` where the stage makes marks."""
+        """Return the output, or keep it for `pieces` where the stage makes marks."""
         if not self.makes_marks:
             return output
         self._ready.append((output, None))
@@ -313,7 +313,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return self._in_pieces(super().advance(mark_ns))
 
     def passes(self, mark_ns: int) -> int | None:
-        """Passes no watermark on while records wait, which may have any time."""
+        """Pass no watermark on while records wait, which may have any time."""
         if self._waiting is not None and not self._waiting.over and mark_ns != END_NS:
             return None
         return mark_ns

@@ -43,7 +43,7 @@ class RequestTable(KeyedTable):
         self.numbers = numbers
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Renumbers requests of several tasks; those of one task keep their numbers, which watermarks refer to."""
+        """Renumber requests of several tasks; those of one task keep their numbers, which watermarks refer to."""
         requests = sorted(self.values.items())
         mixed = len({task for (_, task), _ in requests}) > 1
         self.values.clear()
@@ -51,7 +51,7 @@ class RequestTable(KeyedTable):
             self.values[self.numbers() if mixed else number, self.task] = value
 
     def inspect(self, key: Any) -> Any:
-        """Returns [record, whether it is answered] of each call of the key, in the order of asking."""
+        """Return [record, whether it is answered] of each call of the key, in the order of asking."""
         calls = [(pair, body, answer) for pair, (body, own, answer) in self.values.items() if own == key]
         return [[decode(body)[0], answer is not None] for _, body, answer in sorted(calls, key=itemgetter(0))] or None
 
@@ -226,7 +226,7 @@ class AskStage(Stage):
         self._generation = header.get("generation", 0)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Continues behind the highest number; watermarks that wait are replaced by the next one."""
+        """Continue behind the highest number; watermarks that wait are replaced by the next one."""
         return {"next": max((header.get("next", 0) for header in headers), default=0)}
 
     def changed(self, epoch: int) -> None:
@@ -246,7 +246,7 @@ class AskStage(Stage):
 
 
 def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
-    """Runs `fn` on a thread of the pool."""
+    """Run `fn` on a thread of the pool."""
     record, key = decode(body)
     try:
         return outcome(lambda: fn(record, key), "call")
@@ -259,6 +259,6 @@ def _late(timeout_s: float) -> bytes:
 
 
 def askers_of(chain: object) -> dict[int, RequestPolicy]:
-    """Returns the request policies of the operators of a chain, by ordinal."""
+    """Return the request policies of the operators of a chain, by ordinal."""
     stages: Sequence[Stage] = getattr(chain, "stages", ())
     return {stage.ordinal: stage.asker for stage in stages if isinstance(stage, AskStage)}

@@ -273,12 +273,12 @@ class ProcessStage(Stage):
         return self._record_ns
 
     def _age_ns(self) -> int | None:
-        """The time that ages are counted by: event time, where there is none the watermark."""
+        """Return the time that ages are counted by: event time, where there is none the watermark."""
         time_ns = self.event_time_ns()
         return self._age_mark_ns if time_ns is None else time_ns
 
     def watermark_ns(self) -> int | None:
-        """The event time of the record where records come in order, otherwise the watermark."""
+        """Return the event time of the record where records come in order, otherwise the watermark."""
         time_ns = self.event_time_ns() if self._ordered else None
         return self._mark_ns if time_ns is None else time_ns
 
@@ -417,7 +417,7 @@ class ProcessStage(Stage):
         return out
 
     def _ordered_keys(self) -> list[Any]:
-        """The keys that have state, in an order that depends neither on history nor on restores."""
+        """Return the keys that have state, in an order that depends neither on history nor on restores."""
         keys = dict.fromkeys([key for key, state in self._states.items() if state])
         keys.update(dict.fromkeys(self._declared.keys()))
         try:
@@ -463,7 +463,7 @@ class ProcessStage(Stage):
         return super().freeze(full)
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """The state of a key: `state`, declared states by attribute, `timers` by name."""
+        """Return the state of a key: `state`, declared states by attribute, `timers` by name."""
         contents: dict[str, Any] = {}
         state = self._states.get(key)
         if state:
@@ -501,7 +501,7 @@ class ProcessStage(Stage):
 
 
 def _without_event_time(node: Node) -> str:
-    """Returns why the operator can set no timers of event time, which no watermark would reach; empty if it can."""
+    """Return why the operator can set no timers of event time, which no watermark would reach; empty if it can."""
     without = next((edge.source for edge in node.edges if edge.side == LEFT and not watermarked(edge.source)), None)
     if without is None:
         return ""

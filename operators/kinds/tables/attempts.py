@@ -15,7 +15,7 @@ class Raised:
 
 
 def attempted(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of a call, `Raised` where there is none."""
+    """Return the result of a call, `Raised` where there is none."""
     try:
         return fn(*arguments)
     except Exception as problem:
@@ -23,6 +23,6 @@ def attempted(fn: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def value_or_none(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of a call; None where it raises: that was, or will be, a dead letter."""
+    """Return the result of a call; None where it raises: that was, or will be, a dead letter."""
     result = attempted(fn, *arguments)
     return None if type(result) is Raised else result

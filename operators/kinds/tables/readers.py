@@ -40,12 +40,12 @@ class Reader:
 
 
 def keeps_rows(node: Node) -> bool:
-    """Returns whether the stage of an operator keeps the rows of a table."""
+    """Return whether the stage of an operator keeps the rows of a table."""
     return node.kind in _ROWS or node.options.get("delivery") == SPECULATIVE
 
 
 def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
-    """Returns all readers of the rows of `table`, which may be a `suppress` as well."""
+    """Return all readers of the rows of `table`, which may be a `suppress` as well."""
     known: list[Reader] = []
     waiting: list[tuple[Node, tuple[Node, ...]]] = [(table, ())]
     while waiting:
@@ -62,7 +62,7 @@ def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
 
 
 def received(path: Sequence[Node], key: Any, row: Any, sent: Mapping[str, Any]) -> Any:
-    """Returns what a row is behind a path: a value, in a group `[group, value]`; None for nothing.
+    """Return what a row is behind a path: a value, in a group `[group, value]`; None for nothing.
 
     Args:
         sent: what each `suppress` of the path has received, where that does not follow from the row.

@@ -32,12 +32,12 @@ Derive = Callable[[Any, Any], Any]
 
 
 def end_of_window(revision: Revision) -> float:
-    """Returns the event time of a revision of a table by (key, start, end): the end of its window less 1 µs, in s."""
+    """Return the event time of a revision of a table by (key, start, end): the end of its window less 1 µs, in s."""
     return float(revision[0][2]) - 1e-6
 
 
 def end_ns(key: tuple[Any, Any, Any]) -> int:
-    """Returns the end of the window in a key (key, start, end)."""
+    """Return the end of the window in a key (key, start, end)."""
     return ns_of_seconds(key[2])
 
 
@@ -54,7 +54,7 @@ class _ValueStage(Stage):
         self._fn: Derive = derivation(node)
 
     def _result(self, key: Any, value: Any, index: int | None, convert: Derive) -> Any:
-        """Returns what `convert` makes of the result of the function; None for no value, and where one of them raises.
+        """Return what `convert` makes of the result of the function; None for no value, and where one of them raises.
 
         Args:
             index: of the revision that adds the value; None where it is retracted.
@@ -110,7 +110,7 @@ class GroupStage(_ValueStage):
     def _settle(
         self, derived: Any, after: tuple[Any] | None, new: Any, sent: dict[str, Any], out: list[Revision]
     ) -> None:
-        """Takes from each aggregate what it has of an unsettled row: [group, value] or None."""
+        """Take from each aggregate what it has of an unsettled row: [group, value] or None."""
         known = [sent.get(name, derived) for name in self._readers]
         if known and all(same(known[0], each) for each in known):
             group, old = known[0] or (None, None)
@@ -162,7 +162,7 @@ class ToStreamStage(_ValueStage):
 
 
 def _regroup(before: tuple[Any] | None, old: Any, after: tuple[Any] | None, new: Any, out: list[Revision]) -> None:
-    """Appends the revisions of a value that was in one group and is in another, or in none."""
+    """Append the revisions of a value that was in one group and is in another, or in none."""
     if before and after and before == after:
         out.append((before[0], old, new))
         return
@@ -173,15 +173,15 @@ def _regroup(before: tuple[Any] | None, old: Any, after: tuple[Any] | None, new:
 
 
 def _group(_: Any, group: Any) -> tuple[Any]:
-    """Returns a group in a tuple, since it may be None."""
+    """Return a group in a tuple, since it may be None."""
     return (canonical_key(group),)
 
 
 def kept(fn: Callable[[Any, Any], Any]) -> Derive:
-    """Returns the derivation of a filter: the value where `fn(key, value)` is true."""
+    """Return the derivation of a filter: the value where `fn(key, value)` is true."""
     return lambda key, value: value if fn(key, value) else None
 
 
 def derivation(node: Node) -> Derive:
-    """Returns the derivation of a `filter` or `map_values`; of another operator its function."""
+    """Return the derivation of a `filter` or `map_values`; of another operator its function."""
     return kept(node.subject) if node.kind == "table_filter" else node.subject

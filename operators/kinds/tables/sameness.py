@@ -16,7 +16,7 @@ _EXACT = frozenset((int, str, bool, bytes, type(None)))
 
 
 def same(first: Any, second: Any) -> bool:
-    """Returns whether two values are indistinguishable once they are written; the order of a dict does not matter."""
+    """Return whether two values are indistinguishable once they are written; the order of a dict does not matter."""
     kind = type(first)
     if kind is not type(second):
         return False
@@ -40,7 +40,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _same_keys(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
-    """Returns whether the keys of two dicts with equal keys are of the same types."""
+    """Return whether the keys of two dicts with equal keys are of the same types."""
     if all(type(key) is str for key in first) and all(type(key) is str for key in second):
         return True
     kept = {key: key for key in second}

@@ -81,12 +81,12 @@ class SuppressStage(Stage):
         return out
 
     def _count_from(self, mark_ns: int) -> None:
-        """Starts the time of keys that were held before the first watermark."""
+        """Start the time of keys that were held before the first watermark."""
         waiting = self._slots.take(END_NS)
         self._slots.add({(key, self._later_ns(mark_ns)): value for (key, _), value in waiting})
 
     def passes(self, mark_ns: int) -> int:
-        """Holds the watermark back: what is held has the time at which it arrived."""
+        """Hold the watermark back: what is held has the time at which it arrived."""
         return mark_ns if self._after_ns is None or mark_ns in (END_NS, IDLE_NS) else mark_ns - self._after_ns
 
     @property
@@ -108,18 +108,18 @@ class SuppressStage(Stage):
         self._after_was_ns = header.get("after_ns", self._after_ns)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the furthest watermark of the tasks."""
+        """Take the furthest watermark of the tasks."""
         marks_ns = [header["mark"] for header in headers if header["mark"] is not None]
         return {**headers[0], "mark": max(marks_ns, default=None)}
 
     def changed(self, epoch: int) -> None:
-        """Makes what is held due when the options of now say so; its time counts from when it was held."""
+        """Make what is held due when the options of now say so; its time counts from when it was held."""
         was_ns, self._after_was_ns = self._after_was_ns, self._after_ns
         waiting = self._slots.take(over_until(END_NS))
         self._slots.add({(key, self._due_again_ns(key, due_ns, was_ns)): value for (key, due_ns), value in waiting})
 
     def _due_again_ns(self, key: Any, due_ns: int, was_ns: int | None) -> int:
-        """Returns when a key is due that was due at another time with another `after_s`, None with until="closed"."""
+        """Return when a key is due that was due at another time with another `after_s`, None with until="closed"."""
         if was_ns is None and self._after_ns is None:
             return due_ns
         if was_ns is None or self._after_ns is None or due_ns == END_NS:  # which is before the first watermark

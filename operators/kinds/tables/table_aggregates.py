@@ -46,13 +46,13 @@ class AggregateRow:
         self._own = own
 
     def __call__(self, key: Any, accumulator: Any) -> Any:
-        """Returns the row of an accumulator; raises where `result` does, or where the row cannot be carried."""
+        """Return the row of an accumulator; raises where `result` does, or where the row cannot be carried."""
         value = accumulator if self._result is None else self._result(accumulator)
         free = always_fits(value) if self._keeps else type(value) in SCALARS
         return value if free else self._own(key, value)
 
     def sent(self, accumulator: Any) -> Any:
-        """Returns the row that was sent for an accumulator, without a look at whether it could be."""
+        """Return the row that was sent for an accumulator, without a look at whether it could be."""
         if accumulator is ABSENT:
             return None
         try:
@@ -66,7 +66,7 @@ class AggregateRow:
         return value if type(value) in SCALARS else copy_containers(value)
 
     def sent_of_group(self, key: Any, accumulator: Any) -> Any:
-        """Returns the row that was sent for a group: None where it was refused then as it is now."""
+        """Return the row that was sent for a group: None where it was refused then as it is now."""
         try:
             return None if accumulator is ABSENT else self(key, accumulator)
         except CausalError:
@@ -77,7 +77,7 @@ class AggregateRow:
             raise
 
     def added(self, accumulator: Any, record: Any) -> Any:
-        """Returns the accumulator with one record more; `accumulator` may be ABSENT."""
+        """Return the accumulator with one record more; `accumulator` may be ABSENT."""
         return self._fitting(
             self._aggregate.add(
                 self._aggregate.initial() if accumulator is ABSENT else self._copied(accumulator), record
@@ -85,7 +85,7 @@ class AggregateRow:
         )
 
     def less(self, accumulator: Any, record: Any) -> Any:
-        """Returns the accumulator with one record less."""
+        """Return the accumulator with one record less."""
         subtract = self._aggregate.subtract
         invariant(subtract is not None, "an aggregate of a table can subtract")
         return self._fitting(subtract(self._copied(accumulator), record))  # type: ignore[misc]
@@ -132,7 +132,7 @@ class _Folding(SelectingStage, RowStage, ABC):
 
     @abstractmethod
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any] | None:
-        """Changes the row of a key and returns (old, new), None for nothing; where it raises, nothing has changed."""
+        """Change the row of a key and return (old, new), None for nothing; where it raises, nothing has changed."""
 
     def tables(self) -> list[KeyedTable]:
         return [self._table, self.unsettled]
@@ -202,7 +202,7 @@ class AggregateGroupsStage(_Folding):
         return old, new
 
     def _less(self, key: Any, accumulator: Any, gone: Any) -> Any:
-        """Returns the accumulator without a value; the job fails if that raises, or every later row would be wrong."""
+        """Return the accumulator without a value; the job fails if that raises, or every later row would be wrong."""
         try:
             return self._row.less(accumulator, gone)
         except CausalError:
@@ -219,7 +219,7 @@ class AggregateGroupsStage(_Folding):
 
 
 def _taken_from(values: list[Any], value: Any) -> bool:
-    """Removes one occurrence of the value; returns whether there was one."""
+    """Remove one occurrence of the value; returns whether there was one."""
     for place, each in enumerate(values):
         if same(each, value):
             del values[place]

@@ -59,7 +59,7 @@ class TableJoinStage(RowStage):
         return out
 
     def _row(self, side: int, key: Any, mine: Any, other: Any, index: int | None) -> Any:
-        """Returns the joined row; None where there is none, or the function raises (reported with `index` only)."""
+        """Return the joined row; None where there is none, or the function raises (reported with `index` only)."""
         left, right = (mine, other) if side == LEFT else (other, mine)
         if (left is None and right is None) or (right is None and not self._alone[LEFT]):
             return None

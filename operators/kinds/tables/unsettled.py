@@ -30,7 +30,7 @@ class RowStage(Stage, ABC):
     """Key of a row -> what was sent of it."""
 
     def _begin_settled(self, node: Node, scope: Scope, group_of: Callable[[Any], Any] | None = None) -> None:
-        """Prepares for unsettled rows; called by the constructor.
+        """Prepare for unsettled rows; called by the constructor.
 
         Args:
             group_of: the part of the key of a row that decides its key group.
@@ -39,24 +39,24 @@ class RowStage(Stage, ABC):
 
     @abstractmethod
     def rows(self) -> Iterable[tuple[Any, Any]]:
-        """Returns (key, row) of each row, as this version sends it."""
+        """Return (key, row) of each row, as this version sends it."""
 
     def sent(self) -> dict[Any, dict[str, Any]]:
-        """Returns what was sent of unsettled rows, by the keys of their revisions."""
+        """Return what was sent of unsettled rows, by the keys of their revisions."""
         return self.unsettled.values
 
     def settle(self, sent: dict[Any, dict[str, Any]]) -> None:
-        """Stores what was sent of unsettled rows, by the keys of their revisions; there are no others from then on."""
+        """Store what was sent of unsettled rows, by the keys of their revisions; there are no others from then on."""
         self.unsettled.clear()
         self.unsettled.values.update(sent)
 
     def _sent(self, key: Any, row: Any) -> Any:
-        """Returns the row as it was sent, which this version would have sent as `row`."""
+        """Return the row as it was sent, which this version would have sent as `row`."""
         entries = self.unsettled.values
         return entries[key].get(OWN, row) if entries and key in entries else row
 
     def _revision(self, key: Any, old: Any, new: Any) -> Revision:
-        """Returns the revision of a row, which settles it."""
+        """Return the revision of a row, which settles it."""
         entries = self.unsettled.values
         if not entries or key not in entries:
             return key, old, new
@@ -64,7 +64,7 @@ class RowStage(Stage, ABC):
         return key, old, new, entries.pop(key)
 
     def _forget_sent(self, keys: Iterable[Any]) -> None:
-        """Forgets unsettled rows that have no revision any more."""
+        """Forget unsettled rows that have no revision any more."""
         entries = self.unsettled.values
         if entries:
             gone = [key for key in keys if key in entries]

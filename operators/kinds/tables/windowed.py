@@ -76,7 +76,7 @@ class WindowTableStage(SelectingStage, RowStage):
         return []
 
     def _one(self, index: int, key: Any, record: Any, time_ns: int, starts: Sequence[int], out: list[Revision]) -> None:
-        """Puts a record into the windows that it is not too late for."""
+        """Put a record into the windows that it is not too late for."""
         if self.makes_marks and (self._stream_ns is None or time_ns > self._stream_ns):
             self._stream_ns = time_ns
         stream_ns, end_of = self._stream_ns, self._assigner.end_ns
@@ -107,12 +107,12 @@ class WindowTableStage(SelectingStage, RowStage):
                 out.append(self._revision(self._key_of((key, start)), old, new))
 
     def _key_of(self, pair: tuple[Any, int]) -> Any:
-        """Returns the key of the row of a window."""
+        """Return the key of the row of a window."""
         key, start = pair
         return canonical_key((key, seconds_of(start), seconds_of(self._assigner.end_ns(start))))
 
     def _over_ns(self, time_ns: int, stream_ns: int) -> int | None:
-        """Returns the time by which windows have ended for a record of that time; None where all are open for it."""
+        """Return the time by which windows have ended for a record of that time; None where all are open for it."""
         open_ns = stream_ns - self._grace_ns
         if time_ns < open_ns:
             return stream_ns
@@ -120,7 +120,7 @@ class WindowTableStage(SelectingStage, RowStage):
         return forgotten_ns if forgotten_ns is not None and forgotten_ns > open_ns else None
 
     def _changed(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any, Any]:
-        """Returns (accumulator, old, new) of the row of a window with one record more, without changing state."""
+        """Return (accumulator, old, new) of the row of a window with one record more, without changing state."""
         accumulator = self._slots.values.get(pair, ABSENT)
         old = self._row.sent(accumulator)
         accumulator = self._row.added(accumulator, record)
@@ -171,7 +171,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self._forgotten_ns = header.get("forgotten_ns")
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the latest stream time: a window that one task has removed must not be opened again in another."""
+        """Take the latest stream time: a window that one task has removed must not be opened again in another."""
         return {name: _latest(headers, name) for name in ("stream_ns", "forgotten_ns")}
 
 

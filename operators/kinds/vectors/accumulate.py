@@ -33,7 +33,7 @@ class Grouped:
 
 
 def grouped(slots: Slots) -> Grouped:
-    """Groups rows by slot; there is at least one row."""
+    """Group rows by slot; there is at least one row."""
     order = np.argsort((slots & 0xFFFF).astype(np.uint16), kind="stable")  # NumPy sorts 16 bits by radix
     high = slots >> 16
     while high.max():  # slots are not negative
@@ -48,19 +48,19 @@ def grouped(slots: Slots) -> Grouped:
 
 
 def counted(rows: Grouped, states: Values) -> Values:
-    """Returns the state of each group plus 1, 2, 3 … for its rows, in sorted order."""
+    """Return the state of each group plus 1, 2, 3 … for its rows, in sorted order."""
     return np.repeat(states - rows.starts + 1, rows.lengths) + np.arange(len(rows.order))
 
 
 def unsorted(rows: Grouped, values: Values) -> Values:
-    """Returns the values of sorted rows in the order of the batch."""
+    """Return the values of sorted rows in the order of the batch."""
     out = np.empty_like(values)
     out[rows.order] = values
     return out
 
 
 def accumulate(fold: np.ufunc, values: Values, rows: Grouped, states: Values, known: npt.NDArray[np.bool_]) -> Values:
-    """Returns the state after each sorted row; `fold` is applied in order of arrival.
+    """Return the state after each sorted row; `fold` is applied in order of arrival.
 
     Args:
         values: values of the sorted rows.
@@ -87,7 +87,7 @@ def accumulate(fold: np.ufunc, values: Values, rows: Grouped, states: Values, kn
 
 
 def _in_rounds(fold: np.ufunc, running: Values, rows: Grouped) -> None:
-    """Adds each group from its first row on, because floating-point sums depend on the order."""
+    """Add each group from its first row on, because floating-point sums depend on the order."""
     long = rows.lengths > _SHORT_MAX
     for start, length in zip(rows.starts[long].tolist(), rows.lengths[long].tolist()):
         running[start : start + length] = fold.accumulate(running[start : start + length])

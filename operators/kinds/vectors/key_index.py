@@ -32,7 +32,7 @@ _SPAN_MAX = 4
 
 
 def column_of(vectors: Vectors, name: str) -> pa.Array:
-    """Returns the column of that name.
+    """Return the column of that name.
 
     Raises:
         KeyError: there is none; the message names the existing ones.
@@ -44,7 +44,7 @@ def column_of(vectors: Vectors, name: str) -> pa.Array:
 
 
 def signed(column: pa.Array) -> Slots | None:
-    """Returns a column of integers without nulls as 64 bits, signed; None for any other."""
+    """Return a column of integers without nulls as 64 bits, signed; None for any other."""
     if not types.is_integer(column.type) or types.is_uint64(column.type) or column.null_count:
         return None
     return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
@@ -59,11 +59,11 @@ class Dense:
         self._places = np.full(high - low + 1, -1, np.int32)
 
     def find(self, keys: Slots, known: Slots) -> Slots:
-        """Returns the slot of each key, all of which are in the range; -1 for a new one."""
+        """Return the slot of each key, all of which are in the range; -1 for a new one."""
         return self._places.take(keys - self.low if self.low else keys)
 
     def insert(self, keys: Slots, slots: Slots) -> None:
-        """Adds new keys."""
+        """Add new keys."""
         self._places[keys - self.low] = slots
 
 
@@ -83,7 +83,7 @@ class Hashed:
         return ((keys.view(np.uint64) * _SPREAD) >> np.uint64(64 - self._bits)).view(np.int64)
 
     def find(self, keys: Slots, known: Slots) -> Slots:
-        """Returns the slot of each key, `known` being the keys by slot; -1 for a new one."""
+        """Return the slot of each key, `known` being the keys by slot; -1 for a new one."""
         places, mask = self._places, len(self._places) - 1
         at = self._homes(keys)
         slots = places.take(at)
@@ -95,7 +95,7 @@ class Hashed:
         return slots
 
     def insert(self, keys: Slots, slots: Slots) -> None:
-        """Adds new keys, each once."""
+        """Add new keys, each once."""
         places, mask = self._places, len(self._places) - 1
         at = self._homes(keys)
         while slots.size:
@@ -121,7 +121,7 @@ class IntegerIndex:
         return self.count
 
     def slots_of(self, keys: Slots) -> Slots:
-        """Returns the slot of each key; a new one gets the next."""
+        """Return the slot of each key; a new one gets the next."""
         if not len(keys):
             return np.zeros(0, np.int64)
         if isinstance(self._places, Dense):
@@ -135,12 +135,12 @@ class IntegerIndex:
         return slots
 
     def keys_at(self, slots: Slots) -> list[Any]:
-        """Returns the keys of these slots."""
+        """Return the keys of these slots."""
         keys: list[Any] = self._keys[slots].tolist()
         return keys
 
     def _cover(self, low: int, high: int, coming: int) -> None:
-        """Widens the dense range to these bounds, with room on the side where it grew; or changes to a `Hashed`."""
+        """Widen the dense range to these bounds, with room on the side where it grew; or changes to a `Hashed`."""
         had = self._places
         invariant(isinstance(had, Dense), "only a dense range is widened")
         empty = had.high < had.low  # type: ignore[union-attr]
@@ -160,7 +160,7 @@ class IntegerIndex:
         self._places.insert(known, np.arange(self.count, dtype=np.int32))
 
     def _insert(self, fresh: Slots) -> None:
-        """Adds new keys, each once, in the order of their slots."""
+        """Add new keys, each once, in the order of their slots."""
         first, self.count = self.count, self.count + len(fresh)
         if self.count > len(self._keys):
             grown = np.zeros(max(self.count, 2 * len(self._keys)), np.int64)
@@ -184,14 +184,14 @@ class ValueIndex:
         return len(self._keys)
 
     def slots_of(self, column: pa.Array) -> Slots:
-        """Returns the slot of each value; -1 where it is not equal to itself (NaN)."""
+        """Return the slot of each value; -1 where it is not equal to itself (NaN)."""
         encoded = column.dictionary_encode(null_encoding="encode")
         distinct = np.array([self.slot_of(key) for key in values_of(encoded.dictionary)], np.int64)
         slots: Slots = distinct[encoded.indices.to_numpy(zero_copy_only=False)]
         return slots
 
     def slot_of(self, key: Any) -> int:
-        """Returns the slot of one key; -1 for NaN."""
+        """Return the slot of one key; -1 for NaN."""
         slot = self._slots.get(key)
         if slot is None:
             if key != key:
@@ -202,7 +202,7 @@ class ValueIndex:
         return slot
 
     def keys_at(self, slots: Slots) -> list[Any]:
-        """Returns the keys of these slots."""
+        """Return the keys of these slots."""
         keys = self._keys
         return [keys[slot] for slot in slots.tolist()]
 
@@ -218,7 +218,7 @@ class KeyIndex:
         return len(self._values if self._integers is None else self._integers)
 
     def slots_of(self, column: pa.Array) -> Slots:
-        """Returns the slot of each key, -1 for NaN; a new key gets the next."""
+        """Return the slot of each key, -1 for NaN; a new key gets the next."""
         if self._integers is not None:
             keys = signed(column)
             if keys is not None:
@@ -227,7 +227,7 @@ class KeyIndex:
         return self._values.slots_of(column)
 
     def slots_of_keys(self, keys: Sequence[Any]) -> Slots:
-        """Returns the slots of keys that are Python values, as a snapshot holds them."""
+        """Return the slots of keys that are Python values, as a snapshot holds them."""
         if self._integers is not None:
             if all(type(key) is int and -(1 << 63) <= key < 1 << 63 for key in keys):
                 return self._integers.slots_of(np.array(keys, np.int64))
@@ -235,7 +235,7 @@ class KeyIndex:
         return np.array([self._values.slot_of(key) for key in keys], np.int64)
 
     def keys_at(self, slots: Slots) -> list[Any]:
-        """Returns the keys of these slots, as rows have them."""
+        """Return the keys of these slots, as rows have them."""
         return (self._values if self._integers is None else self._integers).keys_at(slots)
 
     def _generalise(self) -> None:

@@ -42,7 +42,7 @@ class NumberTable:
         return len(self.index)
 
     def reserve(self) -> None:
-        """Extends the arrays to the slots of the index."""
+        """Extend the arrays to the slots of the index."""
         size = len(self.index)
         if size > len(self.values):
             room = max(size, 2 * len(self.values))
@@ -51,12 +51,12 @@ class NumberTable:
             self._groups = np.concatenate([self._groups, np.full(room - len(self._groups), -1, np.int32)])
 
     def put(self, slots: Slots, values: Values) -> None:
-        """Sets the values of slots, each once."""
+        """Set the values of slots, each once."""
         self.values[slots] = values
         self._touched[slots] = True
 
     def groups_of(self, slots: Slots) -> npt.NDArray[np.int32]:
-        """Returns the key group of each slot, which is computed once."""
+        """Return the key group of each slot, which is computed once."""
         groups = self._groups[slots]
         fresh = np.flatnonzero(groups < 0)
         if fresh.size:
@@ -66,13 +66,13 @@ class NumberTable:
         return groups
 
     def snapshot(self, full: bool) -> NumberJob:
-        """Freezes the values now: all of them, or those put since the last snapshot."""
+        """Freeze the values now: all of them, or those put since the last snapshot."""
         slots = np.arange(len(self.index)) if full else np.flatnonzero(self._touched)
         self._touched[:] = False
         return NumberJob(self, slots, self.values[slots])
 
     def clear(self) -> None:
-        """Removes all keys."""
+        """Remove all keys."""
         self.index = KeyIndex()
         self.values = np.zeros(_SLOTS_MIN, np.int64)
         self._touched = np.zeros(_SLOTS_MIN, np.bool_)
@@ -80,23 +80,23 @@ class NumberTable:
         self._loaded = []
 
     def inspect(self, key: Any) -> Any:
-        """Returns the number of the key; None when it has none."""
+        """Return the number of the key; None when it has none."""
         keys = self.index.keys_at(np.arange(len(self.index)))
         return self.values[keys.index(key)].item() if key in keys else None
 
     def kept_keys(self) -> Iterable[Any]:
-        """Returns the keys that have a number."""
+        """Return the keys that have a number."""
         return self.index.keys_at(np.arange(len(self.index)))
 
     def load(self, fragment: bytes) -> None:
-        """Loads what a job encoded; `settle` must follow before any other use."""
+        """Load what a job encoded; `settle` must follow before any other use."""
         keys, values, gone = decode(fragment)
         if gone or not all(type(v) is float or (type(v) is int and -(1 << 63) <= v < 1 << 63) for v in values):
             raise CorruptData(f"state {self.name!r} is not one number per key; resume with the pipeline that wrote it")
         self._loaded.append((canonical_keys(keys), values))
 
     def settle(self) -> None:
-        """Assigns slots to what was loaded, ordered by key, so that equal states are equal however they grew."""
+        """Assign slots to what was loaded, ordered by key, so that equal states are equal however they grew."""
         if not self._loaded:
             return
         loaded = {key: value for keys, values in self._loaded for key, value in zip(keys, values, strict=True)}
@@ -122,7 +122,7 @@ class NumberJob:
         self._done = 0
 
     def step(self, keys_max: int) -> int:
-        """Encodes up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
+        """Encode up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
         part = slice(self._done, self._done + keys_max)
         slots, values = self._slots[part], self._values[part]
         self._done += len(slots)

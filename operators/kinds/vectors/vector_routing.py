@@ -23,7 +23,7 @@ VectorBuckets = list[tuple[int, Vectors]]
 
 
 def _joined(pieces: Sequence[Vectors], target: str) -> Vectors:
-    """Returns what one event sends to one channel, as one batch."""
+    """Return what one event sends to one channel, as one batch."""
     try:
         return join(pieces)
     except NotCarried as problem:
@@ -31,7 +31,7 @@ def _joined(pieces: Sequence[Vectors], target: str) -> Vectors:
 
 
 def _narrowed(records: Vectors, wanted: Sequence[str]) -> Vectors:
-    """Selects columns; all of them where one is missing, so that the target can report the existing ones."""
+    """Select columns; all of them where one is missing, so that the target can report the existing ones."""
     names = records.batch.schema.names
     if len(names) == len(wanted) or any(name not in names for name in wanted):
         return records
@@ -39,7 +39,7 @@ def _narrowed(records: Vectors, wanted: Sequence[str]) -> Vectors:
 
 
 def _taken(records: Vectors, places: Slots) -> Vectors:
-    """Returns the rows at these places, which must exist."""
+    """Return the rows at these places, which must exist."""
     return Vectors(pc.take(records.batch, pa.array(places), boundscheck=False))
 
 
@@ -84,7 +84,7 @@ class VectorKeyedRoute:
         self._tasks = np.zeros(0, np.int32)
 
     def add(self, records: Vectors, failed: Failed) -> None:
-        """Assigns rows to channels; a row whose key is NaN fails."""
+        """Assign rows to channels; a row whose key is NaN fails."""
         try:
             column = column_of(records, self._column)
         except KeyError as problem:
@@ -130,7 +130,7 @@ class VectorKeyedRoute:
                 bucket.append(_taken(records, places))
 
     def drain(self) -> VectorBuckets:
-        """Removes and returns what was added, by channel."""
+        """Remove and return what was added, by channel."""
         batches = []
         for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
             if bucket:

@@ -49,7 +49,7 @@ class VectorStage(Stage):
             self.failures.stop(self.name, None, problem)
 
     def transform(self, vectors: Vectors) -> Any:
-        """Returns the output of one batch, which is not empty."""
+        """Return the output of one batch, which is not empty."""
         return vectors
 
 
@@ -111,7 +111,7 @@ class KeyedStage(VectorStage):
     value_name = "count"
 
     def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
-        """Returns the number after each row, in the order of `rows`; `known` are the groups that had one before."""
+        """Return the number after each row, in the order of `rows`; `known` are the groups that had one before."""
         return counted(rows, self.table.values[rows.slots])
 
     def inspect(self, key: Any) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class ToVectorsStage(OneToOneStage):
         return Vectors(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def _values(self, record: Any) -> Any:
-        """The values of one record, in the order of the columns."""
+        """Return the values of one record, in the order of the columns."""
         if type(record) is tuple:
             return record
         if record.keys() != self._names:
@@ -233,7 +233,7 @@ class ToVectorsStage(OneToOneStage):
 
 
 def schema_of(schema: Any) -> pa.Schema:
-    """Returns the schema of pyarrow for an argument of `to_vectors`: itself, or a dict of names and types ("int64").
+    """Return the schema of pyarrow for an argument of `to_vectors`: itself, or a dict of names and types ("int64").
 
     Raises:
         NotCarried: vectors cannot have the schema.

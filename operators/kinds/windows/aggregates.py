@@ -70,7 +70,7 @@ class Aggregate(Generic[T, A]):
         self.subtract = subtract
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Returns the same aggregate with `subtract` where there is such a form, for what reads a table."""
+        """Return the same aggregate with `subtract` where there is such a form, for what reads a table."""
         return self
 
 
@@ -113,7 +113,7 @@ class Sum(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Returns a sum on an exact total, in which what is subtracted leaves no trace."""
+        """Return a sum on an exact total, in which what is subtracted leaves no trace."""
         of = self._of
         return Aggregate(
             int,
@@ -138,7 +138,7 @@ class Mean(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Returns a mean on an exact total, in which what is subtracted leaves no trace."""
+        """Return a mean on an exact total, in which what is subtracted leaves no trace."""
         of = self._of
         return Aggregate(
             lambda: (0, 0),
@@ -168,7 +168,7 @@ class _Extreme(Aggregate[T, Any]):
         super().__init__(lambda: _NOTHING, add, merge=lambda first, second: extreme(first, second, least))
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Returns one on a sorted list of all values, so that the next best is known when the best is retracted.
+        """Return one on a sorted list of all values, so that the next best is known when the best is retracted.
 
         NaN come first, equal values in the order of their spellings.
         """
@@ -199,7 +199,7 @@ class _Extreme(Aggregate[T, Any]):
 
 
 def _place(values: list[Any], value: Any) -> tuple[int, bool]:
-    """Returns the place of a value in the list of an `_Extreme`, or where it belongs; whether its spelling is there."""
+    """Return the place of a value in the list of an `_Extreme`, or where it belongs; whether its spelling is there."""
     nans = sum(1 for _ in takewhile(is_nan, values))
     if is_nan(value):
         place = bisect_left(values, spelling(value), 0, nans, key=spelling)
@@ -229,7 +229,7 @@ class Max(_Extreme[T]):
 
 
 def keeps_records(aggregate: Aggregate[Any, Any]) -> bool:
-    """Returns whether an accumulator may hold a record, or a part of one."""
+    """Return whether an accumulator may hold a record, or a part of one."""
     return not isinstance(aggregate, (Count, Sum, Mean, _Extreme))
 
 
@@ -240,6 +240,6 @@ def _check(fn: object, what: str, name: str, parameters: Sequence[str] = ("recor
 
 
 def shown_aggregate(aggregate: Aggregate[Any, Any]) -> str:
-    """Returns the name of an aggregate, as errors show it; accumulators of another name are something else."""
+    """Return the name of an aggregate, as errors show it; accumulators of another name are something else."""
     kinds = (kind.__name__ for kind in type(aggregate).__mro__ if kind.__module__ == __name__)
     return next(kinds)

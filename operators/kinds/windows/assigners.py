@@ -36,11 +36,11 @@ class Assigner(Protocol):
     clock: Clock
 
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
-        """Returns for each time the starts of its windows, ascending; at least one."""
+        """Return for each time the starts of its windows, ascending; at least one."""
         ...
 
     def end_ns(self, start_ns: int) -> int:
-        """Returns the end of the window that starts at `start_ns`."""
+        """Return the end of the window that starts at `start_ns`."""
         ...
 
 
@@ -54,7 +54,7 @@ class Tumbling:
         self.offset_ns = _offset_ns(where, "Tumbling", offset_s)
 
     def starts(self, times_ns: Sequence[int]) -> list[int]:
-        """Returns for each time the start of its window."""
+        """Return for each time the start of its window."""
         size_ns, offset_ns = self.size_ns, self.offset_ns
         return [time_ns - (time_ns - offset_ns) % size_ns for time_ns in times_ns]
 
@@ -148,7 +148,7 @@ Assigned = Assigner | Session | CountWindow
 
 
 def described(assigner: Assigned) -> str:
-    """Returns an assigner with all its parameters, as errors show it; of one of the user's own, its plain values."""
+    """Return an assigner with all its parameters, as errors show it; of one of the user's own, its plain values."""
     kind = type(assigner)
     if kind.__module__ != __name__:
         values = getattr(assigner, "__dict__", {})
@@ -162,12 +162,12 @@ def described(assigner: Assigned) -> str:
 
 
 def shown_seconds(value_ns: int) -> str:
-    """Returns a duration in seconds, exactly."""
+    """Return a duration in seconds, exactly."""
     return repr(value_ns / NS_PER_S).removesuffix(".0")
 
 
 def clock_of(where: str, what: str, clock: object) -> Clock:
-    """Returns `clock`.
+    """Return `clock`.
 
     Raises:
         PipelineError: it is not a clock.
@@ -180,7 +180,7 @@ def clock_of(where: str, what: str, clock: object) -> Clock:
 
 
 def duration_ns(where: str, what: str, name: str, value: object) -> int:
-    """Returns a duration in seconds as ns, to the microsecond.
+    """Return a duration in seconds as ns, to the microsecond.
 
     Raises:
         PipelineError: it is shorter than a millisecond, or not a duration.
@@ -191,7 +191,7 @@ def duration_ns(where: str, what: str, name: str, value: object) -> int:
 
 
 def count_of(where: str, what: str, name: str, value: object) -> int:
-    """Returns a number of records.
+    """Return a number of records.
 
     Raises:
         PipelineError: it is not a number, or more than a window holds.

@@ -61,7 +61,7 @@ class WallClock(ServedStage, AssignedStage):
         return self._slide()
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Ignores event time."""
+        """Ignore event time."""
         return []
 
     def finish(self) -> list[Any]:
@@ -71,7 +71,7 @@ class WallClock(ServedStage, AssignedStage):
         return out
 
     def _slide(self) -> list[Any]:
-        """Ends the open slide and emits the window that ends with it."""
+        """End the open slide and emit the window that ends with it."""
         end_ns = self._end_ns or 0
         added, records = self._slides[-1], sum(self._slides)
         gone = [] if self._slides_max == 1 else [(0, self._last_records + added - records)]
@@ -101,7 +101,7 @@ class WallClock(ServedStage, AssignedStage):
         self._slides, self._last_records = list(header["slides"]), header[REPORTED]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the latest end, so that no end is used twice; windows that were due earlier are emitted then.
+        """Take the latest end, so that no end is used twice; windows that were due earlier are emitted then.
 
         The key groups of tasks that were further keep their marks.
         """

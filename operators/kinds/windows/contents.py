@@ -52,7 +52,7 @@ class Contents(ABC):
         self._failures = failures
 
     def add_counted(self, counts: Mapping[Pair, int]) -> None:
-        """Counts so many records more in each window, where they are only counted."""
+        """Count so many records more in each window, where they are only counted."""
         self.table.touch(counts)
         values = self.values
         for pair, count in counts.items():
@@ -61,7 +61,7 @@ class Contents(ABC):
     def add(
         self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int] | None = None
     ) -> list[Pair]:
-        """Puts each row into its window, in order; returns the pairs that had no content before.
+        """Put each row into its window, in order; returns the pairs that had no content before.
 
         Args:
             places: adjacent rows with equal numbers are one record; None: each row is one.
@@ -76,7 +76,7 @@ class Contents(ABC):
         return [pair for pair in fresh if pair in self.values]
 
     def extend(self, groups: Mapping[Pair, Sequence[int]], rows: Sequence[Any], failed: Failed) -> None:
-        """Puts rows into windows, where none is refused.
+        """Put rows into windows, where none is refused.
 
         Args:
             groups: the indices of the rows of each window.
@@ -94,7 +94,7 @@ class Contents(ABC):
         rows: Sequence[Any],
         failed: Failed,
     ) -> None:
-        """Puts each row into its window, where none is refused.
+        """Put each row into its window, where none is refused.
 
         Args:
             distinct: the windows.
@@ -112,21 +112,21 @@ class Contents(ABC):
                 failed(indices[0], pairs[indices[0]], problem)
 
     def opening(self, pairs: Collection[Pair]) -> None:
-        """Prepares these windows for records that are `put` into them."""
+        """Prepare these windows for records that are `put` into them."""
 
     @abstractmethod
     def put(self, pairs: Sequence[Pair], record: Any) -> None:
-        """Puts one record into windows that are open; if the user's code raises, it is in none of them."""
+        """Put one record into windows that are open; if the user's code raises, it is in none of them."""
 
     def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
-        """Merges these windows into the first, removes the others, and adds a record.
+        """Merge these windows into the first, remove the others, and add a record.
 
         If the user's code raises, nothing has changed; called only where it `refuses`.
         """
         invariant(False, "only contents that may refuse a record take it one by one", operator=self._operator)
 
     def merge(self, into: Pair, other: Pair) -> None:
-        """Appends the content of `other` to that of `into`, and removes `other`."""
+        """Append the content of `other` to that of `into`, and remove `other`."""
         if other in self.values:
             self.table.touch((into, other))
             content = self.values.pop(other)
@@ -134,17 +134,17 @@ class Contents(ABC):
 
     @abstractmethod
     def _joined(self, contents: Sequence[Any]) -> Any:
-        """Returns the contents of several windows, the earliest first, as one content."""
+        """Return the contents of several windows, the earliest first, as one content."""
 
     def drop(self, pairs: Iterable[Pair]) -> None:
-        """Removes the contents of these windows."""
+        """Remove the contents of these windows."""
         present = [pair for pair in pairs if pair in self.values]
         self.table.touch(present)
         for pair in present:
             del self.values[pair]
 
     def emit(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
-        """Appends the result of the window to `out`; `keeps`: its content is needed again."""
+        """Append the result of the window to `out`; `keeps`: its content is needed again."""
         content = self.values[pair]
         if type(content) not in SCALARS:  # the user's code may change it
             if keeps:
@@ -161,7 +161,7 @@ class Contents(ABC):
             self.refused(pair, window, problem)
 
     def emit_last(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
-        """Appends the results of several keys of one window to `out`, and removes their contents."""
+        """Append the results of several keys of one window to `out`, and remove their contents."""
         self.table.touch(pairs)
         values = self.values
         for pair in pairs:
@@ -175,7 +175,7 @@ class Contents(ABC):
                 self.refused(pair, window, problem)
 
     def emit_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
-        """Appends the result of several pairs of one key, the earliest first, as of one window; they are kept."""
+        """Append the result of several pairs of one key, the earliest first, as of one window; they are kept."""
         before = len(out)
         try:
             contents = list(map(self.values.__getitem__, pairs))
@@ -190,10 +190,10 @@ class Contents(ABC):
 
     @abstractmethod
     def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
-        """Appends the result of a content to `out`."""
+        """Append the result of a content to `out`."""
 
     def refused(self, pair: Pair, window: Window, problem: Exception) -> None:
-        """Fails or writes a dead letter, because the user's code raised on the whole window."""
+        """Fail or write a dead letter, because the user's code raised on the whole window."""
         letter = {"window": [window.start, window.end]}
         self._failures.failed(self._operator, pair[0] if self._keyed else NO_KEY, None, letter, problem)
 
@@ -255,7 +255,7 @@ class Accumulated(Contents):
             values.pop(pair, None)
 
     def _with(self, accumulator: Any, record: Any) -> Any:
-        """Returns an accumulator with one record more; a copy where records may be refused."""
+        """Return an accumulator with one record more; a copy where records may be refused."""
         if accumulator is _ABSENT:
             accumulator = self._aggregate.initial()
         elif self.refuses and type(accumulator) not in SCALARS:
@@ -322,14 +322,14 @@ class _ByWindow(ListTable):
     __slots__ = ()
 
     def inspect(self, key: Any) -> Any:
-        """Returns [slot, records] of each window of the key, ascending."""
+        """Return [slot, records] of each window of the key, ascending."""
         return inspected(self.values, key)
 
 
 def contents_of(
     subject: Aggregate[Any, Any] | WindowFunction, operator: str, keyed: bool, key_groups: int, failures: Failures
 ) -> Contents:
-    """Returns the contents of windows with an aggregate, or with a function of (key, records, window)."""
+    """Return the contents of windows with an aggregate, or with a function of (key, records, window)."""
     if isinstance(subject, Aggregate):
         return Accumulated(PairTable(f"{operator}:panes", operator, key_groups), operator, keyed, failures, subject)
     table = _ByWindow(f"{operator}:contents", operator, key_groups, group_of=itemgetter(0))

@@ -56,7 +56,7 @@ class PaneStage(AssignedStage):
     def _open_ones(
         self, rows: Sequence[Any], pairs: Sequence[Pair], places: Sequence[int]
     ) -> tuple[list[Pair], list[int]]:
-        """Returns the pairs whose window is not closed, and their places; records without an open window are late."""
+        """Return the pairs whose window is not closed, and their places; records without an open window are late."""
         closed, end_ns = self._closed, self._assigner.end_ns
         kept = [
             (pair, place) for pair, place in zip(pairs, places, strict=True) if not closed(pair[0], end_ns(pair[1]))
@@ -66,7 +66,7 @@ class PaneStage(AssignedStage):
         return [pair for pair, _ in kept], [place for _, place in kept]
 
     def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
-        """Puts rows into their panes; panes that were emitted and change are emitted again."""
+        """Put rows into their panes; panes that were emitted and change are emitted again."""
         contents, end_ns, mark_ns = self._contents, self._assigner.end_ns, self.mark_ns
         if contents.shares and not contents.refuses and not isinstance(self._assigner, Tumbling):
             rows = list(map(copy_containers, rows))  # each window may keep and change its rows
@@ -87,14 +87,14 @@ class PaneStage(AssignedStage):
                     contents.emit(pair, self._window_of(pair), out, keeps=True)
 
     def _forget(self, pairs: Iterable[Pair]) -> None:
-        """Forgets what a trigger had emitted of these panes."""
+        """Forget what a trigger had emitted of these panes."""
         known = [pair for pair in dict.fromkeys(pairs) if pair in self._entries]
         self._table.touch(known)
         for pair in known:
             del self._entries[pair]
 
     def _due_ns(self, pair: Pair) -> int:
-        """Returns when a pane is due: at its end, then at the end of its lateness."""
+        """Return when a pane is due: at its end, then at the end of its lateness."""
         end_ns = self._assigner.end_ns(pair[1])
         return end_ns + self._lateness_ns if self._ended(pair[0], end_ns) else end_ns
 
@@ -132,7 +132,7 @@ class PaneStage(AssignedStage):
         return [*super().tables(), self._table]
 
     def changed(self, epoch: int) -> None:
-        """Drops panes that a shorter lateness has closed, and what a trigger noted of those that it had not emitted."""
+        """Drop panes that a shorter lateness has closed, and what a trigger noted of those that it had not emitted."""
         contents, end_ns = self._contents.values, self._assigner.end_ns
         self._contents.drop([pair for pair in contents if self._closed(pair[0], end_ns(pair[1]))])
         self._table.touch(self._entries)

@@ -74,7 +74,7 @@ class SessionStage(WindowedStage):
         self._came(changed, out)
 
     def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
-        """Takes record by record: a session grows, or is merged with others, only if the contents accept the record."""
+        """Take record by record: a session grows, or is merged with others, only if the contents accept the record."""
         late, changed = list[Any](), dict[Pair, _Session]()
         failed = self._failed_in(range(len(rows)), rows)
         for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
@@ -100,7 +100,7 @@ class SessionStage(WindowedStage):
         self._came(changed, out)
 
     def _grown(self, key: Any, time_ns: int, first: int, last: int) -> _Session:
-        """Returns the session of a record: those from `first` to before `last` merged, or a new one."""
+        """Return the session of a record: those from `first` to before `last` merged, or a new one."""
         end_ns = time_ns + self._gap_ns
         if first == last:
             session = [time_ns, end_ns, time_ns, False]
@@ -114,7 +114,7 @@ class SessionStage(WindowedStage):
         return session
 
     def _reached(self, sessions: Sequence[_Session], time_ns: int) -> tuple[int, int]:
-        """Returns the range of the sessions that a record of that time reaches; empty where it would be inserted."""
+        """Return the range of the sessions that a record of that time reaches; empty where it would be inserted."""
         place = bisect_right(sessions, time_ns, key=itemgetter(_START))
         first = place - 1 if place and sessions[place - 1][_END] > time_ns else place
         last = place
@@ -123,7 +123,7 @@ class SessionStage(WindowedStage):
         return first, last
 
     def _joined(self, key: Any, time_ns: int, first: int, last: int, changed: dict[Pair, _Session]) -> _Session:
-        """Returns the session of a record that reaches those from `first` to before `last`, which it merges."""
+        """Return the session of a record that reaches those from `first` to before `last`, which it merges."""
         gone = [(key, other[_ID]) for other in self._sessions.get(key, [])[first + 1 : last]]
         session = self._grown(key, time_ns, first, last)
         self._wakes.forget(gone)
@@ -141,7 +141,7 @@ class SessionStage(WindowedStage):
             self._contents.refused(into, window_of(session[_START], session[_END]), problem)
 
     def _came(self, changed: dict[Pair, _Session], out: list[Any]) -> None:
-        """Schedules sessions that have grown, and emits again those that have ended."""
+        """Schedule sessions that have grown, and emit again those that have ended."""
         mark_ns, floors = self.mark_ns, self._floors.of_group
         for pair, session in changed.items():
             ended = mark_ns is not None and session[_END] <= mark_ns
@@ -176,7 +176,7 @@ class SessionStage(WindowedStage):
         return [*super().tables(), self._table]
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Returns the contents of the open sessions of a key, and the bounds of each, in seconds."""
+        """Return the contents of the open sessions of a key, and the bounds of each, in seconds."""
         shown = super().inspect(key)
         name = self._table.name
         if name in shown:
@@ -184,7 +184,7 @@ class SessionStage(WindowedStage):
         return shown
 
     def changed(self, epoch: int) -> None:
-        """Drops sessions that a shorter lateness has closed."""
+        """Drop sessions that a shorter lateness has closed."""
         gone = [
             (key, session)
             for key, sessions in self._sessions.items()
@@ -225,10 +225,10 @@ class ClockSessionStage(ServedStage, SessionStage):
         return super().advance(mark_ns if self.mark_ns is None else max(mark_ns, self.mark_ns))
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Takes the latest clock of the tasks."""
+        """Take the latest clock of the tasks."""
         mark_ns = max([header["mark"] for header in headers if header["mark"] is not None], default=None)
         return {**headers[0], "mark": mark_ns}
 
     def advance(self, mark_ns: int) -> Any:
-        """Ignores event time; at the end of the input all sessions close."""
+        """Ignore event time; at the end of the input all sessions close."""
         return super().advance(END_NS) if mark_ns == END_NS else []

@@ -31,7 +31,7 @@ _WAKE = 0
 
 
 def sliced(assigner: object, contents: object) -> bool:
-    """Returns whether slices are cheaper: always for a function, whose records would be kept once per window."""
+    """Return whether slices are cheaper: always for a function, whose records would be kept once per window."""
     if not isinstance(assigner, Sliding):
         return False
     if isinstance(contents, Aggregate):
@@ -87,15 +87,15 @@ class SliceStage(AssignedStage):
     # Which windows a slice is in.
 
     def _end_behind_ns(self, at_ns: int) -> int:
-        """Returns the first end of a window after a time; for the start of a slice, of the first window it is in."""
+        """Return the first end of a window after a time; for the start of a slice, of the first window it is in."""
         return at_ns + self._every_ns - (at_ns - self._offset_ns - self._size_ns) % self._every_ns
 
     def _last_end_ns_of(self, start_ns: int) -> int:
-        """Returns the end of the last window that a slice is in: of the last that begins with it or before."""
+        """Return the end of the last window that a slice is in: of the last that begins with it or before."""
         return start_ns - (start_ns - self._offset_ns) % self._every_ns + self._size_ns
 
     def _next_end_ns(self, key: Any, after_ns: int | None) -> int | None:
-        """Returns the first end above a mark of a nonempty window of the key; None when all have passed."""
+        """Return the first end above a mark of a nonempty window of the key; None when all have passed."""
         for start_ns in self._slices.get(key, ()):
             end_ns = self._end_behind_ns(start_ns)
             if after_ns is not None and end_ns <= after_ns:
@@ -107,7 +107,7 @@ class SliceStage(AssignedStage):
     def _ends(
         self, starts_of: Mapping[Any, Sequence[int]], above_ns: int | None, until_ns: int
     ) -> list[tuple[int, list[Any]]]:
-        """Returns (end, keys) of the windows of these slices that end above one mark, up to another, in order.
+        """Return (end, keys) of the windows of these slices that end above one mark, up to another, in order.
 
         Args:
             starts_of: key -> the starts of slices, ascending.
@@ -133,7 +133,7 @@ class SliceStage(AssignedStage):
         above_ns_of: Callable[[Any], int | None],
         until_ns_of: Callable[[Any], int],
     ) -> list[tuple[int, list[Any]]]:
-        """Returns what `_ends` does, where the marks may be different ones for each key."""
+        """Return what `_ends` does, where the marks may be different ones for each key."""
         if not self._floors.of_group:
             return self._ends(starts_of, above_ns_of(None), until_ns_of(None))
         keys_of: dict[int, list[Any]] = {}
@@ -168,7 +168,7 @@ class SliceStage(AssignedStage):
         self._contents.drop(gone)
 
     def _schedule(self, key: Any) -> None:
-        """Schedules what is due next for a key: the end of a window, or of the first slice."""
+        """Schedule what is due next for a key: the end of a window, or of the first slice."""
         slices = self._slices[key]
         if not slices:
             del self._slices[key]
@@ -189,7 +189,7 @@ class SliceStage(AssignedStage):
         )
 
     def changed(self, epoch: int) -> None:
-        """Drops slices that a shorter lateness has closed."""
+        """Drop slices that a shorter lateness has closed."""
         closed, last_ns_of = self._closed, self._last_end_ns_of
         self._contents.drop([pair for pair in self._contents.values if closed(pair[0], last_ns_of(pair[1]))])
 

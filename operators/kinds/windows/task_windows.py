@@ -113,7 +113,7 @@ class WindowStage(ServedStage):
         return self._emptied(window)
 
     def _emptied(self, window: Window) -> Any:
-        """The records that the function makes of all contents, which are removed."""
+        """Return the records that the function makes of all contents, which are removed."""
         if self._job is not None:  # the function may change the records that the job is to encode
             self._job.step(len(self._job.left))
         contents = self._gathered()
@@ -141,7 +141,7 @@ class WindowStage(ServedStage):
             self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
 
     def _gathered(self) -> dict[Any, list[Any]]:
-        """The contents by key, keys in the order of their first elements."""
+        """Return the contents by key, keys in the order of their first elements."""
         self._settle()
         if not self._generations:
             return self._current
@@ -154,7 +154,7 @@ class WindowStage(ServedStage):
     # Snapshots.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """The records of the key in the open window."""
+        """Return the records of the key in the open window."""
         self._settle()
         generations = [*(self._generations[g] for g in sorted(self._generations)), self._current]
         records = [record for contents in generations for record in contents.get(key, ())]
@@ -226,7 +226,7 @@ class WindowStage(ServedStage):
 
 
 def later_end(opened_ns: Sequence[int], last_end_ns: int, every_ns: int) -> int | None:
-    """The one end of windows that are open in several tasks: the latest, and none that a window has had."""
+    """Return the one end of windows that are open in several tasks: the latest, and none that a window has had."""
     if not opened_ns:
         return None
     end_ns = max(opened_ns)

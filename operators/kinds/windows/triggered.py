@@ -60,7 +60,7 @@ class TriggeredStage(ServedStage, PaneStage):
     # Records.
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
-        """Each record advances event time where records come in order, so that watermarks do not matter."""
+        """Return each record advances event time where records come in order, so that watermarks do not matter."""
         if isinstance(records, Counted):
             counts: Counter[Pair] = Counter()
             for key, count in zip(keys or (), records.counts, strict=True):
@@ -109,12 +109,12 @@ class TriggeredStage(ServedStage, PaneStage):
                 self._schedule(pair, entries[pair])
 
     def _absorb_at_once(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int]) -> None:
-        """Puts rows into windows that no record causes to be emitted."""
+        """Put rows into windows that no record causes to be emitted."""
         self._contents.add(pairs, rows, self._failed_in(places, rows), places)
         self._came(Counter(pairs))
 
     def _came(self, counts: Mapping[Pair, int]) -> None:
-        """Notes so many records in each window, none of which causes it to be emitted."""
+        """Record so many records in each window, none of which causes it to be emitted."""
         self._table.touch(counts)
         for pair, count in counts.items():
             entry = self._entries.get(pair)
@@ -127,7 +127,7 @@ class TriggeredStage(ServedStage, PaneStage):
                 self._schedule(pair, entry)
 
     def _judge(self, pair: Pair, record: Any, mark_s: float | None, out: list[Any]) -> None:
-        """Calls the trigger for a record that was put into a window, and performs its firing."""
+        """Call the trigger for a record that was put into a window, and perform its firing."""
         entry = self._entries.get(pair)
         if entry is None:
             entry = self._entries[pair] = [False, None, 0, 0, {}]
@@ -153,7 +153,7 @@ class TriggeredStage(ServedStage, PaneStage):
         return self._ended(pair[0], self._assigner.end_ns(pair[1]))
 
     def _bounds(self, pair: Pair, entry: _Entry) -> Window:
-        """Returns the bounds of a window in seconds; of a global window the numbers of its records."""
+        """Return the bounds of a window in seconds; of a global window the numbers of its records."""
         if isinstance(self._assigner, Global):
             return Window(entry[_BEGUN], entry[_SEEN])
         return window_of(pair[1], self._assigner.end_ns(pair[1]))
@@ -170,7 +170,7 @@ class TriggeredStage(ServedStage, PaneStage):
             entry[_BEGUN] = entry[_SEEN]
 
     def _schedule(self, pair: Pair, entry: _Entry) -> None:
-        """Asks the trigger when to call it, and schedules that."""
+        """Ask the trigger when to call it, and schedule that."""
         if self._wakes_itself and not self._pane_ended(pair):
             try:
                 at_s = self._trigger.wake_at_s(entry[_STATE], self._bounds(pair, entry))
@@ -219,7 +219,7 @@ class TriggeredStage(ServedStage, PaneStage):
             del self._entries[pair]
 
     def _wake(self, pair: Pair, entry: _Entry, at_ns: int, out: list[Any]) -> None:
-        """Calls the trigger, because its clock has reached the time that it asked for."""
+        """Call the trigger, because its clock has reached the time that it asked for."""
         try:
             firing = self._trigger.on_time(entry[_STATE], self._bounds(pair, entry), seconds_of(at_ns))
         except CausalError:
@@ -263,7 +263,7 @@ class TriggeredStage(ServedStage, PaneStage):
         return {**super().merge_headers(headers), "trigger": headers[0].get("trigger", self._trigger_was)}
 
     def changed(self, epoch: int) -> None:
-        """Adds what windows lack that had no trigger, and begins again where it is another: it counts from now on."""
+        """Add what windows lack that had no trigger, and begin again where it is another: it counts from now on."""
         was, self._trigger_was = self._trigger_was, described(self._trigger)
         contents, entries = self._contents.values, self._entries
         self._table.touch([*contents, *entries])
@@ -287,7 +287,7 @@ class TriggeredStage(ServedStage, PaneStage):
 
 
 def _wake_ns(at_s: float) -> int:
-    """Returns in ns when a trigger is to be called: also a period beyond the last time of a record, or below it."""
+    """Return in ns when a trigger is to be called: also a period beyond the last time of a record, or below it."""
     if at_s == float("-inf"):
         return _ALWAYS_NS
     is_far = isinstance(at_s, float) and LATEST_S <= abs(at_s) <= 2 * LATEST_S

@@ -42,7 +42,7 @@ class Trigger:
         return Firing.NOTHING
 
     def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
-        """Returns when `on_time` is to be called, None for never; asked after each call of the others."""
+        """Return when `on_time` is to be called, None for never; asked after each call of the others."""
         return None
 
     def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
@@ -87,7 +87,7 @@ class EverySeconds(Trigger):
         return Firing.NOTHING
 
     def begin(self, state: dict[str, Any], mark_s: float | None) -> None:
-        """Begins in the midst of a window, which has new records and had another trigger.
+        """Begin in the midst of a window, which has new records and had another trigger.
 
         Args:
             mark_s: event time; the wall clock is first known when the trigger is called.
@@ -116,19 +116,19 @@ class EverySeconds(Trigger):
 
 
 def described(trigger: Trigger) -> list[Any]:
-    """Returns of which trigger the state is that windows have; `every` counts on, whatever its number is now."""
+    """Return of which trigger the state is that windows have; `every` counts on, whatever its number is now."""
     if isinstance(trigger, EverySeconds):
         return [EverySeconds.__name__, trigger.period_ns, trigger.clock]
     return [type(trigger).__qualname__]
 
 
 def at_end() -> Trigger:
-    """Emits a window at its end, as without a trigger."""
+    """Emit a window at its end, as without a trigger."""
     return AtEnd()
 
 
 def every(n: int, purge: bool = False) -> Trigger:
-    """Emits a window each time that `n` records were put into it.
+    """Emit a window each time that `n` records were put into it.
 
     Args:
         purge: empty the window then, so that each record is emitted once.
@@ -137,12 +137,12 @@ def every(n: int, purge: bool = False) -> Trigger:
 
 
 def every_s(seconds: float, clock: Clock = "event", purge: bool = False) -> Trigger:
-    """Emits a window that has new records each time that the clock passes a multiple of `seconds`."""
+    """Emit a window that has new records each time that the clock passes a multiple of `seconds`."""
     where = graph.caller()
     duration_ns(where, "trigger every_s", "seconds", seconds)
     return EverySeconds(seconds, clock_of(where, "trigger every_s", clock), purge)
 
 
 def after_each(purge: bool = False) -> Trigger:
-    """Emits a window after each record that is put into it."""
+    """Emit a window after each record that is put into it."""
     return Every(1, purge)

@@ -81,7 +81,7 @@ class VectorWindowStage(WindowStage):
     # Snapshots.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Returns the rows of the key in the open window."""
+        """Return the rows of the key in the open window."""
         rows = [row for piece in self._pieces for row in rows_of(piece.vectors.batch, 0, len(piece.vectors))]
         kept = rows if self._key is None else [row for row in rows if row[self._key] == key]
         return {self._table: kept} if kept else {}
@@ -107,7 +107,7 @@ class VectorWindowStage(WindowStage):
         self._parts.append((generation, np.frombuffer(arrived, "<i8"), Vectors.decode(body)))
 
     def restored(self) -> None:
-        """Sorts what was loaded by arrival; the parts of one snapshot get its generation."""
+        """Sort what was loaded by arrival; the parts of one snapshot get its generation."""
         if not self._parts:
             return
         parts, self._parts = self._parts, []
@@ -132,7 +132,7 @@ class PiecesJob:
         self._arrived = np.zeros(0, np.int64)
 
     def step(self, keys_max: int) -> int:
-        """Encodes whole key groups until that many rows are encoded; fewer only when all are."""
+        """Encode whole key groups until that many rows are encoded; fewer only when all are."""
         if self._left is None:
             self._left = self._split()
         done = 0

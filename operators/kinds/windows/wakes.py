@@ -20,24 +20,24 @@ class Wakes:
         """Has each item at its time or before, and perhaps items at times that they had, or that were removed."""
 
     def set(self, pair: Pair, at_ns: int) -> None:
-        """Makes an item due at a time, instead of the time that it had before."""
+        """Make an item due at a time, instead of the time that it had before."""
         known = self._at.get(pair)
         self._at[pair] = at_ns
         if known is None or at_ns < known:
             self._index.add(pair, at_ns)
 
     def add(self, pairs: Collection[Pair], at_ns: int) -> None:
-        """Makes items due at a time that had none."""
+        """Make items due at a time that had none."""
         self._at.update(dict.fromkeys(pairs, at_ns))
         self._index.add_all(pairs, at_ns)
 
     def forget(self, pairs: Iterable[Pair]) -> None:
-        """Removes items."""
+        """Remove items."""
         for pair in pairs:
             self._at.pop(pair, None)
 
     def due(self, until_ns: int) -> list[Pair]:
-        """Removes and returns the items that are due by then, by (time, key order, slot)."""
+        """Remove and return the items that are due by then, by (time, key order, slot)."""
         at, due = self._at, list[Pair]()
         for at_ns, bucket in self._index.pop_times(until_ns):
             here = [pair for pair in bucket if at.get(pair) == at_ns]
@@ -49,14 +49,14 @@ class Wakes:
         return due
 
     def _move(self, pairs: Iterable[Pair], at_ns: int) -> None:
-        """Puts those of the items that are due later where they are due."""
+        """Put those of the items that are due later where they are due."""
         for pair in pairs:
             later_ns = self._at.get(pair, at_ns)
             if later_ns > at_ns:
                 self._index.add(pair, later_ns)
 
     def next_ns(self) -> int | None:
-        """Returns when the earliest item is due."""
+        """Return when the earliest item is due."""
         while (one := self._index.pop_one()) is not None:
             at_ns, pair = one
             now_ns = self._at.get(pair, at_ns - 1)
@@ -67,5 +67,5 @@ class Wakes:
         return None
 
     def clear(self) -> None:
-        """Removes all items."""
+        """Remove all items."""
         self._at, self._index = {}, DueIndex()

@@ -27,7 +27,7 @@ def _stage(node: Node, scope: Scope) -> Stage:
 
 
 def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
-    """Returns the class of the stage of a window."""
+    """Return the class of the stage of a window."""
     assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
     if node.vectors:
         from operators.kinds.windows.vector_windows import VectorWindowStage
@@ -48,7 +48,7 @@ def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
 
 
 def _counts(node: Node) -> bool:
-    """Returns whether a window only counts its records: what it emits does not depend on when they came."""
+    """Return whether a window only counts its records: what it emits does not depend on when they came."""
     assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
     at_end = trigger is None or type(trigger) is AtEnd
     plain = not node.vectors and node.options.get("delivery") is None
@@ -81,7 +81,7 @@ def _check(node: Node) -> None:
 
 
 def meaning(node: Node) -> str:
-    """Returns which windows hold what."""
+    """Return which windows hold what."""
     subject, assigner, trigger = node.subject, node.options["assigner"], node.options.get("trigger")
     contents = shown_aggregate(subject) if isinstance(subject, Aggregate) else "records"
     if node.vectors:

@@ -29,7 +29,7 @@ LATE = "late"
 
 
 def window_of(start_ns: int, end_ns: int) -> Window:
-    """Returns bounds in seconds, of whole microseconds, so that the conversion back gives the same numbers."""
+    """Return bounds in seconds, of whole microseconds, so that the conversion back gives the same numbers."""
     return Window(seconds_of(start_ns // 1000 * 1000), seconds_of(end_ns // 1000 * 1000))
 
 
@@ -57,7 +57,7 @@ class WindowedStage(Stage, ABC):
         self._stale = False
 
     def _timed(self, records: list[Any], keys: list[Any] | None) -> tuple[list[Any], list[Any], list[int]]:
-        """Returns the records that have a time, their keys and times; sets `_places` to their places in the batch."""
+        """Return the records that have a time, their keys and times; sets `_places` to their places in the batch."""
         named: list[Any] = list(repeat(None, len(records))) if keys is None else keys
         self._places: Sequence[int] = range(len(records))
         if self._time_of is None:
@@ -91,7 +91,7 @@ class WindowedStage(Stage, ABC):
 
     @abstractmethod
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
-        """Puts records, at least one, into their windows.
+        """Put records, at least one, into their windows.
 
         Args:
             named: their keys.
@@ -99,17 +99,17 @@ class WindowedStage(Stage, ABC):
         """
 
     def _now_ns(self) -> int:
-        """Returns the time of records without an event time."""
+        """Return the time of records without an event time."""
         return 0
 
     def _late(self, records: Sequence[Any]) -> None:
-        """Counts records whose windows are all closed, and passes them to the side output."""
+        """Count records whose windows are all closed, and pass them to the side output."""
         self.count(LATE, len(records))
         if self._late_is_read and records:
             self.aside.setdefault(LATE, []).extend(map(copy_containers, records))
 
     def _failed_in(self, places: Sequence[int], rows: Sequence[Any]) -> Callable[[int, Pair, Exception], None]:
-        """Returns the handler of a record that an aggregate refuses: it is in none of the remaining windows."""
+        """Return the handler of a record that an aggregate refuses: it is in none of the remaining windows."""
 
         def failed(index: int, pair: Pair, problem: Exception) -> None:
             place = self._places[places[index]]
@@ -135,28 +135,28 @@ class WindowedStage(Stage, ABC):
         return out
 
     def _mark_of(self, key: Any, mark_ns: int | None) -> int | None:
-        """Returns how far event time is for a key where the task is at `mark_ns`: windows that ended were emitted."""
+        """Return how far event time is for a key where the task is at `mark_ns`: windows that ended were emitted."""
         return self._floors.mark_ns(key, mark_ns) if self._floors.of_group else mark_ns
 
     def _closed_of(self, key: Any) -> int | None:
-        """Returns up to when the windows of a key are closed."""
+        """Return up to when the windows of a key are closed."""
         if self._floors.of_group:
             return self._floors.closed_ns(key, self.mark_ns, self._lateness_ns)
         return None if self.mark_ns is None else self.mark_ns - self._lateness_ns
 
     def _ended(self, key: Any, end_ns: int) -> bool:
-        """Returns whether a window of a key has ended."""
+        """Return whether a window of a key has ended."""
         mark_ns = self._mark_of(key, self.mark_ns) if self._floors.of_group else self.mark_ns
         return mark_ns is not None and end_ns <= mark_ns
 
     def _closed(self, key: Any, end_ns: int) -> bool:
-        """Returns whether a window of a key is closed: what arrives for it is late."""
+        """Return whether a window of a key is closed: what arrives for it is late."""
         closed_ns = self._closed_of(key)
         return closed_ns is not None and end_ns <= closed_ns
 
     @abstractmethod
     def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
-        """Emits the windows that have ended, and removes those whose lateness is over.
+        """Emit the windows that have ended, and remove those whose lateness is over.
 
         Args:
             due: windows that are due.
@@ -166,7 +166,7 @@ class WindowedStage(Stage, ABC):
     # State.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Returns the contents of the open windows of a key, each with its start in seconds, as user code sees it."""
+        """Return the contents of the open windows of a key, each with its start in seconds, as user code sees it."""
         shown = super().inspect(key)
         name = self._contents.table.name
         if name in shown:
@@ -180,7 +180,7 @@ class WindowedStage(Stage, ABC):
         return {"mark": self.mark_ns, "lateness": self._lateness_ns, **self._floors.header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        """Takes over the state; what the lateness of the snapshot has closed stays closed."""
+        """Take over the state; what the lateness of the snapshot has closed stays closed."""
         super().load_header(header, full)
         self.mark_ns = header["mark"]
         self._floors.load(header)
@@ -194,7 +194,7 @@ class WindowedStage(Stage, ABC):
         return {"lateness": self._lateness_ns, **merged}
 
     def _settle(self) -> None:
-        """Derives the index of what is due, after state was loaded."""
+        """Derive the index of what is due, after state was loaded."""
         if self._stale:
             self._stale = False
             self._wakes.clear()
@@ -202,7 +202,7 @@ class WindowedStage(Stage, ABC):
 
     @abstractmethod
     def _rebuild(self) -> None:
-        """Adds every open window to the index of what is due."""
+        """Add every open window to the index of what is due."""
 
 
 class AssignedStage(WindowedStage):

@@ -123,7 +123,7 @@ def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[Si
 
 
 def _writer(subject: Subject, incarnation: int, pause_s: float = 0.0) -> int:
-    """A process that writes bundles and truncates until it is killed or fenced."""
+    """Return a process that writes bundles and truncates until it is killed or fenced."""
 
     def write(begin: Callable[[], object]) -> None:
         store, state = subject.opened(incarnation)

@@ -106,7 +106,7 @@ def _poison_of(subject: Subject) -> Any:
 
 
 def _poisoned(subject: Subject, state: StoreState, poison: Any, *places: int) -> Bundle:
-    """The six rows that follow, with what is refused in those places."""
+    """Return the six rows that follow, with what is refused in those places."""
     rows, digest = b"", state.digest
     for place in range(6):
         record = poison if place in places else record_at(TASK, state.next + place)
@@ -116,7 +116,7 @@ def _poisoned(subject: Subject, state: StoreState, poison: Any, *places: int) ->
 
 
 def _refused(store: SinkStore, bundle: Bundle) -> dict[int, str]:
-    """Returns the reasons that the store gives for the rows that it refuses, by position."""
+    """Return the reasons that the store gives for the rows that it refuses, by position."""
     try:
         store.write(bundle)
     except RowRefused as refused:

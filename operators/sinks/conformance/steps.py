@@ -45,14 +45,14 @@ class Step:
 
 
 def own_files(store: object) -> frozenset[str]:
-    """The files that define what the store does, whatever its methods are decorated with."""
+    """Return the files that define what the store does, whatever its methods are decorated with."""
     methods = [inspect.unwrap(each) for kind in type(store).__mro__ for each in vars(kind).values() if callable(each)]
     codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
     return frozenset(code.co_filename for code in codes if not code.co_filename.startswith("<"))
 
 
 def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Place | None:
-    """The place of a profile event in one of the store's files; None elsewhere."""
+    """Return the place of a profile event in one of the store's files; None elsewhere."""
     name = getattr(argument, "__name__", "?") if event.startswith("c_") else frame.f_code.co_name
     for at in (frame, frame.f_back):
         if at is not None and at.f_code.co_filename in own:
@@ -96,7 +96,7 @@ def killed_at(at: Step, prepared: Prepared) -> None:
 
 
 def writing(subject: Subject, incarnation: int) -> Prepared:
-    """The write of the next two rows by a process of that incarnation."""
+    """Return the write of the next two rows by a process of that incarnation."""
 
     def prepared() -> tuple[object, Callable[[], object]]:
         store, state = subject.opened(incarnation)
@@ -107,7 +107,7 @@ def writing(subject: Subject, incarnation: int) -> Prepared:
 
 
 def steps_of(prepared: Prepared) -> list[Step]:
-    """The steps of a call that are worth a try, in order; counted in a process of its own."""
+    """Return the steps of a call that are worth a try, in order; counted in a process of its own."""
     receiving, sending = os.pipe()
 
     def count() -> None:
@@ -148,7 +148,7 @@ def steps_of(prepared: Prepared) -> list[Step]:
 
 
 def evenly(items: Sequence[T], count: int) -> list[T]:
-    """Returns `count` items at most, the first and the last among them, spread evenly."""
+    """Return `count` items at most, the first and the last among them, spread evenly."""
     if len(items) <= count:
         return list(items)
     return [items[number * (len(items) - 1) // (count - 1)] for number in range(count)]

@@ -65,7 +65,7 @@ class Subject:
             self.replacing.existing = "replace"
 
     def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, StoreState]:
-        """A new store object, as a new process would have it, and what it holds."""
+        """Return a new store object, as a new process would have it, and what it holds."""
         store = self.sink.open_store(task, self.job_directory)
         return store, store.open(task, run, incarnation)
 
@@ -76,17 +76,17 @@ class Subject:
 
 
 def record_at(task: str, position: int) -> Any:
-    """The record that the kit writes at that position."""
+    """Return the record that the kit writes at that position."""
     return {"task": task, "n": position, "text": "zwölf" * (position % 5)}
 
 
 def log_at(owner: int, epoch: int, rows: int) -> bytes:
-    """The determinants that `owner` has logged in `epoch` when `rows` of its rows are out."""
+    """Return the determinants that `owner` has logged in `epoch` when `rows` of its rows are out."""
     return bytes((owner * 31 + epoch * 7 + place) % 251 for place in range(rows * OWNERS[owner]))
 
 
 def bundle_at(subject: Subject, state: StoreState, count: int, incarnation: int = 1, task: str = "out/0") -> Bundle:
-    """The bundle that follows `state`: up to `count` rows, all of one epoch."""
+    """Return the bundle that follows `state`: up to `count` rows, all of one epoch."""
     first = state.next
     epoch, offset = divmod(first, EPOCH_ROWS)
     count = min(count, EPOCH_ROWS - offset)
@@ -102,7 +102,7 @@ def bundle_at(subject: Subject, state: StoreState, count: int, incarnation: int 
 
 
 def after(state: StoreState, bundle: Bundle) -> StoreState:
-    """The state of a store in `state` after it has taken `bundle`; the logs follow from the position."""
+    """Return the state of a store in `state` after it has taken `bundle`; the logs follow from the position."""
     return StoreState(bundle.first + bundle.count, bundle.digest, state.logs)
 
 

@@ -30,7 +30,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def as_json(value: Any) -> Any:
-    """The JSON value that a user reads where this value was put, spelled as by `encode_json`."""
+    """Return the JSON value that a user reads where this value was put, spelled as by `encode_json`."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, datetime):
@@ -83,7 +83,7 @@ def _last(read: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one kind: True is not 1, NaN is itself."""
+    """Return whether two values are equal and of one kind: True is not 1, NaN is itself."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

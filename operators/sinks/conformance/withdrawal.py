@@ -29,7 +29,7 @@ from operators.sinks.conformance.dying import begun, killed_writers
 
 
 def marked(bundle: Bundle) -> Bundle:
-    """The bundle with what its rows depend on, as below full sharing depth."""
+    """Return the bundle with what its rows depend on, as below full sharing depth."""
     epoch, rows = bundle.epoch, bundle.first + bundle.count - bundle.epoch * EPOCH_ROWS
     return replace(bundle, depends=tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS))
 
@@ -51,12 +51,12 @@ def _opened(subject: Subject, incarnation: int = 1) -> tuple[WithdrawingStore, S
 
 
 def _mark_at(state: StoreState, position: int) -> WithdrawPoint:
-    """The last mark at or before `position`."""
+    """Return the last mark at or before `position`."""
     return [mark for mark in state.marks if mark.next <= position][-1]
 
 
 def remembers_where_bundles_ended(subject: Subject) -> None:
-    """Marks and dependencies come back; a complete checkpoint leaves the last of what it covers."""
+    """Mark and dependencies come back; a complete checkpoint leaves the last of what it covers."""
     store, state = _opened(subject)
     fill_marked(subject, store, state, EPOCH_ROWS + 14)
     store.close()
@@ -74,7 +74,7 @@ def remembers_where_bundles_ended(subject: Subject) -> None:
 
 
 def marked_depends(epoch: int, rows: int) -> tuple[tuple[int, int, int], ...]:
-    """The determinants that the first `rows` rows of an epoch of the kit depend on."""
+    """Return the determinants that the first `rows` rows of an epoch of the kit depend on."""
     return tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS)
 
 
@@ -164,7 +164,7 @@ def lets_no_older_run_withdraw(subject: Subject) -> None:
 
 
 def _writer(subject: Subject, incarnation: int) -> int:
-    """A process that writes and takes back until it is killed."""
+    """Return a process that writes and takes back until it is killed."""
 
     def write(begin: Callable[[], object]) -> None:
         store, state = _opened(subject, incarnation)

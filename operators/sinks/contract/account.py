@@ -25,7 +25,7 @@ from operators.records.seconds import seconds_of
 
 
 def fingerprint(bundle: Bundle) -> bytes:
-    """Returns 16 bytes that differ when bundles differ, to recognise one whose acknowledgement was lost."""
+    """Return 16 bytes that differ when bundles differ, to recognise one whose acknowledgement was lost."""
     logs = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
     fields = [bundle.first, bundle.count, bundle.digest, bundle.epoch, bundle.incarnation, logs, bundle.ended]
     if bundle.depends is not None:
@@ -163,7 +163,7 @@ class Account:
         return True
 
     def store_state(self) -> StoreState:
-        """The state that `SinkStore.open` returns: whole logs, by task and epoch."""
+        """Return the state that `SinkStore.open` returns: whole logs, by task and epoch."""
         whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].whole())
         return StoreState(self.next, self.digest, whole, tuple(self.marks), self.withdrawn, self.refused)
 
@@ -179,7 +179,7 @@ class Account:
 
 
 def shown(run: str) -> str:
-    """A run as messages name it: its identity, and when it was started if that is known."""
+    """Return a run as messages name it: its identity, and when it was started if that is known."""
     start = start_of(run)
     if not start:
         return run
@@ -197,7 +197,7 @@ def check_newest(place: object, run: str, *others: str | None) -> None:
 
 
 def foreign_rows(place: object, sink: str) -> PipelineError:
-    """The error of a store that holds rows of another run."""
+    """Return the error of a store that holds rows of another run."""
     return PipelineError(
         f"{place} holds rows of another run; resume that run if it has not ended "
         f'(causal run PIPELINE.py --resume), give another path, or say {sink}(…, existing="replace") to have it emptied'
@@ -210,7 +210,7 @@ Part = tuple[int, int, bytes]
 
 
 def log_parts(deltas: Iterable[LogDelta]) -> list[Part]:
-    """Returns one part per epoch: appending never touches what is stored already."""
+    """Return one part per epoch: appending never touches what is stored already."""
     by_epoch: dict[int, list[list[object]]] = {}
     for delta in deltas:  # lists: a tuple costs MessagePack five times as much
         by_epoch.setdefault(delta.epoch, []).append([delta.task, delta.offset, delta.bytes])
@@ -218,7 +218,7 @@ def log_parts(deltas: Iterable[LogDelta]) -> list[Part]:
 
 
 def mark_parts(account: Account, start: int) -> list[Part]:
-    """The account's marks from `start` on."""
+    """Return the account's marks from `start` on."""
     return [
         (MARK, mark.epoch, encode([mark.next, mark.digest, mark.rollback, mark.depends, refused]))
         for mark, refused in zip(account.marks[start:], account.mark_refused[start:], strict=True)
@@ -242,7 +242,7 @@ def take_part(account: Account, kind: int, epoch: int, body: bytes) -> None:
 
 
 def packed(account: Account) -> bytes:
-    """The account as bytes, which `unpacked` reads."""
+    """Return the account as bytes, which `unpacked` reads."""
     numbers = [account.run, account.incarnation, account.next, account.digest, account.last, account.kept_from]
     more = [account.ended, account.row_bytes, account.withdrawn, account.refused]
     parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
@@ -250,7 +250,7 @@ def packed(account: Account) -> bytes:
 
 
 def unpacked(task: str, body: bytes) -> Account:
-    """The account of that task.
+    """Return the account of that task.
 
     Raises:
         CorruptData: these bytes are none.

@@ -103,11 +103,11 @@ class AccountStore(ABC, Generic[C]):
 
     @abstractmethod
     def _connected(self, bundle: Bundle | None) -> AbstractContextManager[C]:
-        """A connection for one call, a new one if need be; `bundle` is what the call writes."""
+        """Return a connection for one call, a new one if need be; `bundle` is what the call writes."""
 
     @abstractmethod
     def _translated(self, problem: Any) -> CausalError:
-        """The error of ours for one of the driver's."""
+        """Return the error of ours for one of the driver's."""
 
     @abstractmethod
     def _claimed(self, connection: C) -> Account:
@@ -119,7 +119,7 @@ class AccountStore(ABC, Generic[C]):
 
     @abstractmethod
     def _owner(self, connection: C) -> tuple[str, int] | None:
-        """The run and incarnation that the stored account belongs to."""
+        """Return the run and incarnation that the stored account belongs to."""
 
     @abstractmethod
     def _check_newest(self, connection: C) -> None:
@@ -137,7 +137,9 @@ class AccountStore(ABC, Generic[C]):
 
     @contextmanager
     def _asking(self, bundle: Bundle | None = None) -> Iterator[C]:
-        """A connection for one call; after any error the account is read again, on a new one if that may be broken."""
+        """Yield a connection for one call; after any error the account is read again, on a new one if that may be
+        broken.
+        """
         if self._run == "":
             raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
         try:
@@ -156,7 +158,7 @@ class AccountStore(ABC, Generic[C]):
             self._acknowledged = self._account.next
 
     def _current(self, connection: C) -> Account:
-        """The account in memory, or read again after a failure; never one of a younger incarnation."""
+        """Return the account in memory, or read again after a failure; never one of a younger incarnation."""
         if self._account is None:
             account = self._loaded(connection)
             if account is None:
@@ -190,7 +192,9 @@ class AccountStore(ABC, Generic[C]):
             raise self._not_owner(connection)
 
     def _not_owner(self, connection: C) -> Fenced:
-        """The error of a process that another one has replaced; raises `Superseded` if that one is of a newer run."""
+        """Return the error of a process that another one has replaced; raises `Superseded` if that one is of a newer
+        run.
+        """
         self._check_newest(connection)
         return fenced(self._task, self._incarnation)
 

@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<II")  # records, bytes of the body
 
 
 def block(records: Any) -> bytes:
-    """The block of these records; nothing of no records.
+    """Return the block of these records; nothing of no records.
 
     Raises:
         NotCarried: a value that cannot be kept unchanged.
@@ -28,7 +28,7 @@ def block(records: Any) -> bytes:
 
 
 def records_in(rows: bytes) -> Iterator[Any]:
-    """The records of each block: a list, `Rows` or `Vectors`.
+    """Yield the records of each block: a list, `Rows` or `Vectors`.
 
     Raises:
         CorruptData: these are no such blocks.

@@ -21,7 +21,7 @@ Encode = Callable[[Any], str]
 
 
 def json_lines(vectors: Vectors, encode: Encode) -> bytes:
-    """Returns one document per row, each line ended by a newline.
+    """Return one document per row, each line ended by a newline.
 
     Args:
         encode: one value as JSON.
@@ -38,7 +38,7 @@ def json_lines(vectors: Vectors, encode: Encode) -> bytes:
 
 
 def _written(column: pa.Array, encode: Encode) -> pa.Array:
-    """The values of a column as JSON."""
+    """Return the values of a column as JSON."""
     kind = column.type
     if types.is_integer(kind) or types.is_boolean(kind):
         return pc.fill_null(column.cast(pa.large_string()), "null")

@@ -19,7 +19,7 @@ from operators.sinks.contract.sink import encode_json
 
 
 def letter_of(operator: str, task: str, run: str, position: int, record: Any, reason: str) -> bytes:
-    """The dead letter of a refused row, as a line of JSON."""
+    """Return the dead letter of a refused row, as a line of JSON."""
     facts = {"operator": operator, "key": None, "position": position, "record": record}
     facts |= {"error": f"RowRefused: {reason}", "task": task, "run": run}
     return (encode_json(facts) + "\n").encode("utf-8", "backslashreplace")
@@ -51,12 +51,14 @@ class Kept:
         return self.before + len(self.letters)
 
     def packed(self) -> bytes:
-        """The bytes that `unpacked` reads."""
+        """Return the bytes that `unpacked` reads."""
         return encode(list(astuple(self)))
 
 
 def unpacked(body: bytes) -> Kept:
-    """The letters in bytes that this module wrote and that have their checksum, or lie in a store that has it."""
+    """Return the letters in bytes that this module wrote and that have their checksum, or lie in a store that has
+    it.
+    """
     try:
         return Kept(*decode(body))
     except (CausalError, TypeError, ValueError) as problem:

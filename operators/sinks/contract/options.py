@@ -24,7 +24,7 @@ def check_choice(sink: str, name: str, value: object, choices: Sequence[str]) ->
 
 
 def absolute(sink: str, name: str, path: str | os.PathLike[str]) -> Path:
-    """The absolute path, from the working directory; raises `PipelineError` where it is none."""
+    """Return the absolute path, from the working directory; raises `PipelineError` where it is none."""
     if not path or not isinstance(path, (str, os.PathLike)):
         raise PipelineError(f"{sink}: {name} is {path!r}; give a path, as a str or a Path")
     return Path(path).absolute()

@@ -26,7 +26,7 @@ class PromisingStore(Protocol):
     """A store that holds a bundle before the world has taken it."""
 
     def promised_bundle(self) -> Bundle | None:
-        """A bundle that is held and has not reached the world as a whole: it must be written again."""
+        """Return a bundle that is held and has not reached the world as a whole: it must be written again."""
         ...
 
 
@@ -144,7 +144,7 @@ class WithdrawingRefusingStore(RefusingStore):
 
 
 def refusing(inner: SinkStore, sink: Sink, name: str, task: str, letters: Letters | None) -> RefusingStore:
-    """Returns `inner`, wrapped so that refused rows stop the job or are put aside.
+    """Return `inner`, wrapped so that refused rows stop the job or are put aside.
 
     Args:
         name: of the sink's operator.

@@ -33,7 +33,7 @@ def _plain(before_bytes: str, value: Any) -> Any:
 
 
 def _spelled(value: Any) -> Any:
-    """The value with text for what JSON has no number for: NaN and the infinities, also as keys."""
+    """Return the value with text for what JSON has no number for: NaN and the infinities, also as keys."""
     if isinstance(value, float) and not isfinite(value):
         return NOT_FINITE[repr(value)]
     if isinstance(value, dict):
@@ -52,7 +52,7 @@ NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
-    """Returns `JSONEncoder.encode` with its C part made once instead of for every record, in two thirds of the time.
+    """Return `JSONEncoder.encode` with its C part made once instead of for every record, in two thirds of the time.
 
     It does not look for records that hold themselves: what comes to a sink was bytes before.
 
@@ -110,18 +110,20 @@ class Sink(ABC):
     """The place of its rows, for messages: an absolute path or a URL; empty where the sink does not say it."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """The rows of these records, one JSON document per line (`encode_json`), each line ended by a newline.
+        """Return the rows of these records, one JSON document per line (`encode_json`), each line ended by a newline.
 
         A surrogate without its other half, which UTF-8 cannot say, is written as its JSON escape.
         """
         return "".join([encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
 
     def encode_rows(self, rows: Rows) -> bytes:
-        """The rows that `encode` returns for these tuples."""
+        """Return the rows that `encode` returns for these tuples."""
         return self.encode(rows.listed() if type(self).encode is not Sink.encode else rows)  # type: ignore[arg-type]
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """The rows that `encode` returns for those of `vectors`, column by column unless `encode` is overridden."""
+        """Return the rows that `encode` returns for those of `vectors`, column by column unless `encode` is
+        overridden.
+        """
         from operators.records.arrow_rows import rows_of
         from operators.sinks.contract.json_columns import json_lines
 
@@ -130,7 +132,7 @@ class Sink(ABC):
         return json_lines(vectors, encode_json)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
-        """Returns one of the rows that `encode` gave, for a dead letter and for people, as JSON can carry it.
+        """Return one of the rows that `encode` gave, for a dead letter and for people, as JSON can carry it.
 
         A sink whose `encode` gives anything but a JSON document per line overrides this.
         """
@@ -138,13 +140,14 @@ class Sink(ABC):
 
     @abstractmethod
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task; nothing is fenced or read before its `open`."""
+        """Return the store of one sink task; nothing is fenced or read before its `open`."""
 
     def check(self) -> None:
         """Raise `PipelineError` for what can be known to be wrong before the job starts, e.g. a path."""
 
     def newest_run(self) -> str | None:
-        """The newest run that has begun to write where this sink writes; None if there is none, or it is not known.
+        """Return the newest run that has begun to write where this sink writes; None if there is none, or it is not
+        known.
 
         A run that begins takes a higher start number.  A sink that lets a newer run take the place of an older one
         (`existing="replace"`) should say it: otherwise a clock that was set back makes the new run the older one.
@@ -175,7 +178,7 @@ def check_directory(directory: Path, sink: str) -> None:
 
 
 def lines_of(bundle: Bundle) -> tuple[Iterable[int], Iterable[str]]:
-    """Returns positions and lines of the rows that are to be stored: all of the bundle but those in `refused`.
+    """Return positions and lines of the rows that are to be stored: all of the bundle but those in `refused`.
 
     For a sink that leaves `Sink.encode` as it is.
     """

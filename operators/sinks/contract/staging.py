@@ -178,11 +178,13 @@ class StagedRows(ABC):
 
     @abstractmethod
     def _read(self) -> dict[int, int]:
-        """The bytes staged per epoch; read where they are not known, with the position and digest of the last."""
+        """Return the bytes staged per epoch; read where they are not known, with the position and digest of the
+        last.
+        """
 
     @abstractmethod
     def _epochs(self) -> list[int]:
-        """The epochs of which anything is kept."""
+        """Return the epochs of which anything is kept."""
 
     @abstractmethod
     def _keep(self, bundle: Bundle, body: bytes) -> int:
@@ -190,7 +192,7 @@ class StagedRows(ABC):
 
     @abstractmethod
     def _bundles(self, epochs: list[int]) -> Iterator[Bundle]:
-        """The rows of these epochs that are not visible yet, as few bundles as their size allows."""
+        """Return the rows of these epochs that are not visible yet, as few bundles as their size allows."""
 
     @abstractmethod
     def _remove(self, epochs: list[int]) -> None:

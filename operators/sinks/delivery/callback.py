@@ -62,7 +62,7 @@ class CallbackSink(Sink):
         self.durability = durability
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task, with a journal in the directory of the job."""
+        """Return the store of one sink task, with a journal in the directory of the job."""
         carry = partial(self._carry, task)
         sync = self.durability == "os"
         return OutwardStore(task, job_directory / DELIVERIES, carry, _nothing, self.batch_rows, sync)

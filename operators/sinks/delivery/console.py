@@ -45,7 +45,7 @@ class ConsoleSink(Sink):
         self.kept_bytes_max = kept_bytes_max
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task, in the directory of the job."""
+        """Return the store of one sink task, in the directory of the job."""
         sink = JsonLinesSink(job_directory / CONSOLE, durability=self.durability)
         sink.private = True
         return ConsoleStore(sink, task, self.kept_bytes_max)

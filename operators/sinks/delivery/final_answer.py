@@ -39,7 +39,7 @@ class SecureConnection(http.client.HTTPSConnection):
 
 
 def content_of(answer: http.client.HTTPResponse, bytes_max: int) -> bytes:
-    """The beginning of the content of an answer.
+    """Return the beginning of the content of an answer.
 
     Raises:
         HTTPException: it ends before it is complete.

@@ -63,7 +63,7 @@ class Delivery:
         return f"{self.run}/{self.task}/{self.positions[0]}-{self.positions[-1]}:{len(self.positions)}"
 
     def halves(self) -> tuple[Delivery, Delivery]:
-        """The first rows, and the others."""
+        """Return the first rows, and the others."""
         middle = len(self.positions) // 2
         first = replace(self, positions=self.positions[:middle], lines=self.lines[:middle])
         return first, replace(self, positions=self.positions[middle:], lines=self.lines[middle:])
@@ -111,7 +111,7 @@ class OutwardStore(JournaledStore):
             raise
 
     def promised_bundle(self) -> Bundle | None:
-        """The bundle that was promised and not taken as a whole; to be written again before any other."""
+        """Return the bundle that was promised and not taken as a whole; to be written again before any other."""
         if self._ledger is None or not self._ledger.entries:
             return None
         return replace(self._ledger.entries[0].bundle, incarnation=self._incarnation)

@@ -87,7 +87,7 @@ class WebhookSink(Sink):
         self.durability = durability
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task, with a journal in the directory of the job."""
+        """Return the store of one sink task, with a journal in the directory of the job."""
         courier = Courier(self)
         sync = self.durability == "os"
         return OutwardStore(task, job_directory / DELIVERIES, courier.post, courier.close, self.batch_rows, sync)

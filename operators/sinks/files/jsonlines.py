@@ -96,15 +96,15 @@ class JsonLinesSink(Sink):
         self.busy_ms = busy_ms
 
     def path_of(self, task: str) -> Path:
-        """The file with the rows of one sink task."""
+        """Return the file with the rows of one sink task."""
         return self.directory / f"{task.replace('/', '-')}.jsonl"
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task; nothing is touched before its `open`."""
+        """Return the store of one sink task; nothing is touched before its `open`."""
         return self.objects_of(task) if self.url else JsonLinesStore(self, task)
 
     def objects_of(self, task: str) -> ObjectLines:
-        """The store of one sink task in the shared store."""
+        """Return the store of one sink task in the shared store."""
         said = (self.existing, self.file_bytes, self.publish_s, "JsonLinesSink")
         return ObjectLines(task, Cutting(self.url, "jsonl", *said))
 
@@ -116,7 +116,7 @@ class JsonLinesSink(Sink):
         check_directory(self.directory, "JsonLinesSink")
 
     def newest_run(self) -> str | None:
-        """The newest run that has opened the directory, or the place in the store."""
+        """Return the newest run that has opened the directory, or the place in the store."""
         if self.url:
             return newest_run(self.url)
         with outside(self.directory):
@@ -196,7 +196,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
             os.ftruncate(self._rows, end)
 
     def _stored(self, ledger: Ledger, least: int) -> int:
-        """The size of the file, which others may have cut (rotation of logs) or written to."""
+        """Return the size of the file, which others may have cut (rotation of logs) or written to."""
         stored = os.fstat(self._rows).st_size
         if stored < least:
             raise CorruptData(
@@ -262,7 +262,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
 
 
 def _run_of(directory: Path) -> str | None:
-    """The run that the directory belongs to, by its own file; None where there is none yet."""
+    """Return the run that the directory belongs to, by its own file; None where there is none yet."""
     try:
         return (directory / OWNER).read_text("ascii").rstrip("\n")
     except FileNotFoundError:
@@ -276,7 +276,7 @@ def _owner_of(journal: Path) -> str:
 
 
 def _runs_in(directory: Path) -> list[str]:
-    """The runs of all journals of a directory."""
+    """Return the runs of all journals of a directory."""
     return [_owner_of(journal) for journal in sorted(directory.glob(".*.journal"))]
 
 

@@ -97,21 +97,21 @@ class StagedStore(StagedRows):
         return self._owner.guarded()
 
     def _owner_of(self, task: str) -> FileJournal:
-        """The file, of one record, that says who may touch the others."""
+        """Return the file, of one record, that says who may touch the others."""
         lock, place = self._directory / "lock", self._directory
         owner = FileJournal(task, place / OWNER, lock, place, BUSY_MS, self._sync)
         owner.forget = self._forget
         return owner
 
     def _files(self) -> list[tuple[int, Path]]:
-        """Returns (epoch, path) of the staged files, in order."""
+        """Return (epoch, path) of the staged files, in order."""
         return sorted((int(path.stem[1:]), path) for path in self._directory.glob("e*.rows"))
 
     def _path(self, epoch: int) -> Path:
         return self._directory / f"e{epoch:012d}.rows"
 
     def _at(self, epoch: int) -> int:
-        """A descriptor that appends to the file of that epoch."""
+        """Return a descriptor that appends to the file of that epoch."""
         if self._file < 0 or self._file_epoch != epoch:
             self._let_go()
             self._file = os.open(self._path(epoch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -133,7 +133,7 @@ class StagedStore(StagedRows):
                     self._sizes.pop(epoch, None)
 
     def _read(self) -> dict[int, int]:
-        """The bytes staged per epoch; read from disk where they are not known, and then a torn tail is cut off.
+        """Return the bytes staged per epoch; read from disk where they are not known, and then a torn tail is cut off.
 
         What does not follow from the rows before it is not held: it is of epochs that will be discarded.
         """
@@ -159,7 +159,7 @@ class StagedStore(StagedRows):
         return sizes
 
     def _bundles(self, epochs: list[int]) -> Iterator[Bundle]:
-        """The rows of these epochs that are not visible yet, as few bundles as their size allows."""
+        """Yield the rows of these epochs that are not visible yet, as few bundles as their size allows."""
         gathered: list[bytes] = []
         begin = place = self._visible
         digest = size = 0
@@ -189,7 +189,7 @@ class StagedStore(StagedRows):
 
 
 def _records(path: Path) -> Iterator[tuple[bytes, int]]:
-    """The complete records of a file, each with the place where it ends; a torn tail is left out."""
+    """Yield the complete records of a file, each with the place where it ends; a torn tail is left out."""
     rest, place = b"", 0
     with open(path, "rb") as file:
         while True:
@@ -205,7 +205,7 @@ def _records(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _staged(body: bytes, where: Path) -> tuple[int, int, bytes, int]:
-    """Returns (first, count, rows, digest) of one record."""
+    """Return (first, count, rows, digest) of one record."""
     try:
         first, count, rows, digest, _ = decode(body)
     except (CausalError, TypeError, ValueError) as problem:

@@ -45,7 +45,7 @@ class Journal(Protocol):
         ...
 
     def is_ours(self, incarnation: int) -> bool:
-        """Whether nothing is in it but what was read and written here, as far as that is known before a step."""
+        """Return whether nothing is in it but what was read and written here, as far as that is known before a step."""
         ...
 
     @property
@@ -59,11 +59,11 @@ class Journal(Protocol):
         ...
 
     def is_due(self, spare: int = 0) -> bool:
-        """Whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        """Return whether it should be rewritten; `spare` are bytes that would not go away by that."""
         ...
 
     def read(self) -> Sequence[bytes]:
-        """The records that are there now, the first of them a state."""
+        """Return the records that are there now, the first of them a state."""
         ...
 
     def seize(self) -> bool:
@@ -186,7 +186,7 @@ class JournaledStore:
         self._journal.renew(state_record(ledger))
 
     def _foreign(self) -> CausalError:
-        """The error of a journal that an older run has written."""
+        """Return the error of a journal that an older run has written."""
         return fenced(self._task, self._incarnation)
 
     def _release(self) -> None:
@@ -232,7 +232,7 @@ class JournaledStore:
         self._renew(ledger)
 
     def _current(self) -> Ledger:
-        """The ledger, if no younger process has claimed the journal."""
+        """Return the ledger, if no younger process has claimed the journal."""
         ours = self._journal.is_ours(self._incarnation)
         if self._ledger is None or not ours:
             self._forget()

@@ -22,7 +22,7 @@ from operators.sinks.contract.account import Account, packed, unpacked
 
 
 def bundle_fields(bundle: Bundle) -> list[Any]:
-    """The bundle as plain values, which `bundle_of` reads."""
+    """Return the bundle as plain values, which `bundle_of` reads."""
     deltas = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
     depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
     refused = [list(row) for row in bundle.refused]
@@ -31,7 +31,7 @@ def bundle_fields(bundle: Bundle) -> list[Any]:
 
 
 def bundle_of(fields: Sequence[Any]) -> Bundle:
-    """The bundle of these fields.
+    """Return the bundle of these fields.
 
     Raises:
         TypeError, ValueError: these are no fields of one.
@@ -89,7 +89,7 @@ class Ledger:
 
     @classmethod
     def of(cls, records: Sequence[bytes], where: object) -> Ledger:
-        """The ledger of these records.
+        """Return the ledger of these records.
 
         Raises:
             CorruptData: they are not those of a journal; names the file.
@@ -153,7 +153,7 @@ class Ledger:
         return entry
 
     def publish(self, position: int) -> None:
-        """Note that no row below `position` is pending any more."""
+        """Record that no row below `position` is pending any more."""
         self.published = max(self.published, position)
         while self.entries and self.entries[0].next <= position:
             self.shift()
@@ -161,7 +161,7 @@ class Ledger:
             self.cuts.popleft()
 
     def cut(self, position: int) -> None:
-        """Note that all pending rows below `position` which are in no cut are published together."""
+        """Record that all pending rows below `position` which are in no cut are published together."""
         self.cuts.append((self.cuts[-1][1] if self.cuts else self.published, position))
 
     def withdraw(self, mark: WithdrawPoint) -> None:
@@ -197,47 +197,49 @@ _TAKERS = {
 
 
 def ledger_in(journal: Path) -> Ledger:
-    """The ledger in a journal at this moment, read beside its writer, which is not disturbed."""
+    """Return the ledger in a journal at this moment, read beside its writer, which is not disturbed."""
     return Ledger.of(bodies(journal.read_bytes(), journal)[0], journal)
 
 
 def covered(account: Account) -> int:
-    """The end of rows that are never withdrawn: a checkpoint covers them, the job has ended, or nothing is lost."""
+    """Return the end of rows that are never withdrawn: a checkpoint covers them, the job has ended, or nothing is
+    lost.
+    """
     return account.marks[0].next if account.marks and not account.ended else account.next
 
 
 def state_record(ledger: Ledger) -> bytes:
-    """The first record of a new journal, which has the whole state."""
+    """Return the first record of a new journal, which has the whole state."""
     account, pending = ledger.account, [bundle_fields(entry.bundle) for entry in ledger.entries]
     return encode([_STATE, account.task, packed(account), ledger.published, pending])
 
 
 def bundle_record(bundle: Bundle) -> bytes:
-    """The record of a bundle that the ledger has taken."""
+    """Return the record of a bundle that the ledger has taken."""
     return encode_loosely([_BUNDLE, *bundle_fields(bundle)])
 
 
 def publication_record(position: int) -> bytes:
-    """The record of a publication: no row below this position is pending."""
+    """Return the record of a publication: no row below this position is pending."""
     return encode([_PUBLISHED, position])
 
 
 def cut_record(position: int) -> bytes:
-    """The record of a cut: the pending rows below this position are published together."""
+    """Return the record of a cut: the pending rows below this position are published together."""
     return encode([_CUT, position])
 
 
 def claim_record(incarnation: int) -> bytes:
-    """The record behind which every lower incarnation is fenced."""
+    """Return the record behind which every lower incarnation is fenced."""
     return encode([_CLAIMED, incarnation])
 
 
 def truncation_record(epoch: int) -> bytes:
-    """The record of a truncation: determinants of epochs below this one are forgotten."""
+    """Return the record of a truncation: determinants of epochs below this one are forgotten."""
     return encode([_TRUNCATED, epoch])
 
 
 def withdrawal_record(mark: WithdrawPoint) -> bytes:
-    """The record of a withdrawal: rows behind the mark are withdrawn."""
+    """Return the record of a withdrawal: rows behind the mark are withdrawn."""
     depends = [list(extent) for extent in mark.depends]
     return encode([_WITHDRAWN, mark.next, mark.digest, mark.epoch, mark.rollback, depends])

@@ -50,11 +50,11 @@ class RollingStore(WithdrawingJournaledStore, ABC):
 
     @abstractmethod
     def _due(self, ledger: Ledger) -> bool:
-        """Whether rows have waited for long enough."""
+        """Return whether rows have waited for long enough."""
 
     @abstractmethod
     def _published(self, ledger: Ledger) -> int:
-        """The position below which all rows are published."""
+        """Return the position below which all rows are published."""
 
     @abstractmethod
     def _publish_below(self, ledger: Ledger, below: int) -> None:

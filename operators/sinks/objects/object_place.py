@@ -30,7 +30,8 @@ _ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.[a-z]+")
 
 
 def shared_url(sink: str, directory: object, durability: str | None) -> str:
-    """The URL that a sink was given in the place of a directory, without a slash at its end; empty for a directory.
+    """Return the URL that a sink was given in the place of a directory, without a slash at its end; empty for a
+    directory.
 
     Raises:
         PipelineError: it is none of a shared store, or more is asked of it than it promises.
@@ -52,7 +53,7 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
 
 
 def connected(url: str, proof: str | None = None) -> Depot:
-    """A client of the store; it has threads, so the process must not fork behind this."""
+    """Return a client of the store; it has threads, so the process must not fork behind this."""
     return Depot(url, "", proof=proof)
 
 
@@ -68,34 +69,34 @@ def check_place(sink: str, url: str) -> None:
 
 
 def kind_of(depot: Depot, run: str) -> str:
-    """The suffix of the objects of rows of that run."""
+    """Return the suffix of the objects of rows of that run."""
     return depot.read(f"{RUNS}/{run}").decode("ascii", "replace")
 
 
 def newest_run(url: str) -> str | None:
-    """The newest run that has begun to write there; None if there is none."""
+    """Return the newest run that has begun to write there; None if there is none."""
     if url.startswith("file:") and not Path(urlsplit(url).path).exists():
         return None
     return max(known_runs(connected(url)), default=None)
 
 
 def stem_of(task: str) -> str:
-    """The beginning of the names of a task's objects."""
+    """Return the beginning of the names of a task's objects."""
     return task.replace("/", "-")
 
 
 def journal_folder(task: str) -> str:
-    """The folder of a task's journal."""
+    """Return the folder of a task's journal."""
     return f"{JOURNALS}/{stem_of(task)}"
 
 
 def rows_name(run: str, task: str, first: int, next_: int, suffix: str) -> str:
-    """The name of the object with these rows; names in their order are rows in theirs."""
+    """Return the name of the object with these rows; names in their order are rows in theirs."""
     return f"run={run}/{stem_of(task)}-{first:012d}-{next_:012d}.{suffix}"
 
 
 def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
-    """Returns (first, next, name) of each object of rows of a run, in order, by the beginning of the task's names."""
+    """Return (first, next, name) of each object of rows of a run, in order, by the beginning of the task's names."""
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     for name in depot.names(f"run={run}"):
         match = _ROWS.fullmatch(name.rpartition("/")[2])
@@ -105,17 +106,17 @@ def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
 
 
 def known_runs(depot: Depot) -> list[str]:
-    """The runs that have begun to write there and whose rows were not removed, oldest first."""
+    """Return the runs that have begun to write there and whose rows were not removed, oldest first."""
     return [name.rpartition("/")[2] for name in depot.names(RUNS)]
 
 
 def journals(depot: Depot) -> list[str]:
-    """The folders of all journals."""
+    """Return the folders of all journals."""
     return sorted(dict.fromkeys(name.rpartition("/")[0].rpartition("/")[0] for name in depot.names(JOURNALS)))
 
 
 def accounts(depot: Depot) -> list[Account]:
-    """The accounts of the newest run.
+    """Return the accounts of the newest run.
 
     Raises:
         PipelineError: no sink has written there.
@@ -154,7 +155,7 @@ def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str,
 
 
 def _of_other_runs(depot: Depot, url: str, run: str) -> Iterator[tuple[ObjectJournal, bool]]:
-    """Yields each journal of another run, and whether it has taken rows."""
+    """Yield each journal of another run, and whether it has taken rows."""
     for folder in journals(depot):
         journal = ObjectJournal("", folder, url, lambda: depot)
         journal.prepare()

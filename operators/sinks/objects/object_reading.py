@@ -61,7 +61,7 @@ class ObjectOutput(ABC):
         return ends
 
     def hint(self, task: str, position: int) -> Any:
-        """Returns no hint: objects are named after positions."""
+        """Return no hint: objects are named after positions."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
@@ -79,11 +79,11 @@ class ObjectOutput(ABC):
 
     @abstractmethod
     def _of_object(self, stored: bytes, name: str, first: int, next_: int, start: int, stop: int) -> Iterator[Piece]:
-        """The rows of an object from `start` up to `stop`."""
+        """Return the rows of an object from `start` up to `stop`."""
 
     @abstractmethod
     def _of_bundle(self, entry: Entry, start: int, stop: int) -> Iterator[Piece]:
-        """The rows of a bundle from `start` up to `stop`."""
+        """Return the rows of a bundle from `start` up to `stop`."""
 
 
 class ObjectLinesOutput(ObjectOutput):

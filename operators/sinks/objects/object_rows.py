@@ -58,7 +58,7 @@ class ObjectRows(RollingStore):
 
     @abstractmethod
     def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
-        """The content of the object with the rows of these bundles."""
+        """Return the content of the object with the rows of these bundles."""
 
     # -- what a journaled store of its own kind adds -------------------------------------------------------
 
@@ -108,7 +108,7 @@ class ObjectRows(RollingStore):
         return ledger.published
 
     def _due(self, ledger: Ledger) -> bool:
-        """Whether rows that will stay fill an object, or the oldest has waited for long enough."""
+        """Return whether rows that will stay fill an object, or the oldest has waited for long enough."""
         if not ledger.entries:
             self._waiting_since_s = None
             return False
@@ -144,5 +144,5 @@ class ObjectRows(RollingStore):
 
 
 def _below(entries: Iterable[Entry], position: int) -> list[Entry]:
-    """The bundles whose rows are all below that position."""
+    """Return the bundles whose rows are all below that position."""
     return list(takewhile(lambda entry: entry.next <= position, entries))

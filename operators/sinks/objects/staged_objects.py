@@ -103,7 +103,7 @@ class SharedStagedStore(StagedRows):
             self._store.remove([name for name in self._older() if name not in named])
 
     def _older(self) -> list[str]:
-        """The objects of rows that processes of lower incarnations have created."""
+        """Return the objects of rows that processes of lower incarnations have created."""
         names = self._store.names(f"{self._folder}/rows")
         return [name for name in names if int(name.rpartition("/")[2].partition("-")[0]) < self._incarnation]
 
@@ -169,7 +169,7 @@ class SharedStagedStore(StagedRows):
             self._renew(self._entries)
 
     def _bundles(self, epochs: list[int]) -> Iterator[Bundle]:
-        """One bundle per object."""
+        """Yield one bundle per object."""
         gathered = {bundle.epoch for bundle, _ in self._gathered}
         invariant(not gathered & set(epochs), "rows are staged before their checkpoint is complete", task=self._task)
         for entry in list(self._entries):
@@ -184,7 +184,7 @@ class SharedStagedStore(StagedRows):
             yield Bundle(entry.first, count, records[0], entry.digest, entry.epoch, self._incarnation, ())
 
     def _rows_in(self, entry: Entry) -> bytes:
-        """The content of an object; where it is missing, a younger process may have committed and removed it."""
+        """Return the content of an object; where it is missing, a younger process may have committed and removed it."""
         try:
             return self._store.read(entry.name)
         except Missing:
@@ -209,7 +209,7 @@ class SharedStagedStore(StagedRows):
         self._entries = entries
 
     def _listed(self, records: list[bytes]) -> list[Entry]:
-        """The entries in the records of the journal."""
+        """Return the entries in the records of the journal."""
         try:
             listed = [*decode(records[0])[3], *map(decode, records[1:])]
             return [Entry(*each) for each in listed]

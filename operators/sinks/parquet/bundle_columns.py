@@ -22,7 +22,7 @@ from operators.sinks.parquet.fitting import columns_of, inferred, misfits, witho
 
 
 def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """The rows from position `first` on, but those at the positions that are refused.
+    """Return the rows from position `first` on, but those at the positions that are refused.
 
     Raises:
         RowRefused: some of the others do not fit the schema; it names all of them.
@@ -44,7 +44,7 @@ def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schem
 
 
 def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[str] | None) -> pa.Schema:
-    """The schema of these rows, as far as they have one.
+    """Return the schema of these rows, as far as they have one.
 
     Raises:
         RowRefused: none of them has columns.
@@ -75,7 +75,7 @@ class FittedColumns(ABC):
     _schema: pa.Schema | None = None
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
-        """The rows as columns; None for a bundle that has none, or that was taken before.
+        """Return the rows as columns; None for a bundle that has none, or that was taken before.
 
         Raises:
             RowRefused: some rows do not fit.
@@ -96,7 +96,7 @@ class FittedColumns(ABC):
 
 
 def _located(rows: bytes, first: int, refused: Sequence[int]) -> Iterator[tuple[int, Any, list[int]]]:
-    """Yields of each block the position of its first record, its records, and the indices of those that are refused."""
+    """Yield of each block the position of its first record, its records, and the indices of those that are refused."""
     at = first
     for records in records_in(rows):
         yield at, records, [place - at for place in refused if at <= place < at + len(records)]

@@ -22,7 +22,7 @@ _NAMES_CHARACTERS_MAX = 300
 
 
 def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """The records as columns of just this schema.
+    """Return the records as columns of just this schema.
 
     Raises:
         Misfit: one of them does not fit; `misfits` says which.
@@ -35,7 +35,7 @@ def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def misfits(records: Any, schema: pa.Schema) -> list[tuple[int, str]]:
-    """Returns (index, reason) of each record that does not fit, by halving, so few are found fast among many."""
+    """Return (index, reason) of each record that does not fit, by halving, so few are found fast among many."""
     return _misfits(listed(records), lambda piece: columns_of(piece, schema), 0)
 
 
@@ -51,7 +51,7 @@ def _misfits(records: Any, attempt: Callable[[Any], object], offset: int) -> lis
 
 
 def without(records: Any, left_out: Sequence[int]) -> Any:
-    """The records but those at these indices."""
+    """Return the records but those at these indices."""
     if not left_out:
         return records
     kept = bytearray(b"\1") * len(records)
@@ -63,7 +63,7 @@ def without(records: Any, left_out: Sequence[int]) -> Any:
 
 
 def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
-    """The schema of these records: the columns in the order in which they are first met.
+    """Return the schema of these records: the columns in the order in which they are first met.
 
     A column that has no value yet is taken for text; decimals get all the digits there are.
 
@@ -97,7 +97,7 @@ def _no_columns(record: Any) -> Any:
 
 
 def _parts(records: Any, names: Sequence[str]) -> Sequence[list[Any]]:
-    """The values of each column."""
+    """Return the values of each column."""
     if isinstance(records, Rows):
         parts: Sequence[list[Any]] = records.columns
     else:
@@ -133,7 +133,7 @@ def _complete(field: pa.Field, column: pa.Array) -> pa.Array:
 
 
 def _kind(name: str, values: list[Any]) -> pa.DataType:
-    """The type of the values; where they are of several, that of the first that is there."""
+    """Return the type of the values; where they are of several, that of the first that is there."""
     try:
         return _firm(pa.array(values).type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -181,7 +181,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _family(kind: pa.DataType) -> str:
-    """The family of a type: types of one family differ in their range, and a cast within it may keep the values."""
+    """Return the family of a type: types of one family differ in their range, and a cast within it may keep the
+    values.
+    """
     families = {
         "number": (types.is_integer, types.is_floating, types.is_decimal),
         "text": (types.is_string, types.is_large_string),

@@ -43,34 +43,34 @@ class Manifest:
     """Whether files of earlier runs are being removed: no task of this run has begun to write."""
 
     def end_of(self, task: str) -> int:
-        """The position of the first row of the task that is in none of its files."""
+        """Return the position of the first row of the task that is in none of its files."""
         ranges = self.files.get(task)
         return ranges[-1][1] if ranges else 0
 
 
 def stem_of(task: str) -> str:
-    """The beginning of the names of a task's files."""
+    """Return the beginning of the names of a task's files."""
     return task.replace("/", "-")
 
 
 def file_name(task: str, first: int, next_: int) -> str:
-    """The name of the file with these rows; names in their order are rows in theirs."""
+    """Return the name of the file with these rows; names in their order are rows in theirs."""
     return f"{stem_of(task)}-{first:012d}-{next_:012d}.parquet"
 
 
 def rows_in(name: str, task: str) -> tuple[int, int] | None:
-    """Returns (first, next) of the rows of that task in a file of that name, None if it is no such name."""
+    """Return (first, next) of the rows of that task in a file of that name, None if it is no such name."""
     match = _ROWS.fullmatch(name)
     return (int(match[2]), int(match[3])) if match is not None and match[1] == stem_of(task) else None
 
 
 def manifest_path(directory: Path) -> Path:
-    """The path of a directory's manifest."""
+    """Return the path of a directory's manifest."""
     return directory / OURS / "manifest.json"
 
 
 def load_manifest(directory: Path) -> Manifest | None:
-    """The manifest as it is now, None where there is none.
+    """Return the manifest as it is now, None where there is none.
 
     Raises:
         CorruptData: the file is not a manifest.

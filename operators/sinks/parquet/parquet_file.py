@@ -89,7 +89,7 @@ class PartFile:
 def packed(
     batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str, description: dict[str, Any]
 ) -> bytes:
-    """A whole file with these rows, and the metadata that say whose they are."""
+    """Return a whole file with these rows, and the metadata that say whose they are."""
     stream = pa.BufferOutputStream()
     with pq.ParquetWriter(stream, schema, compression=compression) as writer:
         if batches:
@@ -99,7 +99,7 @@ def packed(
 
 
 def description_of(path: Path | pa.BufferReader) -> dict[str, Any] | None:
-    """The metadata in which a file says whose rows it has; None if it is no complete file of ours."""
+    """Return the metadata in which a file says whose rows it has; None if it is no complete file of ours."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         description = json.loads(metadata[_KEY])

@@ -74,7 +74,7 @@ class ParquetOutput:
         return self._manifest.schema
 
     def ends(self, uncovered: bool) -> dict[str, int]:
-        """Returns the end of the rows that can be read, by task.
+        """Return the end of the rows that can be read, by task.
 
         Args:
             uncovered: also rows that may still be taken back, below full sharing depth.
@@ -85,11 +85,11 @@ class ParquetOutput:
         return ends
 
     def hint(self, task: str, position: int) -> Any:
-        """Returns no hint: files are named after positions."""
+        """Return no hint: files are named after positions."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Located]:
-        """The rows of a task from position `start` up to `stop`, as they were at the last look, in order."""
+        """Yield the rows of a task from position `start` up to `stop`, as they were at the last look, in order."""
         for first, next_ in self._manifest.files.get(task, []):
             if first < stop and start < next_:
                 path = self.directory / file_name(task, first, next_)
@@ -124,7 +124,7 @@ class _Tail:
 
 
 def rows_of_entry(entry: Entry, schema: pa.Schema | None, start: int, stop: int) -> Iterator[Located]:
-    """The rows of a pending bundle from `start` up to `stop`."""
+    """Yield the rows of a pending bundle from `start` up to `stop`."""
     batches = batches_of(entry.bundle.rows, entry.first, entry.refused, schema)
     if batches:
         whole = pa.Table.from_batches(batches).combine_chunks()
@@ -134,7 +134,7 @@ def rows_of_entry(entry: Entry, schema: pa.Schema | None, start: int, stop: int)
 def rows_of_file(
     path: Path | pa.BufferReader, shown: object, first: int, next_: int, start: int, stop: int
 ) -> Iterator[Located]:
-    """The rows of a file with those from `first` up to `next_`, from `start` up to `stop`.
+    """Yield the rows of a file with those from `first` up to `next_`, from `start` up to `stop`.
 
     Raises:
         CorruptData: it is damaged; names it as `shown`.
@@ -168,7 +168,7 @@ def _positions(first: int, next_: int, refused: object) -> np.ndarray:
 
 
 def table_of(output: Any, uncovered: bool) -> pa.Table:
-    """Returns all rows of a reader of Parquet files that has looked, by task and position."""
+    """Return all rows of a reader of Parquet files that has looked, by task and position."""
     schema = pa.schema([]) if output.schema is None else output.schema
     ends = output.ends(uncovered)
     batches = [batch for task in sorted(ends) for _, batch in output.rows(task, 0, ends[task])]
@@ -176,7 +176,7 @@ def table_of(output: Any, uncovered: bool) -> pa.Table:
 
 
 def read(directory: str | os.PathLike[str], uncovered: bool = True) -> pa.Table:
-    """Returns all rows that a `ParquetSink` has written so far, each once, by task and in their order.
+    """Return all rows that a `ParquetSink` has written so far, each once, by task and in their order.
 
     Args:
         directory: or the URL of a place in a shared store.

@@ -85,7 +85,7 @@ class Rolling:
         ledger.publish(manifest.end_of(self._task))
 
     def manifest(self) -> Manifest:
-        """The manifest; raises `Fenced` unless it is still that of this run."""
+        """Return the manifest; raises `Fenced` unless it is still that of this run."""
         manifest = load_manifest(self._directory)
         if manifest is not None:
             check_newest(self._directory, self._run, manifest.run)
@@ -94,7 +94,7 @@ class Rolling:
         return manifest
 
     def due(self, ledger: Ledger) -> bool:
-        """Whether the oldest row has waited for long enough."""
+        """Return whether the oldest row has waited for long enough."""
         if self._waiting_since_s is None and ledger.entries:
             self._waiting_since_s = time.monotonic()
         since_s = self._waiting_since_s

@@ -121,19 +121,19 @@ class ParquetSink(Sink):
             raise PipelineError("ParquetSink: columns are not those of the schema; give one of the two")
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """A block of the records as they are; they become columns when they are written."""
+        """Return a block of the records as they are; they become columns when they are written."""
         return block(records)
 
     def encode_rows(self, rows: Rows) -> bytes:
-        """The same block that `encode` gives for these tuples."""
+        """Return the same block that `encode` gives for these tuples."""
         return block(rows)
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """A block with the Arrow buffers of the vectors; no value becomes a Python object here or later."""
+        """Return a block with the Arrow buffers of the vectors; no value becomes a Python object here or later."""
         return block(vectors)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
-        """Returns one of the rows that `encode` gave, as JSON could carry it."""
+        """Return one of the rows that `encode` gave, as JSON could carry it."""
         for records in records_in(rows):
             if index < len(records):
                 record = records.listed()[index] if isinstance(records, Rows) else records[index]
@@ -145,7 +145,7 @@ class ParquetSink(Sink):
         raise IndexError(index)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task; nothing is touched before its `open`."""
+        """Return the store of one sink task; nothing is touched before its `open`."""
         return ObjectParquet(self.settings, task) if self.url else ParquetStore(self.settings, task)
 
     @property
@@ -161,7 +161,7 @@ class ParquetSink(Sink):
         check_directory(self.directory, "ParquetSink")
 
     def newest_run(self) -> str | None:
-        """The newest run that has opened the directory, or the place in the store."""
+        """Return the newest run that has opened the directory, or the place in the store."""
         if self.url:
             return newest_run(self.url)
         with outside(self.directory):

@@ -113,5 +113,5 @@ class ParquetStore(FittedColumns, RollingStore):
 
 
 def journal_path(directory: Path, task: str) -> Path:
-    """The path of a task's journal."""
+    """Return the path of a task's journal."""
     return directory / OURS / f"{stem_of(task)}.journal"

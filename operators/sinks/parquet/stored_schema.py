@@ -11,7 +11,7 @@ from operators.sinks.objects.object_place import SCHEMAS
 
 
 def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
-    """The schema; None as long as there are no rows.
+    """Return the schema; None as long as there are no rows.
 
     Raises:
         CorruptData: the object is no schema.

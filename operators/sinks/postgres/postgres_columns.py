@@ -64,7 +64,7 @@ COLUMN_KINDS = """WITH RECURSIVE base AS (
 
 
 def taken_by(column: str, kind: str | None, quoted: str) -> str:
-    """An expression for the value of a column that raises an error where the column cannot keep it.
+    """Return an expression for the value of a column that raises an error where the column cannot keep it.
 
     Args:
         kind: its type without length and precision; None if that is not known.
@@ -84,6 +84,8 @@ def taken_by(column: str, kind: str | None, quoted: str) -> str:
 
 
 def words_of(line: str) -> str:
-    """The server's reason for refusing a row, without the part that comes from the expression that refuses it."""
+    """Return the server's reason for refusing a row, without the part that comes from the expression that refuses
+    it.
+    """
     match = _REFUSED.match(line)
     return match[1].replace('""', '"') if match else line

@@ -64,7 +64,7 @@ class Session:
 
 
 def parsed(dsn: str) -> dict[str, Any]:
-    """The parts of a connection string; raises `PipelineError` if it is none."""
+    """Return the parts of a connection string; raises `PipelineError` if it is none."""
     try:
         return dict(conninfo_to_dict(dsn))
     except psycopg.ProgrammingError as problem:
@@ -75,7 +75,7 @@ def parsed(dsn: str) -> dict[str, Any]:
 
 
 def place_of(dsn: str) -> str:
-    """The name of the server in messages, without its password."""
+    """Return the name of the server in messages, without its password."""
     options = parsed(dsn)
     host, port, name = (str(options.get(key) or "") for key in ("host", "port", "dbname"))
     if host.startswith("/"):

@@ -39,7 +39,7 @@ _NEVER = re.compile(r"\binvalid \w+ (value|number)\b")
 
 
 def one_line(problem: BaseException) -> str:
-    """The server's words, bounded."""
+    """Return the server's words, bounded."""
     diag = getattr(problem, "diag", None)
     primary, detail = getattr(diag, "message_primary", None), getattr(diag, "message_detail", None)
     text = f"{primary}; {detail}" if primary and detail else primary or str(problem)
@@ -48,7 +48,7 @@ def one_line(problem: BaseException) -> str:
 
 
 def blames_a_row(problem: psycopg.Error) -> bool:
-    """Whether some row of the statement is the reason, and would be forever."""
+    """Return whether some row of the statement is the reason, and would be forever."""
     state = problem.sqlstate
     if state is None:
         return isinstance(problem, psycopg.DataError)
@@ -56,7 +56,7 @@ def blames_a_row(problem: psycopg.Error) -> bool:
 
 
 def translated(problem: psycopg.Error, place: str) -> CausalError:
-    """The error of ours that says what to do about one of PostgreSQL's."""
+    """Return the error of ours that says what to do about one of PostgreSQL's."""
     state, words = problem.sqlstate, one_line(problem)
     if state is None:
         return _unconnected(words, place)
@@ -70,7 +70,7 @@ def translated(problem: psycopg.Error, place: str) -> CausalError:
 
 
 def _unconnected(words: str, place: str) -> CausalError:
-    """The error for a connection that failed or broke: the driver gives no state, only the server's words."""
+    """Return the error for a connection that failed or broke: the driver gives no state, only the server's words."""
     if _NEVER.search(words):
         return PipelineError(f"{place}: {words}; correct the dsn")
     if "FATAL" in words and any(phrase in words for phrase in _FOR_GOOD_WORDS):

@@ -29,7 +29,7 @@ def refused_rows(
     place: str,
     timeout_ms: int,
 ) -> CausalError:
-    """The error that names refused rows of a bundle that could not be written.
+    """Return the error that names refused rows of a bundle that could not be written.
 
     Args:
         parameters: the parameters of its rows.
@@ -43,7 +43,9 @@ def refused_rows(
     refused: list[tuple[int, str]] = []
 
     def problem_of(count: int) -> psycopg.Error | None:
-        """The server's error for the first `count` rows without those that are out; None if it would take them."""
+        """Return the server's error for the first `count` rows without those that are out; None if it would take
+        them.
+        """
         db.deadline_s = time.monotonic() + timeout_ms / 1000
         return _rehearsed(db, statements, {**parameters, "rows": "\n".join(lines[:count]), "out": out})
 

@@ -99,13 +99,13 @@ class PostgresSink(Sink):
         return "".join([_encode(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """The rows that `encode` returns for those of `vectors`, made column by column."""
+        """Return the rows that `encode` returns for those of `vectors`, made column by column."""
         from operators.sinks.contract.json_columns import json_lines
 
         return json_lines(vectors, _encode if self._said[2] else encode_json)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task; nothing is connected before its `open`."""
+        """Return the store of one sink task; nothing is connected before its `open`."""
         _needs_psycopg()
         from operators.sinks.postgres.postgres_store import PostgresStore, WithdrawingPostgresStore
 
@@ -135,7 +135,7 @@ class PostgresSink(Sink):
             return
 
     def newest_run(self) -> str | None:
-        """The newest run that has written to the table."""
+        """Return the newest run that has written to the table."""
         _needs_psycopg()
         import psycopg
 

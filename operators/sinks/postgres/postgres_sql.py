@@ -20,7 +20,7 @@ MINE = "sink = %(sink)s AND task = %(task)s"
 
 
 def quoted(name: str) -> str:
-    """An identifier, whatever characters it has; "%" is doubled, because it begins a parameter."""
+    """Return an identifier, whatever characters it has; "%" is doubled, because it begins a parameter."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
@@ -52,7 +52,7 @@ class Statements:
         return f"{quoted(self.schema)}.{quoted(self.table)}"
 
     def ours(self, table: str) -> str:
-        """The quoted name of a table of ours; they are in the schema of the rows, shared by all sinks there."""
+        """Return the quoted name of a table of ours; they are in the schema of the rows, shared by all sinks there."""
         return f"{quoted(self.schema)}.{table}"
 
     @cached_property
@@ -112,7 +112,7 @@ class Statements:
             AND next = %(first)s::bigint AND last = %(before)s::bytea RETURNING sink, task"""
 
     def bundle(self, rows: bool, refused: bool) -> str:
-        """Advances the account of a task and inserts what came; yields 1, or 0 where it changed nothing.
+        """Advance the account of a task and insert what came; yields 1, or 0 where it changed nothing.
 
         Args:
             rows, refused: whether the bundle has any.
@@ -162,7 +162,7 @@ class Statements:
         return self._insert("(SELECT %(task)s::text AS task) AS mine")
 
     def _insert(self, mine: str) -> str:
-        """Inserts the lines of `%(rows)s`, but those whose place is in `%(out)s`, for the task in `mine`."""
+        """Insert the lines of `%(rows)s`, but those whose place is in `%(out)s`, for the task in `mine`."""
         source = f"""{mine}, unnest(string_to_array(%(rows)s::text, E'\\n')) WITH ORDINALITY AS each(line, number)"""
         kept = "WHERE %(first)s::bigint + each.number - 1 <> ALL(%(out)s::bigint[])"
         at = ["mine.task", "%(first)s::bigint + each.number - 1"] if self.place else []

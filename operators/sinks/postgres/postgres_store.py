@@ -39,7 +39,7 @@ class Target:
     timeout_ms: int
 
     def statements(self, schema: str) -> Statements:
-        """The statements for a server on which unqualified names are of that schema."""
+        """Return the statements for a server on which unqualified names are of that schema."""
         return Statements(self.schema or schema, self.table, self.columns, self.place_columns)
 
 
@@ -171,7 +171,7 @@ class WithdrawingPostgresStore(WithdrawingAccountStore[BoundedConnection], Postg
 def _stored(
     db: BoundedConnection, statements: Statements, key: Mapping[str, str], place: str
 ) -> tuple[Account, int] | None:
-    """The account of that sink and task and the next free sequence; None if there is none.  In a transaction.
+    """Return the account of that sink and task and the next free sequence; None if there is none. In a transaction.
 
     Raises:
         CorruptData: it cannot be read.
@@ -194,7 +194,9 @@ def _stored(
 
 
 def _account_columns(account: Account, key: Mapping[str, str], first: int, before: bytes) -> dict[str, Any]:
-    """The parameters that make the stored account this one, if it is still at `first` with the last bundle `before`."""
+    """Return the parameters that make the stored account this one, if it is still at `first` with the last bundle
+    `before`.
+    """
     return {
         **key,
         "run": account.run,
@@ -212,7 +214,7 @@ def _account_columns(account: Account, key: Mapping[str, str], first: int, befor
 
 
 def _held_columns(parts: Sequence[Part], sequence: int) -> dict[str, Any]:
-    """The parameters for the parts, by column."""
+    """Return the parameters for the parts, by column."""
     return {
         "sequences": list(range(sequence, sequence + len(parts))),
         "kinds": [kind for kind, _, _ in parts],
@@ -222,7 +224,7 @@ def _held_columns(parts: Sequence[Part], sequence: int) -> dict[str, Any]:
 
 
 def _row_columns(bundle: Bundle) -> dict[str, Any]:
-    """The parameters for the rows of a bundle: one text, and the positions that are left out."""
+    """Return the parameters for the rows of a bundle: one text, and the positions that are left out."""
     return {
         "rows": bundle.rows[:-1].decode(),
         "out": [position for position, _ in bundle.refused],

@@ -47,13 +47,13 @@ def make_tables(db: BoundedConnection, statements: Statements, place: str) -> No
 
 
 def accounts_are_there(db: BoundedConnection, statements: Statements) -> bool:
-    """Whether our tables are there."""
+    """Return whether our tables are there."""
     parameters = {"name": statements.ours(TASK).replace("%%", "%")}
     return bool(db.execute("SELECT to_regclass(%(name)s) IS NOT NULL", parameters).fetchone()[0])
 
 
 def checked(db: BoundedConnection, statements: Statements, place: str) -> bool:
-    """Whether the table with the rows is there; raises `PipelineError` if it is and is not fit for them."""
+    """Return whether the table with the rows is there; raises `PipelineError` if it is and is not fit for them."""
     name = statements.name
     relation = db.execute(_RELATION, {"schema": statements.schema, "table": statements.table}).fetchone()
     if relation is None:
@@ -84,7 +84,7 @@ def checked(db: BoundedConnection, statements: Statements, place: str) -> bool:
 
 
 def kinds_of(db: BoundedConnection, statements: Statements) -> dict[str, str]:
-    """The types of the columns of the table, without length and precision."""
+    """Return the types of the columns of the table, without length and precision."""
     return dict(db.execute(COLUMN_KINDS, {"table": statements.rows.replace("%%", "%")}).fetchall())
 
 

@@ -46,7 +46,7 @@ class Target:
 
 
 def connected(target: Target) -> redis.Redis:
-    """A client on which no call waits forever, and which retries nothing by itself."""
+    """Return a client on which no call waits forever, and which retries nothing by itself."""
     timeout_s = target.timeout_ms / 1000
     client = redis.Redis.from_url(
         target.url,
@@ -88,7 +88,9 @@ def check_durable(client: redis.Redis, target: Target) -> None:
 
 
 def newest_run(client: redis.Redis, target: Target) -> str | None:
-    """The newest run that has opened one of the sink's streams; `redis.RedisError` if the server is unavailable."""
+    """Return the newest run that has opened one of the sink's streams; `redis.RedisError` if the server is
+    unavailable.
+    """
     return max([_text(run) for run in client.hvals(f"{target.stream}:causal")], default=None)
 
 
@@ -179,7 +181,7 @@ class RedisStore(WithdrawingAccountStore[redis.Redis]):
         return bool(reply == b"done")
 
     def _decoded(self, fields: Sequence[bytes], parts: Sequence[bytes]) -> Account:
-        """The account as it is stored; one without a run where there is none."""
+        """Return the account as it is stored; one without a run where there is none."""
         by_name = dict(zip(fields[::2], fields[1::2], strict=True))
         try:
             account = Account(self._task, by_name.get(b"run", b"").decode(), int(by_name.get(b"incarnation", b"-1")))
@@ -199,7 +201,7 @@ class RedisStore(WithdrawingAccountStore[redis.Redis]):
 
 
 def _fields(account: Account) -> bytes:
-    """The account as fields of a hash: those that the scripts compare, and the rest as one."""
+    """Return the account as fields of a hash: those that the scripts compare, and the rest as one."""
     rest = [account.digest, account.kept_from, account.ended, account.withdrawn, account.refused, account.epochs]
     fields: Mapping[str, bytes] = {
         "next": str(account.next).encode(),

@@ -94,11 +94,11 @@ class RedisSink(Sink):
         self._said = (stream, existing, "", rows_max or 0, timeout_ms)
 
     def key_of(self, task: str) -> str:
-        """The stream with the rows of one sink task."""
+        """Return the stream with the rows of one sink task."""
         return f"{self.stream}:{task}"
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task; nothing is connected before its `open`."""
+        """Return the store of one sink task; nothing is connected before its `open`."""
         _needs_redis()
         from operators.sinks.redis.redis_store import RedisStore
 
@@ -130,7 +130,7 @@ class RedisSink(Sink):
             client.close()
 
     def newest_run(self) -> str | None:
-        """The newest run that has opened one of the streams."""
+        """Return the newest run that has opened one of the streams."""
         _needs_redis()
         import redis
 
@@ -161,7 +161,7 @@ def _is_address(url: object) -> bool:
 
 
 def _place_of(url: str) -> str:
-    """The name of the server in messages, without its password."""
+    """Return the name of the server in messages, without its password."""
     parts = urlsplit(url)
     at = (
         parts.path

@@ -9,12 +9,12 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 
 
 def code_of(problem: sqlite3.Error) -> int:
-    """Returns SQLite's primary result code; 0 where the driver itself raised."""
+    """Return SQLite's primary result code; 0 where the driver itself raised."""
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
 def translated(problem: sqlite3.Error, path: Path) -> CausalError:
-    """The error of ours that says what to do about one of SQLite's."""
+    """Return the error of ours that says what to do about one of SQLite's."""
     code = code_of(problem)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Unavailable(f"{path} is locked by another process for too long; close what writes to it")

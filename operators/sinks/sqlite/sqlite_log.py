@@ -49,7 +49,7 @@ class LogCopier:
             db.execute(_COPY).fetchone()
 
     def wrote(self, rows_bytes: int) -> None:
-        """Note that a transaction with rows of `rows_bytes` bytes has been committed."""
+        """Record that a transaction with rows of `rows_bytes` bytes has been committed."""
         self._written_bytes += _BUNDLE_BYTES + 2 * rows_bytes
         if self._written_bytes < COPY_BYTES:
             return

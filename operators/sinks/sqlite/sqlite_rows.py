@@ -72,13 +72,13 @@ def _insert_all(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
 
 
 def note_refused(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
-    """Note in the file which rows of the bundle are left out, and why."""
+    """Record in the file which rows of the bundle are left out, and why."""
     if bundle.refused:
         rows = [(task, position, reason) for position, reason in bundle.refused]
         db.executemany("INSERT INTO causal_refused VALUES(?, ?, ?)", rows)
 
 
 def refused_below(db: sqlite3.Connection, task: str, next_: int) -> int:
-    """The number of a task's rows below that position that were left out."""
+    """Return the number of a task's rows below that position that were left out."""
     asked = "SELECT count(*) FROM causal_refused WHERE task = ? AND position < ?"
     return int(db.execute(asked, (task, next_)).fetchone()[0])

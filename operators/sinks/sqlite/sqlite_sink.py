@@ -74,7 +74,7 @@ class SqliteSink(Sink):
         self.busy_ms = busy_ms
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """The store of one sink task; the file is not touched before its `open`."""
+        """Return the store of one sink task; the file is not touched before its `open`."""
         return SqliteStore(self, task)
 
     def check(self) -> None:
@@ -86,7 +86,7 @@ class SqliteSink(Sink):
             )
 
     def newest_run(self) -> str | None:
-        """The newest run that has opened the file."""
+        """Return the newest run that has opened the file."""
         if not self.path.is_file():
             return None
         try:

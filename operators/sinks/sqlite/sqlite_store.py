@@ -60,7 +60,7 @@ class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
 
     @contextmanager
     def _connected(self, bundle: Bundle | None) -> Iterator[sqlite3.Connection]:
-        """One write transaction, which an error inside rolls back."""
+        """Yield one write transaction, which an error inside rolls back."""
         self._check_file()
         if self._connection is None:
             self._connection = self._connect()
@@ -78,7 +78,7 @@ class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
             self._copier.wrote(len(bundle.rows))
 
     def _connect(self) -> sqlite3.Connection:
-        """A connection in WAL mode; several tasks may be changing a new file to it at the same time."""
+        """Return a connection in WAL mode; several tasks may be changing a new file to it at the same time."""
         deadline_s = time.monotonic() + self._sink.busy_ms / 1000
         while True:
             db = None

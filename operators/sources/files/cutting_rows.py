@@ -52,7 +52,7 @@ GZIP = b"\x1f\x8b\x08"
 
 
 def foreign(begin: bytes) -> str:
-    """Returns what a file is that begins so, and what to do about it; empty where it may hold lines."""
+    """Return what a file is that begins so, and what to do about it; empty where it may hold lines."""
     if begin.startswith(_TAR, _TAR_AT):
         return "it is a tar archive: unpack it"
     return next((f"it is {what}" for known, what in _FOREIGN if begin.startswith(known)), "")
@@ -72,7 +72,7 @@ class Cutter(Protocol):
     """Knows one format.  One object per open file."""
 
     def cut(self, data: bytes, line: int, last: bool) -> Cut:
-        """Returns the rows that are complete in `data`, which begins with line `line`.
+        """Return the rows that are complete in `data`, which begins with line `line`.
 
         Args:
             last: whether the file ends behind `data`.
@@ -167,7 +167,7 @@ class CsvCutter:
         return result
 
     def _all(self, texts: list[str], sizes: list[int], line: int, result: Cut) -> int:
-        """Takes all records that are complete; returns the line at which the next begins."""
+        """Take all records that are complete; returns the line at which the next begins."""
         place, complete = 0, True
         while complete and place < len(texts):
             reader = csv.reader(_feed(texts, place), delimiter=self._delimiter, strict=True)
@@ -177,7 +177,7 @@ class CsvCutter:
     def _records(
         self, reader: Any, texts: list[str], sizes: list[int], first: int, line: int, result: Cut
     ) -> tuple[int, bool]:
-        """Takes records up to the first that is bad or not complete; returns where the next begins, and if it may."""
+        """Take records up to the first that is bad or not complete; returns where the next begins, and if it may."""
         begin, rows, lines = first, result.rows, result.lines
         while True:
             try:
@@ -240,7 +240,7 @@ def _feed(texts: list[str], first: int) -> Iterator[str]:
 
 
 def whole_lines(data: bytes, row_bytes_max: int, last: bool) -> int:
-    """The bytes of the lines at the beginning of `data` that are complete and not too long."""
+    """Return the bytes of the lines at the beginning of `data` that are complete and not too long."""
     end = len(data) if last else data.rfind(b"\n") + 1
     if end <= row_bytes_max:
         return end
@@ -276,12 +276,12 @@ def _undecoded(text: str) -> bool:
 
 
 def undecodable(text: str, where: str, encoding: str, option: str) -> Unreadable:
-    """The element for a line that is not of the encoding."""
+    """Return the element for a line that is not of the encoding."""
     return Unreadable(where, f"not {encoding}", text[:RAW_BYTES_MAX].encode(encoding, "surrogateescape"), option)
 
 
 def json_of(text: str) -> Any:
-    """The value of a line of JSON, which may be nested as deep as any record."""
+    """Return the value of a line of JSON, which may be nested as deep as any record."""
     try:
         return _DECODER.decode(text)
     except RecursionError:

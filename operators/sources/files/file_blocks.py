@@ -60,7 +60,7 @@ class Blocks(Protocol):
     """The place where the next block begins."""
 
     def next(self) -> tuple[list[Any], list[int] | range] | None:
-        """Returns the rows of the next block, of which there may be none, and the line of each; None at the end.
+        """Return the rows of the next block, of which there may be none, and the line of each; None at the end.
 
         Raises:
             CorruptData, OperatorFailed: it cannot be read.
@@ -149,7 +149,7 @@ class LineBlocks:
         return data
 
     def _first_line(self) -> tuple[list[Any], list[int] | range]:
-        """The first line of what is left as a row that cannot be read; the next row begins behind it."""
+        """Return the first line of what is left as a row that cannot be read; the next row begins behind it."""
         line = self.mark.line + 1
         if self._headed():
             self._fail(line, "the names of the columns cannot be read; correct the file, or give columns=[…]")
@@ -187,7 +187,7 @@ class LineBlocks:
 
 
 def _opened(file: Listed) -> IO[bytes]:
-    """The file, as it was when it was listed."""
+    """Return the file, as it was when it was listed."""
     file.check_path()
     try:
         handle: IO[bytes] = open(file.path, "rb")
@@ -221,7 +221,7 @@ class _Gzip(gzip.GzipFile):
 
 
 def plain_name(path: str) -> str:
-    """The name without the suffix of gzip, in any case."""
+    """Return the name without the suffix of gzip, in any case."""
     return path[: -len(_SUFFIX)] if path.lower().endswith(_SUFFIX) else path
 
 
@@ -276,7 +276,7 @@ class ParquetBlocks:
         self._handle.close()
 
     def _rows(self, batch: pa.Table, fine: pa.Table | None, first: int) -> list[Any]:
-        """The rows of a batch, the first of which is row `first` of the file."""
+        """Return the rows of a batch, the first of which is row `first` of the file."""
         from operators.records.arrow_rows import Unheld, rows_of, shown_row
         from operators.sources.files.old_times import lost_fraction
 
@@ -297,7 +297,8 @@ class ParquetBlocks:
         return rows
 
     def _of_group(self, skip: int) -> Iterator[tuple[Any, Any]]:
-        """The batches of the row group at which the mark stands, without its first `skip` rows, which end a batch.
+        """Return the batches of the row group at which the mark stands, without its first `skip` rows, which end a
+        batch.
 
         Each comes with the same rows of the second file, None where there is none.
         """

@@ -82,7 +82,7 @@ class FileReader:
         self._look_at_s = 0.0
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Returns up to `count_max` rows of one block; None when no file is there to be read.
+        """Return up to `count_max` rows of one block; None when no file is there to be read.
 
         Raises:
             DeterminantsLost: a file has changed or is gone.
@@ -105,11 +105,11 @@ class FileReader:
         return Read(self._rows[start : start + count_max], time.monotonic_ns())
 
     def ready_in_s(self, position: int) -> float:
-        """Returns 0 where rows are in memory, otherwise the pause between two looks for files."""
+        """Return 0 where rows are in memory, otherwise the pause between two looks for files."""
         return 0.0 if self._first <= position < self._first + len(self._rows) else self._poll_s
 
     def measured(self, position: int) -> tuple[int, int] | None:
-        """Returns the bytes of files that are read, approximately, and of all; None while files may be added."""
+        """Return the bytes of files that are read, approximately, and of all; None while files may be added."""
         listing, place = self._listing[1], self._next
         if listing is None or not listing.last:
             return None
@@ -222,5 +222,5 @@ def _position(place: _Place) -> int:
 
 
 def directory_of(job_directory: Path, name: str) -> Path:
-    """Returns the directory of the journal of the source called `name`."""
+    """Return the directory of the journal of the source called `name`."""
     return job_directory / FOLDER / name

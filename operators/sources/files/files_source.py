@@ -157,7 +157,7 @@ class FilesSource(Source[Any]):
                     )
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """A reader of one partition; whichever is the first lists the files."""
+        """Return a reader of one partition; whichever is the first lists the files."""
         journal = self._journal(context.name, context.job_directory)
         return FileReader(journal, partition, self.partitions, context.name, self.blocks, self.located)
 
@@ -176,7 +176,7 @@ class FilesSource(Source[Any]):
         )
 
     def blocks(self, file: Listed, mark: Mark) -> Blocks:
-        """The rows of a file from a mark on."""
+        """Return the rows of a file from a mark on."""
         if self.format == "parquet":
             return ParquetBlocks(file, mark)
         if self.format == "csv":
@@ -189,7 +189,7 @@ class FilesSource(Source[Any]):
 
 
 def _headed(cutter: CsvCutter) -> bool:
-    """Whether the names of the columns are still to come."""
+    """Return whether the names of the columns are still to come."""
     return cutter.columns is None
 
 
@@ -203,12 +203,14 @@ def _beginning(path: str) -> bytes:
 
 
 def _are_names(columns: Sequence[object]) -> bool:
-    """Whether these are names, at least one; a text is one name, not several of a letter."""
+    """Return whether these are names, at least one; a text is one name, not several of a letter."""
     return not isinstance(columns, str) and bool(columns) and all(isinstance(each, str) for each in columns)
 
 
 def _is_plain(encoding: object) -> bool:
-    """Whether bytes may be cut anywhere but in a character of UTF-8, and lines end at line feeds and nowhere else."""
+    """Return whether bytes may be cut anywhere but in a character of UTF-8, and lines end at line feeds and nowhere
+    else.
+    """
     probe = bytes(range(256)) + b"\\u000a"  # the latter is an escape in some
     try:
         alone = [bytes([byte]).decode(str(encoding), "surrogateescape") for byte in probe]

@@ -140,7 +140,7 @@ class FileJournal:
         self._closed = False  # the latest of them was to be the last
 
     def listing(self, number: int) -> Listing | None:
-        """A listing; None if there is none yet.
+        """Return a listing; None if there is none yet.
 
         Raises:
             CorruptData: it is damaged.
@@ -175,7 +175,7 @@ class FileJournal:
                 raise PipelineError(self._complete("follow=True"))
 
     def _ends(self, number: int, body: dict[str, Any]) -> bool:
-        """Whether no listing follows; refuses options that a list which is complete does not have."""
+        """Return whether no listing follows; refuses options that a list which is complete does not have."""
         if body["last"] and self._follow and not number:  # no version before has followed files
             raise PipelineError(self._complete("follow=True"))
         if not body["last"] or self._follow or self._path(number + 1).exists():
@@ -255,7 +255,9 @@ class FileJournal:
         return fresh
 
     def _is_quiet(self, path: str, known: os.stat_result, seen: _Seen | None) -> bool:
-        """Whether a file has not been modified for `quiet_s`: by its date, or, as dates may lie, by our own looks."""
+        """Return whether a file has not been modified for `quiet_s`: by its date, or, as dates may lie, by our own
+        looks.
+        """
         quiet_ns, now_ns = ns_of_seconds(self._quiet_s), time.monotonic_ns()
         if 0 <= time.time_ns() - known.st_mtime_ns >= quiet_ns:
             return True

@@ -39,7 +39,7 @@ class Match:
 
 
 def matches(patterns: Sequence[str]) -> list[Match]:
-    """The regular files of these absolute patterns, each once, in the order of the bytes of their paths.
+    """Return the regular files of these absolute patterns, each once, in the order of the bytes of their paths.
 
     Raises:
         OperatorFailed: a directory or a name must not be looked at.
@@ -58,7 +58,7 @@ def matches(patterns: Sequence[str]) -> list[Match]:
 
 
 def fixed(pattern: str) -> str:
-    """The directory that is named before the first wildcard."""
+    """Return the directory that is named before the first wildcard."""
     directory = os.path.dirname(pattern)
     while _MAGIC.search(directory):
         directory = os.path.dirname(directory)
@@ -66,7 +66,7 @@ def fixed(pattern: str) -> str:
 
 
 def regular(path: str) -> os.stat_result | None:
-    """Returns what is known of a regular file; None for anything else, if it is gone, or a link that leads nowhere."""
+    """Return what is known of a regular file; None for anything else, if it is gone, or a link that leads nowhere."""
     try:
         known = os.stat(path)
     except OSError as problem:
@@ -77,12 +77,12 @@ def regular(path: str) -> os.stat_result | None:
 
 
 def denied(path: str, problem: OSError) -> str:
-    """The line for what must not be read."""
+    """Return the line for what must not be read."""
     return f"{path} cannot be read: {problem.strerror}; let the user of the job read it, then resume"
 
 
 def _refused(path: str, problem: OSError) -> Exception:
-    """The error for what cannot be looked at."""
+    """Return the error for what cannot be looked at."""
     if not isinstance(problem, PermissionError):
         return problem
     shown = os.fsencode(path).decode("utf-8", "replace")
@@ -90,7 +90,7 @@ def _refused(path: str, problem: OSError) -> Exception:
 
 
 def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
-    """Yields the regular files of one pattern, and whether a link is in the path behind its fixed directory."""
+    """Yield the regular files of one pattern, and whether a link is in the path behind its fixed directory."""
     if not _MAGIC.search(pattern):
         if regular(pattern) is not None:
             yield pattern, True
@@ -103,7 +103,7 @@ def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
 
 
 def _below(directory: str, parts: Sequence[str], linked: bool) -> Iterator[tuple[str, bool]]:
-    """Yields the files that match the parts in a directory."""
+    """Yield the files that match the parts in a directory."""
     part, rest = parts[0], parts[1:]
     if part == "**":
         for below, through_link in _directories(directory, linked):
@@ -128,12 +128,12 @@ def _further(path: str, rest: Sequence[str], linked: bool) -> Iterator[tuple[str
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a regular file, which most file systems say without being asked for each."""
+    """Return whether it is a regular file, which most file systems say without being asked for each."""
     return entry.is_file(follow_symlinks=False) or (entry.is_symlink() and regular(entry.path) is not None)
 
 
 def _directories(top: str, linked: bool) -> Iterator[tuple[str, bool]]:
-    """Yields a directory and all below it, each once: first those to which no link leads."""
+    """Yield a directory and all below it, each once: first those to which no link leads."""
     seen: set[tuple[int, int]] = set()
     plain, links = [(top, linked)], list[tuple[str, bool]]()
     while plain or links:
@@ -182,7 +182,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _kind(path: str) -> int | None:
-    """The mode of what is at a path; None if nothing is."""
+    """Return the mode of what is at a path; None if nothing is."""
     try:
         return os.lstat(path).st_mode
     except OSError as problem:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def has_old_times(file: pq.ParquetFile) -> bool:
-    """Returns whether a column holds INT96."""
+    """Return whether a column holds INT96."""
     return any(file.schema.column(index).physical_type == "INT96" for index in range(len(file.schema)))
 
 
 def lost_fraction(coarse: pa.Table | pa.RecordBatch, fine: pa.Table | pa.RecordBatch) -> str:
-    """Returns a column with a time that is another in microseconds than in nanoseconds; "" if there is none."""
+    """Return a column with a time that is another in microseconds than in nanoseconds; "" if there is none."""
     import pyarrow.compute as pc
 
     for name, left, right in zip(coarse.schema.names, coarse.columns, fine.columns, strict=True):
@@ -32,7 +32,7 @@ def lost_fraction(coarse: pa.Table | pa.RecordBatch, fine: pa.Table | pa.RecordB
 
 
 def _times(column: pa.Array | pa.ChunkedArray, other: pa.DataType) -> Iterator[pa.Array]:
-    """The times of a column, as integers, that have another unit in the column's other type."""
+    """Yield the times of a column, as integers, that have another unit in the column's other type."""
     import pyarrow as pa
     import pyarrow.types as types
 

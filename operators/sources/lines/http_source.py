@@ -108,7 +108,7 @@ class HttpSource(LineSource):
             poll(self, writer, name)
 
     def lines_of(self, body: bytes) -> list[bytes]:
-        """The lines of a body.
+        """Return the lines of a body.
 
         Raises:
             ValueError: one of them is no record; it says which.
@@ -191,7 +191,7 @@ class _Listener:
             each.done.set()
 
     def post(self, lines: list[bytes]) -> bool:
-        """Returns whether the lines are written; if not, they never will be, unless the disk takes too long."""
+        """Return whether the lines are written; if not, they never will be, unless the disk takes too long."""
         posted = _Posted(lines)
         self._posted.put(posted)
         posted.done.wait(WRITTEN_WITHIN_S)
@@ -200,7 +200,7 @@ class _Listener:
             return posted.written
 
     def admits(self, rows: int) -> bool:
-        """Returns whether so many more lines are within the rate."""
+        """Return whether so many more lines are within the rate."""
         rate = self.source.rows_per_s
         if rate is None:
             return True
@@ -215,7 +215,7 @@ class _Listener:
 
 
 def _server_at(address: tuple[str, int], handler: type[_Handler], requests_max: int) -> _Server:
-    """A server at the address, of the family that its host has."""
+    """Return a server at the address, of the family that its host has."""
     family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
     return (_Server6 if family == socket.AF_INET6 else _Server)(address, handler, requests_max)
 
@@ -248,8 +248,9 @@ class _Server(ThreadingHTTPServer):
             self._refusals.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """Closes a connection once the client has, or after a moment: bytes that are not read would reset it, and the
-        client would lose the answer."""
+        """Close a connection once the client has, or after a moment: bytes that are not read would reset it, and the
+        client would lose the answer.
+        """
         deadline_s, left = time.monotonic() + LINGER_S, LINGER_BYTES_MAX
         with suppress(OSError):
             request.shutdown(socket.SHUT_WR)

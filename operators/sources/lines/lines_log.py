@@ -27,7 +27,7 @@ FORMATS = ("text", "json")
 
 
 def cutter_of(where: str, format: str, row_bytes_max: int) -> LineCutter:
-    """Returns the cutter that makes a record of every line."""
+    """Return the cutter that makes a record of every line."""
     return LineCutter(where, "utf-8", row_bytes_max, json_of if format == "json" else None, whole=True)
 
 
@@ -76,7 +76,7 @@ class LineWriter:
         self.note = note
 
     def end(self) -> None:
-        """Note that no more lines will come."""
+        """Record that no more lines will come."""
         self._log.end(self.token)
 
 
@@ -141,13 +141,15 @@ class LineSource(Source[Any]):
             raise PipelineError(f"{self._where} has row_bytes_max {row_bytes_max!r}; give 16 to {1 << 30:,}")
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """A reader of the log, which need not exist yet."""
+        """Return a reader of the log, which need not exist yet."""
         invariant(partition == 0, "a source of lines has one partition", partition=partition)
         log = log_of(context.job_directory, context.name)
         return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """The process that writes the log; it is given the process id of `causal run`, which has the terminal."""
+        """Return the process that writes the log; it is given the process id of `causal run`, which has the
+        terminal.
+        """
         _, *arguments = module_command("operators.runtime.ingesting", JOB, name, str(os.getpid()))
         return [Companion(f"{name}-lines", [PYTHON, *arguments])]
 
@@ -157,5 +159,5 @@ class LineSource(Source[Any]):
 
 
 def log_of(job_directory: Path, name: str) -> DirectoryLog:
-    """The ingest log of the source called `name`."""
+    """Return the ingest log of the source called `name`."""
     return DirectoryLog(IngestPlace(job_directory, name, 1).directory, 1)

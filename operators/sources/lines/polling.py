@@ -69,7 +69,7 @@ def poll(source: Polled, writer: LineWriter, name: str) -> None:
 
 
 def fetch(source: Polled, note: str, clock: Callable[[], float] = time.monotonic) -> tuple[list[bytes], str] | None:
-    """Returns the lines of a content that is new, and its note; None if nothing has changed since the note.
+    """Return the lines of a content that is new, and its note; None if nothing has changed since the note.
 
     Raises:
         OSError, ValueError, HTTPException: the page is not there, not whole, or holds no records.
@@ -98,7 +98,7 @@ def fetch(source: Polled, note: str, clock: Callable[[], float] = time.monotonic
 
 
 def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
-    """The body of an answer.
+    """Return the body of an answer.
 
     Raises:
         ValueError: it is not all of the page, or nothing says so.
@@ -143,7 +143,7 @@ class _Chunks:
         self._left: int | None = None
 
     def read1(self, size: int) -> bytes:
-        """Returns the next bytes; none after the last chunk.
+        """Return the next bytes; none after the last chunk.
 
         Raises:
             ValueError: the answer ends before it, or is no sequence of chunks.
@@ -164,7 +164,7 @@ class _Chunks:
 
 
 def _is_one_value(body: bytearray) -> bool:
-    """Whether the body is one array or object of JSON, which no beginning of it is."""
+    """Return whether the body is one array or object of JSON, which no beginning of it is."""
     try:
         return type(msgspec.json.decode(bytes(body).removeprefix(BYTE_ORDER_MARK))) in (list, dict)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -172,7 +172,7 @@ def _is_one_value(body: bytearray) -> bool:
 
 
 def _as_lines(body: bytes) -> bytes:
-    """A page that is one JSON value as lines: the items of an array, or the value; any other as it is.
+    """Return a page that is one JSON value as lines: the items of an array, or the value; any other as it is.
 
     A value stays as it is spelled, so no line is longer than the page.  Its line ends stand between tokens, where a
     space is the same.

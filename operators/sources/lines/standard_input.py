@@ -40,7 +40,7 @@ def check_readable(who: str) -> None:
 
 @contextmanager
 def offered() -> Iterator[None]:
-    """Gives the standard input of this process to the processes of its user that ask for it, as long as this lasts."""
+    """Give the standard input of this process to the processes of its user that ask for it, as long as this lasts."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(_name(os.getpid()))
         listening.listen()
@@ -68,7 +68,7 @@ def _give(listening: socket.socket) -> None:
 
 
 def taken(pid: int) -> int:
-    """Returns a descriptor that is the standard input of a process of this machine.
+    """Return a descriptor that is the standard input of a process of this machine.
 
     Raises:
         PipelineError: the process does not give it.

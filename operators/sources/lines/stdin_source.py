@@ -92,7 +92,7 @@ class StdinSource(LineSource):
 
 
 def _of_file(descriptor: int, position: int) -> Callable[[], bytes]:
-    """Returns a function that reads on in a file, from that position; what it shares with other processes stays."""
+    """Return a function that reads on in a file, from that position; what it shares with other processes stays."""
 
     def read() -> bytes:
         nonlocal position

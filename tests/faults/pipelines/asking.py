@@ -30,7 +30,7 @@ retried, often enough for that to happen several times."""
 
 
 def noted(key: str, number: int) -> int:
-    """Notes a request and returns how often its key has asked: a file per key, a line per time."""
+    """Record a request and return how often its key has asked: a file per key, a line per time."""
     line = f"{number}\n".encode()
     with open(WORLD / key, "ab", buffering=0) as times:
         times.write(line)

@@ -20,7 +20,7 @@ width = int(settings.get("parallelism", "2"))
 
 
 def card(record: Any) -> Any:
-    """The key of every stage."""
+    """Return the key of every stage."""
     return record["card"]
 
 

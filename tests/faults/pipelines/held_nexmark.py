@@ -19,7 +19,7 @@ gate = Pipeline("settings").settings.get("gate")
 
 
 def source(events: Events, count: int | None, partitions: int = 1, rate: float | None = None) -> Source[Any]:
-    """Returns the source of the events, with its end held back."""
+    """Return the source of the events, with its end held back."""
     return hold_end(original_source(events, count, partitions, rate), gate)
 
 

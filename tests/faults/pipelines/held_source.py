@@ -12,17 +12,17 @@ from operators.sources import GeneratedSource, SequenceSource
 
 
 def hold_end(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
-    """Returns the same source with its end held back; as it is without a gate."""
+    """Return the same source with its end held back; as it is without a gate."""
     return source if gate is None else GatedSource(source, Path(gate))
 
 
 def held_generated(gate: str, *arguments: Any, **settings: Any) -> Source[Any]:
-    """Returns a `GeneratedSource` of these arguments with its end held back."""
+    """Return a `GeneratedSource` of these arguments with its end held back."""
     return with_end_at(gate, GeneratedSource, *arguments, **settings)
 
 
 def with_end_at(gate: str, kind: type[SequenceSource[Any]], *arguments: Any, **settings: Any) -> Source[Any]:
-    """Returns a source of that kind and these arguments with its end held back."""
+    """Return a source of that kind and these arguments with its end held back."""
     return hold_end(kind(*arguments, **settings), gate)
 
 

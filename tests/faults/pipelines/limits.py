@@ -35,7 +35,7 @@ class Asks(Operator):
 
 
 def grown(record: Any) -> Any:
-    """The record itself of the size that the element names."""
+    """Return the record itself of the size that the element names."""
     if record.get("kind") == "bytes":
         return "x" * (record["size"] - 5)
     if record.get("kind") == "levels":
@@ -53,7 +53,7 @@ class Keeps(Operator):
 
 
 def shown(record: Any) -> dict[str, int]:
-    """The record, or how large it is."""
+    """Return the record, or how large it is."""
     if type(record) is str:
         return {"bytes": len(record)}
     return record if type(record) is dict else {"levels": depth(record)}

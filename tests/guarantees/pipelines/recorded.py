@@ -21,7 +21,7 @@ count, rate, gate = int(settings["count"]), float(settings["rate"]), Path(settin
 
 
 def row(spec: str, stage: str, key: Any, element: Any, content: Any) -> dict[str, Any]:
-    """A row as the recorder reads it."""
+    """Return a row as the recorder reads it."""
     return {"spec": spec, "stage": stage, "key": key, "element": element, "content": content}
 
 
@@ -45,12 +45,12 @@ class Merge(Operator):
 
 
 def source(channel: str) -> Any:
-    """Elements (channel, place)."""
+    """Return elements (channel, place)."""
     return pipeline.source(channel, HeldSource(lambda partition, i: [channel, i], count, rate, gate))
 
 
 def passed(element: Any) -> dict[str, Any]:
-    """The row of the operator without state; its task is the one that reads the channel."""
+    """Return the row of the operator without state; its task is the one that reads the channel."""
     return row("passed", element[0], element[0], element, None)
 
 
@@ -60,7 +60,7 @@ def pair(element: Any) -> list[Any]:
 
 
 def shared(element: Any) -> Any:
-    """The key that both channels have."""
+    """Return the key that both channels have."""
     [key] = SPECS["merged"].keys(Element(*element))
     return key
 

@@ -15,7 +15,7 @@ files, last, gate = settings["input"], settings["last"], settings["gate"]
 
 
 def after_gate(name: str) -> str:
-    """The name of a file; of the last one only when the gate is there."""
+    """Return the name of a file; of the last one only when the gate is there."""
     import time
     from pathlib import Path
 

@@ -54,7 +54,7 @@ def _said(results: Counter[str]) -> str:
 
 
 def _examples(names: list[str], first: int, examples: int | None) -> Iterator[tuple[str, int]]:
-    """Kinds of upgrades in turn, each with the next seed; some are several times among the names."""
+    """Yield kinds of upgrades in turn, each with the next seed; some are several times among the names."""
     seeds = dict.fromkeys(names, first)
     for number in count():
         if examples is not None and number >= examples:

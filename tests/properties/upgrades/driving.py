@@ -61,7 +61,7 @@ class Scene:
 
 
 def moment_s(number: int) -> float:
-    """Returns when event `number` happens."""
+    """Return when event `number` happens."""
     return START_S + 0.25 + STEP_S * number
 
 
@@ -73,12 +73,12 @@ class Outcome:
     after: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def both(self) -> tuple[Mapping[str, list[Any]], Mapping[str, list[Any]]]:
-        """Returns the rows of both versions."""
+        """Return the rows of both versions."""
         return self.before, self.after
 
 
 def performed(scene: Scene, chance: Random, ready: Callable[[], None] = lambda: None) -> Outcome:
-    """Runs both versions.
+    """Run both versions.
 
     Args:
         ready: called at the savepoint, before the upgrade.
@@ -117,7 +117,7 @@ def _until(world: World, moment: float) -> None:
 def _world(
     pipeline: Pipeline, scene: Scene, stop: int, chance: Random, options: Mapping[str, Any], continues: bool
 ) -> World:
-    """The world of one version, with the events up to `stop`; partitions that end later do not end in it."""
+    """Return the world of one version, with the events up to `stop`; partitions that end later do not end in it."""
     sources = {node.name: node.subject for node in pipeline.nodes if node.kind == "source"}
     inputs: dict[str, Any] = {
         name: [_records(scene, (name, number), stop, source.vectors) for number in range(source.partitions)]
@@ -169,7 +169,7 @@ class Invalid(Exception):
 
 
 def check_plan(pipeline: Pipeline) -> None:
-    """Checks a pipeline as a job does before it starts.
+    """Check a pipeline as a job does before it starts.
 
     Raises:
         Invalid: it cannot run.

@@ -24,7 +24,7 @@ NAMES = tuple(
 
 
 def examine(name: str, seed: int) -> str:
-    """Draws an upgrade and performs it; returns whether it passed or was refused.
+    """Draw an upgrade and perform it; returns whether it passed or was refused.
 
     Raises:
         Mismatch: the rows are not those of the model; any other exception is a failure as well.

@@ -63,32 +63,32 @@ class Version:
     partitions: int = 2
 
     def wide(self, name: str) -> int:
-        """Returns the parallelism of an operator."""
+        """Return the parallelism of an operator."""
         return self.widths.get(name, 1)
 
 
 def at_of(record: Record) -> Any:
-    """Returns the time of a record."""
+    """Return the time of a record."""
     return record["at"]
 
 
 def key_of(record: Record) -> Any:
-    """Returns the key of a record."""
+    """Return the key of a record."""
     return record["k"]
 
 
 def value_of(record: Record) -> Any:
-    """Returns the value of a record."""
+    """Return the value of a record."""
     return record["v"]
 
 
 def listing(key: Any, records: list[Record], window: Any) -> Any:
-    """A function of a window."""
+    """Yield a function of a window."""
     yield key, sorted(each["v"] for each in records), window.start, window.end
 
 
 def pair(left: Any, right: Any) -> Any:
-    """A record of two."""
+    """Return a record of two."""
     return [left and left["v"], right and right["v"]]
 
 
@@ -99,7 +99,7 @@ class Summing(Operator):
         self.number = number
 
     def process(self, record: Record, ctx: Any) -> Any:
-        """Emits the sum."""
+        """Emit the sum."""
         ctx.state["sum"] = ctx.state.get("sum", 0) + record["v"]
         yield [ctx.key, self.number, ctx.state["sum"]]
 
@@ -108,7 +108,7 @@ class Numbered(Summing):
     """The same; timers may be left of a version that sets some."""
 
     def on_timer(self, name: str, ctx: Any) -> Any:
-        """Emits the sum, in whatever version a timer was set."""
+        """Emit the sum, in whatever version a timer was set."""
         yield [ctx.key, self.number, name, ctx.state["sum"]]
 
 
@@ -116,12 +116,12 @@ class Timed(Numbered):
     """Emits the sum when event time has advanced."""
 
     def process(self, record: Record, ctx: Any) -> Any:
-        """Sets a timer."""
+        """Set a timer."""
         ctx.state["sum"] = ctx.state.get("sum", 0) + record["v"]
         ctx.set_timer(record["at"] + 4, f"{record['v'] % 3}", clock="event")
 
     def finish(self, ctx: Any) -> Any:
-        """Emits what is left."""
+        """Emit what is left."""
         yield [ctx.key, "end", ctx.state["sum"]]
 
 
@@ -132,11 +132,11 @@ class Ruled(BroadcastOperator):
         self.number = number
 
     def process(self, record: Record, ctx: Any) -> Any:
-        """Emits the rules."""
+        """Emit the rules."""
         yield [record["v"], self.number, dict(ctx.broadcast)]
 
     def process_broadcast(self, record: Record, ctx: Any) -> None:
-        """Takes a rule."""
+        """Take a rule."""
         ctx.broadcast[record["k"]] = record["v"]
 
 
@@ -201,7 +201,7 @@ TABLES = ("table", "aggregate_table", "window_table")
 
 
 def built(version: Version) -> Pipeline:
-    """Builds a version."""
+    """Build a version."""
     pipeline = Pipeline("p")
     timed = version.options.get("timed", True) is not False or version.options.get("as_of")
     stream = _source(pipeline, version, "a")
@@ -374,7 +374,7 @@ def _steps(chance: Random, prefix: str, most: int, kinds: tuple[str, ...]) -> tu
 
 
 def drawn(core: str, chance: Random) -> Version:
-    """Draws a version."""
+    """Draw a version."""
     options = {name: chance.choice(values) for name, values in CHOICES[core].items()}
     if core == "speculative":  # its revisions are named by the places of its records
         return Version(
@@ -402,7 +402,7 @@ def _kinds(core: str) -> tuple[str, ...]:
 
 
 def changed(version: Version, chance: Random) -> tuple[Version, list[str]]:
-    """Draws what changes; returns the other version and the names of the changes."""
+    """Draw what changes; returns the other version and the names of the changes."""
     names = []
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         name = chance.choice(tuple(CHANGES))
@@ -476,7 +476,7 @@ CHANGES: Mapping[str, Callable[[Version, Random], Version]] = {
 
 
 def scene(core: str, chance: Random) -> Scene:
-    """Draws an upgrade of a graph."""
+    """Draw an upgrade of a graph."""
     before = drawn(core, chance)
     after, names = changed(before, chance)
     if "speculative" in (before.core, after.core):

@@ -26,7 +26,7 @@ class Mismatch(AssertionError):
 
 
 def judged(scene: Scene, chance: Random) -> str:
-    """Performs an upgrade; returns whether it passed or was refused.
+    """Perform an upgrade; returns whether it passed or was refused.
 
     Raises:
         Invalid: one of the pipelines cannot run by itself.
@@ -73,7 +73,7 @@ def judged(scene: Scene, chance: Random) -> str:
 def modelled(
     scene: Scene, before: Pipeline, after: Pipeline
 ) -> tuple[Mapping[str, Sequence[Any]], Mapping[str, Sequence[Any]]] | MustBeRefused:
-    """Returns the rows of both versions."""
+    """Return the rows of both versions."""
     first = Graph(before, START_S)
     _fed(first, scene, 0, scene.barrier)
     first.until(moment_s(scene.barrier - 1))
@@ -104,7 +104,7 @@ def _compare(
 
 
 def _folds(sink: Node) -> bool:
-    """Returns whether only the sum of what a sink receives is defined."""
+    """Return whether only the sum of what a sink receives is defined."""
     return any(node.kind == "suppress" or node.options.get("delivery") == "speculative" for node in ancestors(sink))
 
 
@@ -114,12 +114,12 @@ def _same(what: str, actual: Sequence[Any], wanted: Sequence[Any], scene: Scene)
 
 
 def _amounts(got: Sequence[Any], wanted: Sequence[Any], speculative: bool) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Returns what rows amount to; of what is speculative the model gives the rows themselves."""
+    """Return what rows amount to; of what is speculative the model gives the rows themselves."""
     return ([new for _, new in _last(got)], [row[2] for row in wanted]) if speculative else (_last(got), _last(wanted))
 
 
 def _last(rows: Sequence[Any]) -> list[Any]:
-    """Returns the last (key, new) of each key; a key without a row is left out."""
+    """Return the last (key, new) of each key; a key without a row is left out."""
     last: dict[bytes, Any] = {}
     for key, *_, new in rows:
         last[encode(key)] = (key, new)
@@ -142,7 +142,7 @@ def _check_chains(
 
 
 def _ends_of_tables(pipeline: Pipeline) -> dict[str, str]:
-    """Returns by sink the operator whose revisions it receives, where it receives nothing else."""
+    """Return by sink the operator whose revisions it receives, where it receives nothing else."""
     sinks = [node for node in pipeline.nodes if node.kind == "sink" and len(node.edges) == 1]
     return {node.name: node.edges[0].source.name for node in sinks if node.edges[0].source.kind == "revisions"}
 

@@ -26,7 +26,7 @@ class MustBeRefused(Exception):
 
 
 def ns(seconds: float) -> int:
-    """Returns ns of whole microseconds."""
+    """Return ns of whole microseconds."""
     return round(seconds * 1e6) * 1000
 
 
@@ -60,7 +60,7 @@ class Model:
     # What comes in.
 
     def take(self, place: int, record: Any, origin: Channel) -> None:
-        """Takes a record of an input."""
+        """Take a record of an input."""
         edge, self.place = self.node.edges[place], place
         key = None if edge.key_of is None else edge.key_of(record)
         if not self.waits:
@@ -75,7 +75,7 @@ class Model:
         self.delayed.append((time, self.graph.version, place, self.number, edge.side, key, record, origin))
 
     def advance_input(self, place: int, mark: int) -> None:
-        """Raises the watermark of an input, at its end to END."""
+        """Raise the watermark of an input, at its end to END."""
         if place in self.over:
             return
         if mark == END:
@@ -97,7 +97,7 @@ class Model:
         return END if not waited else None if None in waited else min(mark for mark in waited if mark is not None)
 
     def input_ended(self, place: int) -> None:
-        """Notes that an input has ended, and perhaps others have not."""
+        """Record that an input has ended, and perhaps others have not."""
 
     def _advance(self, mark: int) -> None:
         if self.waits:
@@ -124,53 +124,53 @@ class Model:
     # What goes out.
 
     def emit(self, record: Any, origin: Channel = ("", 0)) -> None:
-        """Passes a record on."""
+        """Pass a record on."""
         for reader, place, edge in self.readers:
             if not edge.tag:
                 reader.take(place, record, origin)
 
     def aside(self, tag: str, record: Any) -> None:
-        """Passes a record to a side output."""
+        """Pass a record to a side output."""
         for reader, place, edge in self.readers:
             if edge.tag == tag:
                 reader.take(place, record, (self.name, 0))
 
     def send_mark(self, mark: int) -> None:
-        """Passes a watermark on."""
+        """Pass a watermark on."""
         for reader, place, _ in self.readers:
             reader.advance_input(place, mark)
 
     # What an operator is.
 
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
-        """Processes a record."""
+        """Process a record."""
         self.emit(record, origin)
 
     def settle(self) -> None:
-        """Ends an event: watermarks come behind all of its records."""
+        """End an event: watermarks come behind all of its records."""
 
     def advance(self, mark: int) -> None:
-        """Advances event time."""
+        """Advance event time."""
 
     def finish(self) -> None:
         """All input has ended."""
 
     def passes(self, mark: int) -> Mark:
-        """Returns the watermark to pass on."""
+        """Return the watermark to pass on."""
         return mark
 
     def clock(self, now: int) -> None:
         """The wall clock has reached `now`."""
 
     def due(self) -> int:
-        """Returns when the wall clock is to be looked at again."""
+        """Return when the wall clock is to be looked at again."""
         return END
 
     def continued(self) -> None:
-        """Begins to work behind an upgrade."""
+        """Begin to work behind an upgrade."""
 
     def adopt(self, before: Model) -> None:
-        """Takes over the state of the version before.
+        """Take over the state of the version before.
 
         Raises:
             MustBeRefused: it cannot mean anything here.
@@ -197,7 +197,7 @@ MODELS: dict[str, type[Model]] = {}
 
 
 def model(*kinds: str) -> Callable[[type[Model]], type[Model]]:
-    """Registers the model of kinds of operators."""
+    """Register the model of kinds of operators."""
 
     def registered(of: type[Model]) -> type[Model]:
         for kind in kinds:
@@ -262,7 +262,7 @@ class Graph:
         return all(self._has_ended(self.models[edge.source.name]) for edge in each.node.edges)
 
     def give(self, channel: Channel, record: Any, now_s: float) -> None:
-        """Gives a record of a source."""
+        """Give a record of a source."""
         self.until(now_s)
         source = self.models.get(channel[0])
         if source is not None:
@@ -271,7 +271,7 @@ class Graph:
             each.settle()
 
     def end(self, channel: Channel, now_s: float) -> None:
-        """Ends a partition."""
+        """End a partition."""
         self.until(now_s)
         self.over.add(channel)
         source = self.models.get(channel[0])
@@ -296,7 +296,7 @@ class Graph:
 
 
 def _marks(each: Model, before: Model | None) -> list[Mark]:
-    """Returns the watermarks of its inputs, which continue those that it had."""
+    """Return the watermarks of its inputs, which continue those that it had."""
     edges = each.node.edges
     if before is None:
         return [None] * len(edges)
@@ -400,7 +400,7 @@ class Marking(Model):
         self.passed = before.passed  # type: ignore[attr-defined]
 
     def channels(self) -> list[Channel]:
-        """Returns all partitions that it reads."""
+        """Return all partitions that it reads."""
         channels: list[Channel] = []
         waiting = [edge.source for edge in self.node.edges]
         while waiting:

@@ -49,7 +49,7 @@ class Context:
 
 
 def declared(operator: Any) -> dict[str, Any]:
-    """Returns the declared states of an operator, by name."""
+    """Return the declared states of an operator, by name."""
     names = {name: each for of in reversed(type(operator).__mro__) for name, each in vars(of).items()}
     return {name: each for name, each in names.items() if isinstance(each, State)}
 
@@ -77,7 +77,7 @@ class One:
 
 
 def bound(operator: Any, values: dict[Any, Any], key: Any) -> Any:
-    """Returns a copy of a user's operator whose declared states are those of a key."""
+    """Return a copy of a user's operator whose declared states are those of a key."""
     copied = copy.copy(operator)
     for name, state in declared(operator).items():
         place = (name, key)
@@ -103,7 +103,7 @@ class Processing(Model):
         super().adopt(before)
 
     def operator(self, key: Any) -> Any:
-        """Returns the user's operator, as it sees the state of a key."""
+        """Return the user's operator, as it sees the state of a key."""
         return bound(self.node.subject, self.kept.setdefault("declared", {}), key)
 
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
@@ -166,7 +166,7 @@ class Broadcasting(Processing):
         self.release()
 
     def release(self) -> None:
-        """Processes what waits, if the rules have ended, or nothing is to wait."""
+        """Process what waits, if the rules have ended, or nothing is to wait."""
         if self.kept.get("waiting") and not self.options["wait"]:
             self.left_behind()
             del self.kept["waiting"]

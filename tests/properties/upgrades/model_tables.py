@@ -20,17 +20,17 @@ ABSENT = object()
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Returns whether two values are the same, types included."""
+    """Return whether two values are the same, types included."""
     return encode(one) == encode(other)
 
 
 def kind_of(aggregate: Aggregate[Any, Any]) -> str:
-    """Returns the name of an aggregate of this package."""
+    """Return the name of an aggregate of this package."""
     return next(kind.__name__ for kind in type(aggregate).__mro__ if kind.__module__.startswith("operators."))
 
 
 def taken_back(added: Aggregate[Any, Any], taken: Aggregate[Any, Any], value: Any) -> str:
-    """Returns what is left of two equal values, added by one aggregate, when another has taken one of them back."""
+    """Return what is left of two equal values, added by one aggregate, when another has taken one of them back."""
     accumulator = added.add(added.add(added.initial(), value), value)
     try:
         return repr(taken.subtract(accumulator, value))  # type: ignore[misc]
@@ -50,7 +50,7 @@ class Rows(Model):
         self.sent = before.sent  # type: ignore[attr-defined]
 
     def revise(self, key: Any, new: Any) -> None:
-        """Sends a row, where it is another than the one that was sent."""
+        """Send a row, where it is another than the one that was sent."""
         if not alike(self.sent.get(key), new):
             old = self.sent.pop(key, None)
             if new is not None:
@@ -74,7 +74,7 @@ class Derived(Model):
         self.emit((row_key, None, None if new is None else self.value(row_key, new)), origin)
 
     def value(self, key: Any, value: Any) -> Any:
-        """Returns the other value."""
+        """Return the other value."""
         raise NotImplementedError
 
 
@@ -304,7 +304,7 @@ class JoiningRows(Rows):
 
 
 def times(node: Any) -> Mapping[int, Callable[[Any], Any]]:
-    """Returns the function of event time of each side."""
+    """Return the function of event time of each side."""
     return {edge.side: edge.time_of for edge in node.edges}
 
 
@@ -317,7 +317,7 @@ class Joining(Model):
         self.times = times(node)
 
     def meaning(self) -> Any:
-        """Returns what the records that it keeps depend on."""
+        """Return what the records that it keeps depend on."""
         return self.how
 
     def adopt(self, before: Model) -> None:
@@ -326,11 +326,11 @@ class Joining(Model):
         super().adopt(before)
 
     def pair(self, left: Any, right: Any) -> None:
-        """Emits a pair."""
+        """Emit a pair."""
         self.emit(self.node.subject(left, right), (self.name, 0))
 
     def alone(self, side: int, record: Any) -> None:
-        """Emits a record without a partner."""
+        """Emit a record without a partner."""
         if self.how in (("left", "outer"), ("right", "outer"))[side]:
             self.pair(*((record, None) if side == 0 else (None, record)))
 
@@ -406,7 +406,7 @@ class WindowPairs(Joining):
 
 
 def row_joins(node: Any, graph: Any) -> Model:
-    """Returns the model of a `join_table`."""
+    """Return the model of a `join_table`."""
     return AsOf(node, graph) if node.options["as_of"] else JoiningTable(node, graph)
 
 
@@ -420,7 +420,7 @@ class WithTable(Joining):
         return self.how, self.options["as_of"]
 
     def joined(self, record: Any, row: Any) -> None:
-        """Emits a record with a row."""
+        """Emit a record with a row."""
         if row is not None or self.how == "left":
             self.pair(record, row)
 
@@ -462,7 +462,7 @@ class JoiningTable(WithTable):
         self.release()
 
     def release(self) -> None:
-        """Joins what needs to wait no longer."""
+        """Join what needs to wait no longer."""
         over = self._over()
         waiting = self.kept.get("waiting", [])
         self.kept["waiting"] = [each for each in waiting if not (over or self._passed(each[1]))]

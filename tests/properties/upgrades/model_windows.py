@@ -16,7 +16,7 @@ Pair = tuple[Any, int]
 
 
 def shape(node: Any) -> str:
-    """Returns of which windows the contents are: they mean nothing for others."""
+    """Return of which windows the contents are: they mean nothing for others."""
     assigner, subject = node.options["assigner"], node.subject
     if isinstance(subject, Aggregate):
         known = [kind.__name__ for kind in type(subject).__mro__ if kind.__module__.startswith("operators.")]
@@ -25,7 +25,7 @@ def shape(node: Any) -> str:
 
 
 def starts(assigner: Any, at: int) -> list[int]:
-    """Returns the starts of the windows of a time."""
+    """Return the starts of the windows of a time."""
     size = ns(assigner.size_ns / 1e9)
     step = ns(assigner.every_ns / 1e9) if isinstance(assigner, Sliding) else size
     offset = assigner.offset_ns
@@ -43,17 +43,17 @@ class Contents:
         """The slice of a record, where a function receives its records slice by slice."""
 
     def added(self, content: Any, record: Any) -> Any:
-        """Returns the content with one record more; None is no content."""
+        """Return the content with one record more; None is no content."""
         if self.folds:
             return self.subject.add(self.subject.initial() if content is None else content, record)
         return [*(content or []), record]
 
     def merged(self, first: Any, second: Any) -> Any:
-        """Returns two contents as one."""
+        """Return two contents as one."""
         return self.subject.merge(first, second) if self.folds else [*first, *second]
 
     def rows(self, key: Any, content: Any, window: Window) -> list[Any]:
-        """Returns what a window gives."""
+        """Return what a window gives."""
         if content is not None and not self.folds and self.slice:
             content = sorted(content, key=self.slice)
         if self.folds:
@@ -92,13 +92,13 @@ class Windowed(Model):
         return int((time - self.assigner.offset_ns) // gcd(self.assigner.size_ns, self.assigner.every_ns))
 
     def give(self, key: Any, content: Any, start: float, end: float) -> None:
-        """Emits a window."""
+        """Emit a window."""
         for row in self.contents.rows(key, content, Window(start, end)):
             self.emit(row, (self.name, 0))
 
 
 def windows(node: Any, graph: Any) -> Model:
-    """Returns the model of a window."""
+    """Return the model of a window."""
     assigner = node.options["assigner"]
     if isinstance(assigner, CountWindow):
         return Counted(node, graph)
@@ -139,11 +139,11 @@ class Panes(Windowed):
         return self.trigger is not None and not isinstance(self.trigger, AtEnd)
 
     def end_of(self, start: int) -> int:
-        """Returns when a window ends."""
+        """Return when a window ends."""
         return END if isinstance(self.assigner, Global) else start + int(self.assigner.size_ns)
 
     def bounds(self, pair: Pair, entry: list[Any]) -> tuple[float, float]:
-        """Returns the bounds as a row has them."""
+        """Return the bounds as a row has them."""
         if isinstance(self.assigner, Global):
             return entry[3], entry[4]
         return pair[1] / 1e9, self.end_of(pair[1]) / 1e9
@@ -160,7 +160,7 @@ class Panes(Windowed):
             self._put((key, start), record)
 
     def closed(self, end: int) -> bool:
-        """Returns whether a window with that end takes no record any more."""
+        """Return whether a window with that end takes no record any more."""
         if self.by_clock:
             return False
         return end <= self.floor or (self.mark is not None and end + self.lateness <= self.mark)
@@ -262,7 +262,7 @@ class Panes(Windowed):
 
 
 def _said(trigger: Trigger | None) -> str:
-    """Returns what a trigger is: its state means nothing for another; `every` counts on, whatever its number is."""
+    """Return what a trigger is: its state means nothing for another; `every` counts on, whatever its number is."""
     if trigger is None or isinstance(trigger, AtEnd):
         return ""
     kept = {name: each for name, each in vars(trigger).items() if name not in ("n", "_firing")}

@@ -72,7 +72,7 @@ class Change:
 
 
 def changes() -> list[Change]:
-    """Returns all changes."""
+    """Return all changes."""
     return [
         Change(number, option, back)
         for number, case in enumerate(CASES)
@@ -83,7 +83,7 @@ def changes() -> list[Change]:
 
 
 def scene(change: Change, chance: Random) -> Scene:
-    """Draws an upgrade: the other options, the order of the input and where the savepoint is."""
+    """Draw an upgrade: the other options, the order of the input and where the savepoint is."""
     case = CASES[change.number]
     values: dict[str, tuple[Any, Any]] = {
         name: OTHERS.get((case.of, name), both) for name, both in (*case.options.items(), *case.beside.items())
@@ -110,7 +110,7 @@ def _built(case: Case, options: Mapping[str, Any]) -> Pipeline:
 
 
 def _channels(case: Case, versions: Sequence[Mapping[str, Any]]) -> dict[Channel, list[Any]]:
-    """Returns the records of each partition of both versions."""
+    """Return the records of each partition of both versions."""
     channels: dict[Channel, list[Any]] = {}
     for options in versions:
         pipeline, inputs = case.build(**options)
@@ -131,7 +131,7 @@ def _apart(partitions: int, inputs: Any) -> Iterator[list[Any]]:
 
 
 def interleaved(channels: Mapping[Channel, Sequence[Any]], chance: Random) -> list[Event]:
-    """Returns the records of all partitions in some order, each partition's in its own; some end early."""
+    """Return the records of all partitions in some order, each partition's in its own; some end early."""
     left = {channel: [*(Event(channel, record) for record in records)] for channel, records in channels.items()}
     last = []
     for channel, events in left.items():

@@ -22,7 +22,7 @@ EVERY = 50
 
 
 def ask(record: Any, key: str) -> Any:
-    """Notes that the key has asked, each time."""
+    """Record that the key has asked, each time."""
     with open(WORLD / key, "ab", buffering=0) as times:
         times.write(b"%d\n" % (record["p"] * 1_000_000 + record["i"]))
     return key

@@ -35,7 +35,7 @@ class Count(stamped_ledger.Count):
     """A count that takes a known time for each element."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[stamped_ledger.Row]:
-        """One row per element."""
+        """Yield one row per element."""
         time.sleep(TAKES_S)
         yield from super().process(record, ctx)
 

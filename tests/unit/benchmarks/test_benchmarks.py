@@ -23,7 +23,7 @@ COMMON = {"benchmark", "command", "machine", "versions", "settings", "figures"}
 
 
 def measured(path: Path, *arguments: str) -> dict[str, Any]:
-    """The JSON that a benchmark wrote, whose common form has been looked at."""
+    """Return the JSON that a benchmark wrote, whose common form has been looked at."""
     assert main([*arguments, "--json", str(path)]) == 0
     result: dict[str, Any] = json.loads(path.read_text())
     assert set(result) >= COMMON

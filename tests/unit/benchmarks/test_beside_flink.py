@@ -26,7 +26,7 @@ def row(term: str, number: int, so_far: tuple[int, int]) -> dict[str, Any]:
 
 
 def written(place: Path, files: dict[str, tuple[float, list[dict[str, Any]]]]) -> None:
-    """Writes the files of a run of PyFlink, each with the time at which it was visible."""
+    """Write the files of a run of PyFlink, each with the time at which it was visible."""
     visible = {}
     (place / "out" / "bucket").mkdir(parents=True)
     for name, (at_s, rows) in files.items():

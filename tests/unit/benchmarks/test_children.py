@@ -38,7 +38,7 @@ def environment(pid: int) -> list[bytes]:
 
 @contextmanager
 def benchmark(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A benchmark whose job is up: its tasks, its supervisor and its agent are there."""
+    """Yield a benchmark whose job is up: its tasks, its supervisor and its agent are there."""
     command = [sys.executable, "-m", "benchmarks", *arguments, "--json", str(directory / "outcome.json")]
     process = subprocess.Popen(
         command, cwd=children.ROOT, env={**os.environ, "TMPDIR": str(directory)}, stderr=subprocess.PIPE, text=True,

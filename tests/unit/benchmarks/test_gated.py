@@ -11,7 +11,7 @@ from operators.sources import GeneratedSource
 
 
 def elements(read: Read) -> list[int]:
-    """The elements of a read, which this source gives as a list."""
+    """Return the elements of a read, which this source gives as a list."""
     assert isinstance(read.records, list)
     return read.records
 

@@ -69,7 +69,7 @@ def test_work_per_record_is_told_from_work_per_batch(before: dict[str, dict[str,
 
 
 def per_record(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """The same, with a call for each record."""
+    """Return the same, with a call for each record."""
 
     def look(record: Any) -> Any:
         return record

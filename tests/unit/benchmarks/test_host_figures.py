@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 def recovery(since_ms: int, first_output_ms: float | None, detected_ms: float = 5.0) -> dict[str, Any]:
-    """A recovery as a report has it; its times count from the last sign of life."""
+    """Return a recovery as a report has it; its times count from the last sign of life."""
     phases = dict.fromkeys(PHASES, first_output_ms)
     return {"task": "count/0", "since_ns": since_ms * MS, **phases, "detected_ms": detected_ms}
 

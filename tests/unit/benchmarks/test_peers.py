@@ -22,7 +22,7 @@ from benchmarks.report import appendix
 
 
 def tallied(place: Path, records: int, change: Any = None, columns: bool = False) -> dict[str, Any]:
-    """Returns what a correct count of the rows leaves behind, with one change; given as pairs or as columns."""
+    """Return what a correct count of the rows leaves behind, with one change; given as pairs or as columns."""
     tally = inputs.Tally(place)
     counts: dict[int, int] = {}
     pairs = []

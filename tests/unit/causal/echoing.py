@@ -59,7 +59,7 @@ class Sending:
         return [effect.parts for effect in effects if isinstance(effect, Send)]
 
     def state(self) -> EchoState:
-        """The state of the echo, read again at each call."""
+        """Return the state of the echo, read again at each call."""
         return self.echo.state
 
     def acknowledge(self, position: int, lost: bool = False, session: int = 1) -> None:
@@ -68,7 +68,7 @@ class Sending:
 
 
 def begun(depth: int = CONFIG.sharing_depth, decided: int = 0) -> Sending:
-    """A task that has a hot standby, and knows that decision of an inquiry."""
+    """Return a task that has a hot standby, and knows that decision of an inquiry."""
     sending = Sending(depth)
     sending.echo.rollback = decided
     sending.echo.begin()
@@ -92,7 +92,7 @@ class Image:
 
 
 def hot(lines: list[str], loaded: bool = True) -> HotStandby[Image]:
-    """A hot standby of incarnation 1."""
+    """Return a hot standby of incarnation 1."""
 
     def make(image: Image) -> TaskProtocol:
         chain, live = cast(Any, PlainChain()), cast(Any, None)

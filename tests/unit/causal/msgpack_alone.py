@@ -66,7 +66,7 @@ def _restored(code: int, data: bytes, depth: int) -> Any:
 
 
 def _read(text: str) -> datetime:
-    """A datetime, whose offset Python does not read where it is less than a second."""
+    """Return a datetime, whose offset Python does not read where it is less than a second."""
     value = datetime.fromisoformat(text)
     match = re.search(r"([+-])00:00:00\.(\d{6})$", text)
     if match is None:
@@ -91,14 +91,14 @@ def _is_nan(key: Any) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Encodes as `causal.records.values.encode` must."""
+    """Encode as `causal.records.values.encode` must."""
     packed = _encoded(value, 0)
     _look_into(value if _MARKS.search(packed) else None, strict=True)
     return packed
 
 
 def _look_into(value: Any, strict: bool) -> None:
-    """Refuses keys that are NaN; where it is strict, also what MessagePack takes for other types."""
+    """Refuse keys that are NaN; where it is strict, also what MessagePack takes for other types."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -115,7 +115,7 @@ def _look_into(value: Any, strict: bool) -> None:
 
 
 def encode_loosely(value: Any, tuples: int = 0) -> bytes:
-    """Encodes as `causal.records.values.encode_loosely` must."""
+    """Encode as `causal.records.values.encode_loosely` must."""
     packed = _encoded(value, tuples)
     _look_into(value if _MARKS.search(packed) else None, strict=False)
     return packed
@@ -133,7 +133,7 @@ def _encoded(value: Any, tuples: int) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Decodes as `causal.records.values.decode` must."""
+    """Decode as `causal.records.values.decode` must."""
     try:
         return _unpacked(data, 0)
     except PeerViolation:

@@ -18,7 +18,7 @@ CONFIG = JobConfig(run="r", name="n", pipeline="p")
 
 
 def aligned() -> tuple[Checkpointing, list[Receiver]]:
-    """Returns the alignment of a task with two inputs, and the inputs."""
+    """Return the alignment of a task with two inputs, and the inputs."""
     topology = layered((2, 1))
     inputs = Channels(topology, topology.tasks[2].index, CONFIG, Cut()).network
     return Checkpointing(cast(Any, None), Cut(), []), list(inputs)

@@ -49,7 +49,7 @@ class Chain:
 
 
 def encoded(frozen: Frozen, event_ns: int, busy: bool = True, turns_max: int = 100_000) -> list[int]:
-    """Returns the duration of each step, with an event of that length between two of them."""
+    """Return the duration of each step, with an event of that length between two of them."""
     checkpointing = Checkpointing(cast(Any, Chain(frozen)), Cut(), [])
     checkpointing.took(event_ns)
     checkpointing.freeze(Cut(1))

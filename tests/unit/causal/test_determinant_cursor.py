@@ -31,7 +31,7 @@ class Clockwork:
 
 
 def recovery(*steps: Step) -> Recovery:
-    """The recovery of a task that has taken these steps."""
+    """Return the recovery of a task that has taken these steps."""
     taken = Recovery("count/0")
     for step in steps:
         taken.step(step, 0)

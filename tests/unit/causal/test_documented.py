@@ -23,7 +23,7 @@ DETERMINANTS = (DOCS / "determinants.md").read_text()
 
 
 def table(text: str, first: str) -> list[list[str]]:
-    """The rows of the table whose header row begins with the column `first`."""
+    """Return the rows of the table whose header row begins with the column `first`."""
     lines = iter(text.splitlines())
     for line in lines:
         if line.startswith(f"| {first} |"):

@@ -45,7 +45,7 @@ SENDINGS: dict[EchoState, Callable[[], Sending]] = {
 
 
 def echo_of(number: int, echo: int = FOLLOWED, incarnation: int = LIVING) -> list[bytes]:
-    """A frame of an echo in which nothing was taken; the first one says where the echo starts."""
+    """Return a frame of an echo in which nothing was taken; the first one says where the echo starts."""
     start = wire.Header(wire.DATA, JOB, INPUT, 0).pack() if not number else b""
     header = EchoHeader(0, incarnation, echo, number, bool(start), 0, 0, False, len(start))
     return [header.pack(JOB), b"", start]
@@ -69,7 +69,7 @@ IMPOSSIBLE = {
 
 
 def shadow_in(state: ShadowState) -> Shadow:
-    """A shadow in that state, which has nothing to answer."""
+    """Return a shadow in that state, which has nothing to answer."""
     standby = hot([], loaded=state is ShadowState.PERFORMING)
     shadow: Shadow = standby._shadow
     if state is not ShadowState.UNKNOWN:
@@ -82,7 +82,7 @@ def shadow_in(state: ShadowState) -> Shadow:
 
 
 def state_of(shadow: Shadow) -> ShadowState:
-    """The state of a shadow, read again at each call."""
+    """Return the state of a shadow, read again at each call."""
     return shadow.state
 
 

@@ -88,7 +88,7 @@ class Pair:
         return self.answer(self.receiver.receive(hello.parts, now_ns), now_ns)
 
     def answer(self, effects: list[Effect], now_ns: int = 0) -> list[list[bytes]]:
-        """Passes the receiver's replies to the sender; returns what that sends then."""
+        """Pass the receiver's replies to the sender; returns what that sends then."""
         sent: list[list[bytes]] = []
         for effect in effects:
             assert isinstance(effect, Reply) and effect.link == LINK
@@ -96,7 +96,7 @@ class Pair:
         return sent
 
     def send(self, *records: object, determinant: bytes = b"", now_ns: int = 0) -> list[bytes]:
-        """One frame with one chunk, and with what was logged since the last one."""
+        """Return one frame with one chunk, and with what was logged since the last one."""
         if determinant:
             self.sender.holdings.own.append(0, determinant)
         self.output.put(Chunk(batch.RECORDS, len(records), encode_records(list(records))))
@@ -288,7 +288,7 @@ def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -
 
 
 def hello_of(incarnation: int) -> list[bytes]:
-    """A HELLO as an incarnation of the sender says it, or another process that knows the job's fingerprint."""
+    """Return a HELLO as an incarnation of the sender says it, or another process that knows the job's fingerprint."""
     end = End(0, incarnation)
     assert end.output is not None
     end.output.dial(1, 0)

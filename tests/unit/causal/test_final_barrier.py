@@ -15,7 +15,7 @@ STEPS_MAX = 100_000
 
 
 def stand(world: World, epoch: int, kills: int) -> None:
-    """Requests a final barrier from the sources until every task stands behind it, through `kills` failures."""
+    """Request a final barrier from the sources until every task stands behind it, through `kills` failures."""
     for step in range(STEPS_MAX):
         world.step()
         if step % 20 == 0:
@@ -38,7 +38,7 @@ def visible(world: World) -> list[int]:
 
 
 def saved(world: World, epoch: int) -> list[int]:
-    """Positions of the sinks' channels in the cuts of the savepoint."""
+    """Return positions of the sinks' channels in the cuts of the savepoint."""
     cuts = [Cut.unpack(world.snapshots[task.index, epoch][0]) for task in world.topology.tasks]
     return [next(cut.outputs[channel][0] for cut in cuts if channel in cut.outputs) for channel in world.stores]
 

@@ -18,7 +18,7 @@ STEPS_MAX = 100_000
 
 
 def ended(world: World) -> World:
-    """A run with checkpoints, to its end."""
+    """Return a run with checkpoints, to its end."""
     for _ in range(STEPS_MAX):
         if world.done():
             return world
@@ -29,7 +29,7 @@ def ended(world: World) -> World:
 
 
 def last_bundles(world: World) -> dict[int, list[Bundle]]:
-    """Returns sink channel → bundles that tasks write when they learn that the job has ended."""
+    """Return sink channel → bundles that tasks write when they learn that the job has ended."""
     heard: dict[int, list[Bundle]] = {}
     for index, task in enumerate(world.topology.tasks):
         for effect in world.tasks[task.index].handle(JobEnded(), world.now_ns):

@@ -12,7 +12,7 @@ from causal.logs.log import DeterminantLog, LogDelta
 
 
 def truth(epoch: int, start: int, end: int) -> bytes:
-    """Returns what the owner has logged from `start` to `end`; the only bytes there are."""
+    """Return what the owner has logged from `start` to `end`; the only bytes there are."""
     return bytes((epoch * 37 + place * 11) % 256 for place in range(start, end))
 
 

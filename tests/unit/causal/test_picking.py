@@ -16,12 +16,12 @@ def queue(ordinal: int, *chunks: Chunk) -> InputQueue:
 
 
 def timed(*marks: int) -> list[Chunk]:
-    """One record before each of these watermarks."""
+    """Return one record before each of these watermarks."""
     return [chunk for mark in marks for chunk in (Chunk(batch.LISTED, 1, [mark]), batch.watermark(mark))]
 
 
 def delivered(*channels: InputQueue) -> list[int]:
-    """The inputs in the order in which their events, a record and a watermark each, are delivered."""
+    """Return the inputs in the order in which their events, a record and a watermark each, are delivered."""
     choice, story = ByArrival(channels, BatchSizer(2, 1 << 20, 1000), 1 << 20), list[int]()
     while (picked := choice.pick(False)) is not None:
         channel, count = picked

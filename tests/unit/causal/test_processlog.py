@@ -20,7 +20,7 @@ log = processlog.begin(Path(sys.argv[1]), lambda: "count/0")
 
 
 def lines_of(path: Path, code: str) -> list[tuple[str, str, str]]:
-    """Returns what a process that runs `code` has written into its log, with (label, source and text)."""
+    """Return what a process that runs `code` has written into its log, with (label, source and text)."""
     with open(path, "ab") as file:
         subprocess.run(
             [sys.executable, "-c", SETUP + code, str(path)], stdout=file, stderr=file, timeout=60, check=False

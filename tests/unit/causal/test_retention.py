@@ -20,13 +20,13 @@ RECORDS = 750
 
 
 def kept(world: World) -> tuple[int, int]:
-    """The most that a task keeps: (in-flight bytes, bytes of determinants)."""
+    """Return the most that a task keeps: (in-flight bytes, bytes of determinants)."""
     tasks = world.tasks.values()
     return max(sum(t.channels.inflight_bytes()) for t in tasks), max(t.holdings.size for t in tasks)
 
 
 def until_done(world: World, asking: bool) -> tuple[int, int]:
-    """Runs without a clock for checkpoints: one begins only if a task requests it.  Returns the most that was kept."""
+    """Run without a clock for checkpoints: one begins only if a task requests it. Returns the most that was kept."""
     inflight = logs = steps = 0
     while not world.done():
         steps += 1
@@ -118,7 +118,7 @@ class Hanging(World):
 
 
 def hanging(**bounds: Any) -> tuple[Hanging, int]:
-    """The job after a while in which one task hangs with a checkpoint under way, and the most that was kept."""
+    """Return the job after a while in which one task hangs with a checkpoint under way, and the most that was kept."""
     world = Hanging(TWO_CHAINS, seed=2, records=RECORDS, **bounds)
     most = 0
     for _ in range(6_000):

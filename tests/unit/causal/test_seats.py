@@ -16,7 +16,7 @@ KEYS = {name: new_key(name).public for name in ("supervisor", "supervisor-b", "a
 
 
 def roster(*names: str, **listen: str) -> Roster:
-    """A roster with these names, some with an address; an underscore stands for the hyphen."""
+    """Return a roster with these names, some with an address; an underscore stands for the hyphen."""
     at = {name.replace("_", "-"): address for name, address in listen.items()}
     lines = [
         f'[{name}]\npublic = "{KEYS[name]}"\n' + (f'listen = "{at[name]}"\n' if name in at else "") for name in names

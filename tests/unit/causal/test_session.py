@@ -36,7 +36,7 @@ def _answer(middle: Middle, next_position: int) -> None:
 
 
 def state_of(middle: Middle) -> SenderState:
-    """The state of the sender, read again at each call."""
+    """Return the state of the sender, read again at each call."""
     return middle.sender.state
 
 
@@ -144,7 +144,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 
 def _refused(middle: Middle, rule: Rule, refusal: Refusal | str, effects: list[Effect]) -> None:
-    """Checks that a frame that is not taken was treated as the table says."""
+    """Check that a frame that is not taken was treated as the table says."""
     if refusal is Refusal.FENCE:
         (fenced,) = effects
         assert isinstance(fenced, Reply) and fenced.link == LINK

@@ -28,7 +28,7 @@ class Kept:
         self.spilling = Spilling(channels, config)
 
     def send(self, over: int) -> None:
-        """Puts records into the log until it holds more than `over` bytes of memory."""
+        """Put records into the log until it holds more than `over` bytes of memory."""
         while self.output.log.memory_bytes <= over:
             self.output.put(chunk_of("x" * 100))
             sent(self.output)

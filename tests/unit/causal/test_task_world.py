@@ -15,7 +15,7 @@ STEPS_MAX = 200_000
 
 
 def records_of(world: World) -> list[tuple[object, ...]]:
-    """Returns the records of sources that are visible, without what timers, answers and ends have put out."""
+    """Return the records of sources that are visible, without what timers, answer and end have put out."""
     lines = [line for store in world.stores.values() for line in store.rows.splitlines()]
     records = [tuple(record) for _, record in map(json.loads, lines)]
     return [record for record in records if record[0] == "p"]

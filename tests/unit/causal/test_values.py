@@ -82,7 +82,9 @@ def _circle_of_tuples() -> Any:
 
 
 def _times_of_every_kind() -> list[datetime]:
-    """Extremes of dates and offsets to the last microsecond, with both folds, and a sample of what is between."""
+    """Return extremes of dates and offsets to the last microsecond, with both folds, and a sample of what is
+    between.
+    """
     chance, day = Random(11), 86_400_000_000
     near = [0, 1, 5, 999_999, 1_000_000, 1_000_001, 59_999_999, 60_000_000, 3_600_000_000, day - 1]
     offsets = [*near, *(-each for each in near), *(chance.randrange(1 - day, day) for _ in range(200))]

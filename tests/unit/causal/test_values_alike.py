@@ -193,7 +193,7 @@ rows = st.lists(
 
 
 def outcome(act: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
-    """Returns the bytes of a call, or its value, spelled, or the kind and words of its error."""
+    """Return the bytes of a call, or its value, spelled, or the kind and words of its error."""
     try:
         result = act(*arguments)
     except (NotCarried, PeerViolation, BufferError) as problem:

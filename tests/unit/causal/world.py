@@ -44,7 +44,7 @@ SERVICES = ("clock", "random", "call", "timer", "ask")
 
 
 def hashing(topology: Topology, index: TaskIndex, rng: random.Random, traits: Collection[str] = ()) -> HashingChain:
-    """The chain of a task: any difference in what it receives shows forever.
+    """Return the chain of a task: any difference in what it receives shows forever.
 
     Args:
         traits: `marks`: watermarks follow events; `idle`: some of them of idle channels; `plain`: it uses no service,
@@ -172,7 +172,7 @@ class World(Cluster[Process]):
                 self.finished.add(process.index)
 
     def read(self, channel: int, position: int, count_max: int) -> Read:
-        """Returns some of the records that are there."""
+        """Return some of the records that are there."""
         count = min(self.rng.randint(1, count_max), self.records - position)
         partition = self.topology.channels[channel].partition
         records = [("p", partition, position + i) for i in range(count)]
@@ -181,7 +181,7 @@ class World(Cluster[Process]):
     # Tasks.
 
     def handle(self, index: int, event: Event) -> None:
-        """Passes an event to a task, and performs what follows."""
+        """Pass an event to a task, and perform what follows."""
         self.feed(self.processes[index, self.incarnations[index]], event)
 
     def promote(self, index: int, retained: Knowledge = NO_KNOWLEDGE) -> None:
@@ -210,7 +210,7 @@ class World(Cluster[Process]):
         self.announce_death(process)
 
     def end(self, index: int) -> Process:
-        """Ends the youngest incarnation of a task."""
+        """End the youngest incarnation of a task."""
         process = self.processes[index, self.incarnations[index]]
         self.forget(process)
         del self.tasks[index]
@@ -222,7 +222,7 @@ class World(Cluster[Process]):
     # What the supervisor does about lost determinants (D9).
 
     def escalate(self) -> None:
-        """Asks all tasks when one has found something lost; decides when all have answered."""
+        """Ask all tasks when one has found something lost; decides when all have answered."""
         lost = sorted({each for task in self.tasks.values() for each in task.lost})
         if lost and lost != self.lost:
             self.inquiry, self.lost, self.findings = self.inquiry + 1, lost, {}
@@ -256,7 +256,7 @@ class World(Cluster[Process]):
             self.handle(index, ResponseReceived(request.operator, request.number, self.rng.randbytes(4)))
 
     def step(self) -> None:
-        """Performs one random action."""
+        """Perform one random action."""
         self.escalate()
         self.now_ns += self.rng.randint(1, 40_000)
         if self.outstanding and self.rng.random() < 0.2:
@@ -268,7 +268,7 @@ class World(Cluster[Process]):
             self.handle(self.rng.choice(sorted(self.tasks)), Turn())
 
     def checkpoint(self) -> None:
-        """Requests the next checkpoint, or completes the current one if all tasks have acknowledged it."""
+        """Request the next checkpoint, or complete the current one if all tasks have acknowledged it."""
         if self.asked == self.complete:
             self.asked += 1
         for process in self.sources():
@@ -279,7 +279,7 @@ class World(Cluster[Process]):
                 self.handle(index, CheckpointCompleted(self.complete))
 
     def pressed(self) -> bool:
-        """Whether a task has reached half of a bound on what it keeps, as a supervisor learns from beats."""
+        """Return whether a task has reached half of a bound on what it keeps, as a supervisor learns from beats."""
         return any(task.retention.wanted_epoch > self.complete for task in self.tasks.values())
 
     def done(self) -> bool:

@@ -20,7 +20,7 @@ NOT_BASE_UNITS = ("_ms", "_s", "_us", "_ns", "_milliseconds", "_minutes", "_kb",
 
 
 def full_view() -> dict[str, Any]:
-    """The view of a job that has every figure."""
+    """Return the view of a job that has every figure."""
     full = several()
     full["tasks"].append(task(f"{DEAD_LETTERS}/0", "sink"))
     full["tasks"][0]["shadow"] = {"slot": "w9", "epoch": 3, "behind": 12, "compared": 2, "difference": ""}
@@ -33,12 +33,12 @@ def full_view() -> dict[str, Any]:
 
 
 def every_family() -> list[Metric]:
-    """The families that the page shows of that view."""
+    """Return the families that the page shows of that view."""
     return [*ViewCollector(full_view, lambda: 0.5).collect()]
 
 
 def breaches(families: Iterable[Metric]) -> list[str]:
-    """Returns what breaks a convention of OpenMetrics or Prometheus, a line each."""
+    """Return what breaks a convention of OpenMetrics or Prometheus, a line each."""
     return [f"{family.name}: {breach}" for family in families for breach in _breaches(family)]
 
 

@@ -20,13 +20,13 @@ _SHOWN = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The rules of the file of alerts."""
+    """Return the rules of the file of alerts."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard."""
+    """Return the dashboard."""
     loaded: dict[str, Any] = json.loads(DASHBOARD.read_text())
     return loaded
 
@@ -38,17 +38,17 @@ def targets() -> list[tuple[str, str, str]]:
 
 
 def metrics_of(expression: str) -> set[str]:
-    """The metrics that an expression names."""
+    """Return the metrics that an expression names."""
     return set(_METRIC.findall(expression))
 
 
 def labels_of(expression: str) -> set[str]:
-    """The labels by which an expression groups or selects."""
+    """Return the labels by which an expression groups or selects."""
     grouped = {name.strip() for group in _GROUPED.findall(expression) for name in group.split(",")}
     matched = {part.split("=")[0].rstrip("!~ ") for group in _MATCHED.findall(expression) for part in group.split(",")}
     return grouped | matched - {""}
 
 
 def shown_labels(text: str) -> set[str]:
-    """The labels that a legend or an annotation shows."""
+    """Return the labels that a legend or an annotation shows."""
     return set(_SHOWN.findall(text))

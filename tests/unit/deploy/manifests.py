@@ -14,7 +14,7 @@ STATE = "/state/job"
 
 
 def resumption(directory: Path, manifest: str = "supervisor") -> str:
-    """Returns what the shell of the pod appends to `causal run` where its job has this directory."""
+    """Return what the shell of the pod appends to `causal run` where its job has this directory."""
     (pod,) = (
         each["spec"]["template"]["spec"]
         for each in yaml.safe_load_all((MANIFESTS / f"{manifest}.yaml").read_text())

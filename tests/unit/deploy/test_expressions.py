@@ -27,7 +27,7 @@ EXPRESSIONS = [*((title, expr, legend) for title, expr, legend in targets())] + 
 
 
 def metric(name: str) -> str:
-    """The metric as the page names it: without the ending of a histogram's series."""
+    """Return the metric as the page names it: without the ending of a histogram's series."""
     base = re.sub(r"_(bucket|sum|count)$", "", name)
     return base if base in HISTOGRAMS else name
 

@@ -40,7 +40,7 @@ def host(tmp_path: Path) -> Path:
 
 
 def config_in(store: Path, body: bytes | None = BODY) -> JobConfig:
-    """The settings of a job with a store that has these bytes as its code."""
+    """Return the settings of a job with a store that has these bytes as its code."""
     config = settings(code=ARCHIVE.digest, store=f"file://{store}/store")
     if body is not None:
         Depot(config.store, config.place_in_store).create_own(f"code/{config.code}.zip", body)

@@ -29,7 +29,7 @@ Document = dict[str, Any]
 
 
 def documents() -> list[Document]:
-    """Every object, as `kubectl apply` gets it: the file of agents once for each host."""
+    """Return every object, as `kubectl apply` gets it: the file of agents once for each host."""
     texts = [(DEPLOY / "kubernetes" / f"{name}.yaml").read_text() for name in ("supervisor", "network", "job")]
     agent = (DEPLOY / "kubernetes" / "agent.yaml").read_text()
     texts += [agent.replace("$HOST", host) for host in HOSTS]

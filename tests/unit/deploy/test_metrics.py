@@ -39,7 +39,7 @@ def page(tmp_path: Path) -> Iterator[str]:
 
 
 def fetched(url: str, accept: str) -> tuple[str, str]:
-    """The content type and the text of the page for a client that accepts that format."""
+    """Return the content type and the text of the page for a client that accepts that format."""
     with urlopen(Request(url, headers={"Accept": accept}), timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 

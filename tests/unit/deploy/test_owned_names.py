@@ -19,7 +19,7 @@ JOINED = re.compile(r"job_directory / (?:\"([\w.-]+)\"|([A-Z_]+)\b)")
 
 
 def kept_names() -> set[str]:
-    """The names that the code joins to the directory of a job."""
+    """Return the names that the code joins to the directory of a job."""
     names = set()
     for path in ROOT.rglob("*.py"):
         for literal, constant in JOINED.findall(path.read_text()):

@@ -32,7 +32,7 @@ sys.exit(main())
 
 
 def imported(*argv: str) -> set[str]:
-    """The modules that a command has imported when it ends."""
+    """Return the modules that a command has imported when it ends."""
     program = LISTED.format(argv=list(argv))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     return set(done.stdout.rpartition("modules ")[2].split())

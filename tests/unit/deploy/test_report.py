@@ -48,7 +48,7 @@ def durations(*seconds: float) -> dict[str, Any]:
 
 
 def exposed(shown: dict[str, Any] | None) -> dict[str, Metric]:
-    """The families that the page of metrics shows of a view."""
+    """Return the families that the page of metrics shows of a view."""
     return {family.name: family for family in ViewCollector(lambda: shown, lambda: 0.5).collect()}
 
 
@@ -102,7 +102,7 @@ def host(name: str, state: str = "joined", **changes: Any) -> dict[str, Any]:
 
 
 def several() -> dict[str, Any]:
-    """The view of a job on the hosts a, b and c, of which b was lost."""
+    """Return the view of a job on the hosts a, b and c, of which b was lost."""
     loss = {"host": "b", "why": "cut off", "tasks": ["read/1"], "lost_ms": 3010.0, "recovered_ms": 3200.5}
     shown = {
         **view(),

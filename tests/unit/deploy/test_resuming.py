@@ -36,7 +36,7 @@ def archives(job: Path) -> set[str]:
 
 
 def refused(before: JobConfig, now: JobConfig, read: Mapping[str, Any] | None = None) -> str:
-    """The line with which a resume is refused; empty if it is not."""
+    """Return the line with which a resume is refused; empty if it is not."""
     reads = Settings(now.settings)
     for name, default in (read or {}).items():
         reads.get(name, default)

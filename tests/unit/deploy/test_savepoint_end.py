@@ -27,7 +27,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def lock_of(job: Path) -> int:
-    """The lock that a `causal run` holds as long as it lives."""
+    """Return the lock that a `causal run` holds as long as it lives."""
     handle = os.open(job / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
     return handle

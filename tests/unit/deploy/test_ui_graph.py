@@ -22,7 +22,7 @@ CHAINS = {
 
 
 def topology() -> Topology:
-    """A source, a window and a sink; each may put records aside."""
+    """Return a source, a window and a sink; each may put records aside."""
     ends = [(OUTSIDE, 0), (0, 1), (1, 2), (2, OUTSIDE), (0, 3), (1, 3), (2, 3), (3, OUTSIDE)]
     return Topology(
         tuple(Task(TaskIndex(i), TaskName(name), chain) for i, (name, chain) in enumerate(CHAINS.items())),

@@ -74,7 +74,7 @@ class Life:
     taken: int = 0
 
     def before(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the act as one step of this life."""
+        """Return the act as one step of this life."""
 
         def step(*arguments: Any, **options: Any) -> Any:
             self.taken += 1
@@ -103,7 +103,7 @@ class Job:
         return Depot(config.store, config.place_in_store)
 
     def run(self, text: str, *arguments: str) -> int:
-        """Performs `causal run` up to the first decision of its supervisor; returns its exit status."""
+        """Perform `causal run` up to the first decision of its supervisor; returns its exit status."""
         path = self.directory / "tiny.py"
         path.write_text(text)
         store = f"file://{self.directory}/store"
@@ -113,7 +113,7 @@ class Job:
         ])  # fmt: skip
 
     def lead(self, job: Path, *others: object) -> int:
-        """Takes the place of the supervisor and of everything below it."""
+        """Take the place of the supervisor and of everything below it."""
         wake, _ = socket.socketpair()
         election = Election(job, JobConfig.load(job), wake)
         try:
@@ -126,7 +126,7 @@ class Job:
         return 0
 
     def stop_at_a_savepoint(self) -> None:
-        """Puts into the store what a leader leaves there whose job has stopped."""
+        """Put into the store what a leader leaves there whose job has stopped."""
         seen = perform(decided(), self.depot)
         config, topology = JobConfig.load(self.state), Blueprint.load(self.state).topology
         planned = plan(load_archived(Archive.load(self.state, config.code), config.settings), config)
@@ -157,7 +157,7 @@ class Job:
         perform(ledger.append(records, 2, ENDED), self.depot)
 
     def version(self, hosts: Sequence[int] = (4,)) -> int:
-        """The version that any supervisor would lead; everything that it needs is in the store."""
+        """Return the version that any supervisor would lead; everything that it needs is in the store."""
         depot, seen = self.depot, perform(decided(), self.depot)
         config, topology = self._described(seen)
         archived = depot.read(f"code/{config.code}.zip")
@@ -199,7 +199,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
 
 def lived(job: Job, life: Life, *arguments: str) -> bool:
-    """Runs the second version, each of whose steps is one of this life; returns whether it lived on."""
+    """Run the second version, each of whose steps is one of this life; returns whether it lived on."""
     with pytest.MonkeyPatch.context() as patch:
         for place, name in (
             (Depot, "create"), (Depot, "remove"), (os, "replace"), (os, "unlink"), (shutil, "rmtree"),
@@ -214,7 +214,7 @@ def lived(job: Job, life: Life, *arguments: str) -> bool:
 
 
 def release(state: Path) -> None:
-    """Closes the files of the job's directory, as the kernel does when a process has died."""
+    """Close the files of the job's directory, as the kernel does when a process has died."""
     for handle in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # the one of the listing itself
             if os.readlink(handle).startswith(f"{state}/"):
@@ -245,7 +245,7 @@ def test_the_steps_are_as_many_as_are_tried(job: Job) -> None:
 
 
 def copy_of_the_savepoint(job: Job) -> list[str]:
-    """Keeps the savepoint; returns the arguments with which another job begins with it."""
+    """Keep the savepoint; returns the arguments with which another job begins with it."""
     fetch_decisions(job.state)
     saved = savepoint_store.keep(job.state)
     assert saved is not None

@@ -53,7 +53,7 @@ def written_log(directory: Path, ended: bool) -> Publisher:
 
 
 def rows_of(publisher: Publisher, channel: int) -> tuple[list[int], Exception | None]:
-    """Returns the rows that can be read, and the error that then stops it; None at the end of what is published."""
+    """Return the rows that can be read, and the error that then stop it; None at the end of what is published."""
     reader = IngestReader(DirectoryLog(publisher.log.directory, 2), channel, "numbers")
     rows: list[int] = []
     try:

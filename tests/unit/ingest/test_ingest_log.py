@@ -24,7 +24,7 @@ def log(tmp_path: Path) -> DirectoryLog:
 
 
 def written(log: DirectoryLog, batch: int, token: int, rows: tuple[int, ...], attempt: int = 0) -> list[Segment]:
-    """One segment for each Spark partition."""
+    """Return one segment for each Spark partition."""
     segments = []
     for partition, count in enumerate(rows):
         name = segment_name(batch, partition, token, attempt, 0)

@@ -31,7 +31,7 @@ class Store(Memory):
         self.looks = 0
 
     def read(self, name: str) -> bytes:
-        """Does what `causal.storage.shared.Depot.read` does."""
+        """Do what `causal.storage.shared.Depot.read` does."""
         if self.away:
             raise Unavailable("away")
         if "/segments/" in name:
@@ -39,7 +39,7 @@ class Store(Memory):
         return super().read(name)
 
     def names(self, folder: str) -> list[str]:
-        """Does what `causal.storage.shared.Depot.names` does."""
+        """Do what `causal.storage.shared.Depot.names` does."""
         self.looks += 1
         if self.away:
             raise Unavailable("away")
@@ -47,7 +47,7 @@ class Store(Memory):
 
 
 def published(store: Memory, batches: list[int]) -> StoredLog:
-    """A log with batches of so many rows 0, 1, 2 …, in one segment each, and its end."""
+    """Return a log with batches of so many rows 0, 1, 2 …, in one segment each, and its end."""
     log = StoredLog(store, FOLDER, 1)
     log.create()
     token, count = log.take_over(), 0
@@ -66,7 +66,7 @@ def reader_of(store: Memory) -> IngestReader:
 
 
 def rows_from(reader: IngestReader, position: int, count: int) -> list[int]:
-    """Returns that many rows; each read is asked for again until its segment is here."""
+    """Return that many rows; each read is asked for again until its segment is here."""
     rows: list[Any] = []
     end_s = time.monotonic() + END_S
     while len(rows) < count:

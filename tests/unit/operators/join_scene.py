@@ -31,7 +31,7 @@ def timed_source(pipeline: Pipeline, name: str) -> KeyedStream[Any, Any]:
 
 
 def planned_join(build: Callable[[KeyedStream[Any, Any], KeyedStream[Any, Any]], Stream[Any]], **settings: Any) -> Plan:
-    """The plan of sources `a` and `b`, what `build` makes of them by key, and sink `out`."""
+    """Return the plan of sources `a` and `b`, what `build` makes of them by key, and sink `out`."""
     pipeline = Pipeline("test")
     build(timed_source(pipeline, "a"), timed_source(pipeline, "b")).sink("out", NoSink())
     return plan(pipeline, config(**settings))
@@ -65,11 +65,11 @@ class Task:
         return records
 
     def give(self, input: int, *records: Any) -> list[Any]:
-        """Records on one input, as one batch; what they bring."""
+        """Record on one input, as one batch; what they bring."""
         return self._took(self.chain.deliver(input, listed(list(records)), 0, self.services))
 
     def mark(self, seconds: float, inputs: Iterable[int] = (0, 1)) -> list[Any]:
-        """Delivers a watermark on these inputs and returns what the task emits."""
+        """Deliver a watermark on these inputs and return what the task emits."""
         records = []
         for input in inputs:
             mark = watermark(round(seconds * SECOND_NS))
@@ -82,7 +82,7 @@ class Task:
             self._took(self.chain.deliver(input, [watermark(IDLE_NS)], 0, self.services))
 
     def end(self, *inputs: int) -> list[Any]:
-        """Ends these inputs and returns what the task emits."""
+        """End these inputs and return what the task emits."""
         records = []
         for input in inputs:
             records += self._took(self.chain.ended(input, self.services))
@@ -93,14 +93,14 @@ class Task:
         return self._took(self.chain.finish(self.services))
 
     def restore(self, full: bool = False) -> None:
-        """Takes a snapshot, and continues as another process from it and those before."""
+        """Take a snapshot, and continue as another process from it and those before."""
         parts = parts_of(self.chain, full)
         self._loaded = parts if full else [*self._loaded, *parts]
         self.chain = chain_of(self._plan, self.name)
         self.chain.restore(self._loaded)
 
     def entry_count(self) -> int:
-        """Returns the number of entries of all its tables."""
+        """Return the number of entries of all its tables."""
         stages: list[Stage] = self.chain._stages  # type: ignore[attr-defined]
         return sum([len(table.values) for stage in stages for table in stage.tables()])
 

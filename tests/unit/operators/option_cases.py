@@ -55,7 +55,7 @@ class Case:
 
 
 def row(k: str, at: float, v: int) -> Row:
-    """A record."""
+    """Return a record."""
     return {"k": k, "at": at, "v": v}
 
 
@@ -66,53 +66,53 @@ ROWS = [
 
 
 def from_rows(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
-    """A source whose rows are the inputs of the run."""
+    """Return a source whose rows are the inputs of the run."""
     return pipeline.source(name, GeneratedSource(lambda partition, index: index, count=0, partitions=partitions))
 
 
 def key(record: Row) -> Any:
-    """Returns the key of a record."""
+    """Return the key of a record."""
     return record["k"]
 
 
 def time(record: Row) -> Any:
-    """Returns the time of a record."""
+    """Return the time of a record."""
     return record["at"]
 
 
 def value(record: Row) -> Any:
-    """Returns the value of a record."""
+    """Return the value of a record."""
     return record["v"]
 
 
 def out(pipeline: Pipeline, stream: Any, inputs: Any = ROWS, **more: Any) -> Built:
-    """Returns the pipeline with a sink, and its inputs."""
+    """Return the pipeline with a sink, and its inputs."""
     stream.sink("out", AnySink())
     return pipeline, {"in": inputs, **more}
 
 
 def seconds(rows: list[Row]) -> list[At]:
-    """Returns the rows one after the other by the wall clock."""
+    """Return the rows one after the other by the wall clock."""
     return [At(100.75 + number, each) for number, each in enumerate(rows)]
 
 
 def apart(rows: list[Row]) -> list[list[Row]]:
-    """Divides rows into two partitions."""
+    """Divide rows into two partitions."""
     return [rows[::2], rows[1::2]]
 
 
 def records(key: Any, rows: list[Row], window: Any) -> Any:
-    """A function of a window."""
+    """Yield a function of a window."""
     yield key, "function", [each["v"] for each in rows], window.start, window.end
 
 
 def listing(values: list[int], record: Row) -> list[int]:
-    """An `add` that minds order."""
+    """Return an `add` that minds order."""
     return [*values, record["v"]]
 
 
 def listed() -> Aggregate[Any, Any]:
-    """An aggregate that minds order."""
+    """Return an aggregate that minds order."""
     return Aggregate(list, listing, merge=lambda first, second: first + second)
 
 
@@ -206,7 +206,7 @@ class RunsOtherwise(Runs):
 
 
 def unordered(pipeline: Pipeline) -> Any:
-    """A keyed stream of two partitions, of which nothing is late."""
+    """Return a keyed stream of two partitions, of which nothing is late."""
     return from_rows(pipeline, partitions=2).watermarks("w", time, out_of_order_s=100).key_by(key)
 
 
@@ -228,7 +228,7 @@ def _count(parallelism: int, delivery: str) -> Built:
 
 
 def arrow(pipeline: Pipeline) -> Any:
-    """A source of vectors."""
+    """Return a source of vectors."""
     return pipeline.source("in", ArrowSource(lambda partition, start, stop: {}, count=0))
 
 
@@ -278,7 +278,7 @@ OTHERS = [row("a", 2, 10), row("b", 30, 20), row("c", 3, 30)]
 
 
 def pair(left: Any, right: Any) -> Any:
-    """A record of two."""
+    """Return a record of two."""
     return [left and left["v"], right and right["v"]]
 
 
@@ -341,7 +341,7 @@ def _broadcast(rules: str, operator: Any, wait: bool, parallelism: int) -> Built
 
 
 def asked(record: Row, idempotency_key: str) -> int:
-    """An answer."""
+    """Return an answer."""
     return int(record["v"]) * 2
 
 
@@ -376,7 +376,7 @@ def _call(fn: Any, combine: Any, order: str, retries: int, parallelism: int) -> 
 
 
 def people(pipeline: Pipeline, name: str = "in") -> Any:
-    """A table."""
+    """Return a table."""
     return from_rows(pipeline, name).key_by(lambda r: (r["k"], r["v"] % 2)).table(f"{name}-t")
 
 
@@ -449,7 +449,7 @@ def _table_side(tag: str) -> Built:
 
 
 def doubled(values: Any, record: Any) -> Any:
-    """A function of `reduce`."""
+    """Return a function of `reduce`."""
     return [*values, record["v"]]
 
 

@@ -90,7 +90,7 @@ def config(**settings: Any) -> JobConfig:
 
 
 def planned(build: Callable[[Stream[Any]], Stream[Any]], partitions: int = 1, **settings: Any) -> Plan:
-    """The plan of source `in`, what `build` adds, sink `out`."""
+    """Return the plan of source `in`, what `build` adds, sink `out`."""
     pipeline = Pipeline("test")
     build(pipeline.source("in", source(partitions))).sink("out", NoSink())
     return plan(pipeline, config(**settings))
@@ -103,7 +103,7 @@ def chain_of(job_plan: Plan, name: str) -> Chain:
 
 
 def keyed(build: Callable[[KeyedStream[Any, Any]], Stream[Any]], name: str, **settings: Any) -> Chain:
-    """The chain of task `name`, built behind a key_by of each record's first field."""
+    """Return the chain of task `name`, built behind a key_by of each record's first field."""
     return chain_of(planned(lambda stream: build(stream.key_by(first_field)), **settings), name)
 
 
@@ -120,7 +120,7 @@ def records_chunk(records: Sequence[Any], origin_ns: int = 0) -> Chunk:
 
 
 def give(chain: Chain, records: Sequence[Any], services: Services | None = None, first: int = 0) -> list[Any]:
-    """Returns what the chain emits for the records, all outputs together."""
+    """Return what the chain emits for the records, all outputs together."""
     return records_in(chain.deliver(0, listed(records), first, services or Services()))
 
 
@@ -129,7 +129,7 @@ def records_in(outputs: Sequence[Output]) -> list[Any]:
 
 
 def parts_of(chain: Chain, full: bool = False) -> list[bytes]:
-    """A snapshot, encoded at once."""
+    """Return a snapshot, encoded at once."""
     job = chain.snapshot(full)
     while not job.step(100):
         pass

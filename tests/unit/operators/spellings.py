@@ -115,7 +115,7 @@ DETERMINED: dict[str, Callable[[], Any]] = {
 
 
 def perform(ask: Callable[[], Any], **of_event: Any) -> Any:
-    """Calls `ask` in an operator of a task whose services always begin with the same answers."""
+    """Call `ask` in an operator of a task whose services always begin with the same answers."""
     active = Active("count/0")
     active.begin(Services())
     active.operator = "count"
@@ -137,7 +137,7 @@ def refusal(ask: Callable[[], Any], **of_event: Any) -> str:
 
 
 def elsewhere() -> bool:
-    """Whether another thread gets the real time while an operator runs."""
+    """Return whether another thread gets the real time while an operator runs."""
     readings: list[float] = []
     thread = threading.Thread(target=lambda: readings.append(time.time()))
     thread.start()
@@ -146,7 +146,7 @@ def elsewhere() -> bool:
 
 
 def outside() -> bool:
-    """Whether a function of `ctx.call` gets the real time, and the operator its own again after it."""
+    """Return whether a function of `ctx.call` gets the real time, and the operator its own again after it."""
     with RUNNING.suspended():
         now_s = time.time()
     try:
@@ -162,7 +162,7 @@ def lazily() -> list[str]:
 
 
 def caught() -> str:
-    """Returns the error that ends an event whose operator caught the refusal."""
+    """Return the error that ends an event whose operator caught the refusal."""
     active = Active("count/0")
     active.begin(Services())
     active.operator = "count"
@@ -178,7 +178,7 @@ def caught() -> str:
 
 
 def logged() -> bool:
-    """Whether a log line, and the name of a temporary file, leave the operator's streams and clock alone."""
+    """Return whether a log line, and the name of a temporary file, leave the operator's streams and clock alone."""
 
     def ask() -> Any:
         record = logging.LogRecord("x", logging.INFO, "x", 1, "x", None, None)
@@ -199,7 +199,7 @@ def drawn(generator: random.Random) -> list[Any]:
 
 
 def finalised() -> dict[str, Any]:
-    """Returns what finalisers get that the collector runs inside an operator, and one that the operator runs."""
+    """Return what finalisers get that the collector runs inside an operator, and one that the operator runs."""
     seen: list[float] = []
 
     class Watching:
@@ -239,14 +239,14 @@ def finalised() -> dict[str, Any]:
 
 
 def own_stream() -> random.Random:
-    """Returns what `ctx.random` is."""
+    """Return what `ctx.random` is."""
     active = RUNNING.active
     assert active is not None
     return active.streams("count").random
 
 
 def seeded(generator: Any, *values: Any) -> list[float]:
-    """Returns what a generator, or the module, draws after these seeds and one without a value."""
+    """Return what a generator, or the module, draws after these seeds and one without a value."""
     for value in values:
         generator.seed(value)
     generator.seed()

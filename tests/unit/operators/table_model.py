@@ -69,7 +69,7 @@ class Graph:
     parallelism: int = 1
 
     def built(self, stream: Any) -> dict[str, Any]:
-        """Returns the streams of the pipeline by sink."""
+        """Return the streams of the pipeline by sink."""
         out: dict[str, Any] = {}
         timed = stream.watermarks("times", lambda r: r["t"]).filter("rows", lambda r: "k" in r)
         stream = timed.map("row", lambda r: {"k": r["k"], "v": r["v"]})
@@ -172,7 +172,7 @@ class Model:
             self._pass(key, value)
 
     def release(self) -> None:
-        """Sends all that a `suppress` holds."""
+        """Send all that a `suppress` holds."""
         waiting, self.waiting = self.waiting, {}
         for key, value in waiting.items():
             self._pass(key, value)
@@ -240,7 +240,7 @@ def some_graph(chance: Random) -> Graph:
 
 
 def another(graph: Graph, chance: Random) -> Graph:
-    """Returns a graph with some changes."""
+    """Return a graph with some changes."""
     fresh = some_graph(chance)
     names = ["first", "then", "last", "readers", "group", "result", "join", "parallelism", "suppress", "grouping"]
     chosen = chance.sample(names, chance.choice([1, 1, 2, 3]))
@@ -251,7 +251,7 @@ def another(graph: Graph, chance: Random) -> Graph:
 
 
 def folded(records: list[Any]) -> dict[Any, tuple[Any, Any]]:
-    """Returns the first old and the last new value of each key, where they differ; each old is the new before it."""
+    """Return the first old and the last new value of each key, where they differ; each old is the new before it."""
     first: dict[Any, Any] = {}
     last: dict[Any, Any] = {}
     for key, old, new in records:

@@ -44,7 +44,7 @@ def of_all(aggregate: Aggregate[Any, Any], values: list[Any]) -> Any:
 
 
 def expected(kind: type, values: list[Any]) -> Any:
-    """Computes the result in plain Python, independently, from the guide."""
+    """Compute the result in plain Python, independently, from the guide."""
     nans = [value for value in values if value != value]
     if kind in (Min, Max):
         if nans:
@@ -115,7 +115,7 @@ ALL_DECIMALS = st.lists(
 
 
 def exact_sum(values: list[Any]) -> Any:
-    """Computes the sum of numbers, rounded once, as one of the type that `sum` returns."""
+    """Compute the sum of numbers, rounded once, as one of the type that `sum` returns."""
     of: Any = next((kind for kind in (Decimal, float) if any(type(value) is kind for value in values)), int)
     special = [value for value in values if type(value) in (float, Decimal) and not math.isfinite(value)]
     if special:

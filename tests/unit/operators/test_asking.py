@@ -204,7 +204,7 @@ def late(timeout_s: float) -> bytes:
 
 
 def drained(pool: RequestPool, count: int) -> list[tuple[int, bytes]]:
-    """Returns the next `count` answers; a test that waits here forever is ended from outside."""
+    """Return the next `count` answers; a test that waits here forever is ended from outside."""
     answers: list[tuple[int, bytes]] = []
     while len(answers) < count:
         next_ns = pool.next_ns()
@@ -283,7 +283,7 @@ def test_the_last_failure_is_told_when_every_try_fails() -> None:
 
 
 def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[RequestPool, threading.Event, list[int]]:
-    """A pool of two whose calls of b"hang" come back when the event is set; the list holds the time in ns."""
+    """Return a pool of two whose calls of b"hang" come back when the event is set; the list holds the time in ns."""
     release, now_ns = threading.Event(), [1]
     monkeypatch.setattr("causal.shell.request_pool.monotonic_ns", lambda: now_ns[0])
 

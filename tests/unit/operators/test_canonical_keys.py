@@ -64,7 +64,7 @@ SPELLINGS: list[list[Any]] = [
 
 
 def spelled(key: Any) -> Any:
-    """The one spelling, written from the guide."""
+    """Return the one spelling, written from the guide."""
     if isinstance(key, tuple):
         return tuple(map(spelled, key))
     if isinstance(key, datetime):
@@ -369,7 +369,7 @@ def test_entries_of_a_map_are_written_as_a_dict_keeps_them(state: Any, data: st.
 
 
 def old_files(name: str, records: list[Any]) -> tuple[Any, list[list[bytes]]]:
-    """Returns a plan and two snapshots of its keyed task, as a version wrote them that kept the spelling that came."""
+    """Return a plan and two snapshots of its keyed task, as a version wrote them that kept the spelling that came."""
     job_plan = plan(pipeline(name), config())
     chain = chain_of(job_plan, "op/0")
     files = []

@@ -315,7 +315,7 @@ def test_the_state_of_a_task_is_found_though_an_operator_without_state_gives_it_
 
 
 def revised(number: int) -> Any:
-    """A revision of a window that ends at 10."""
+    """Return a revision of a window that ends at 10."""
     return ((number, 0, 10), None, 1)
 
 

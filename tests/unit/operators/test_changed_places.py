@@ -137,7 +137,7 @@ def test_branches_and_sources_that_change_together(change: str, kind: str) -> No
 
 
 def read(kind: str, branches: Branches) -> Version:
-    """A version of a job that reads all of its sources, whichever of them the join reads."""
+    """Return a version of a job that reads all of its sources, whichever of them the join reads."""
 
     def build(streams: Any) -> dict[str, Any]:
         left, right = branches(*streams)

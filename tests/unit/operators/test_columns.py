@@ -18,7 +18,7 @@ PLACE = 1
 
 
 def documented(row: tuple[int, int]) -> int:
-    """The second."""
+    """Return the second."""
     return row[1]
 
 

@@ -34,7 +34,7 @@ def first(record: Any) -> Any:
 
 
 def routed(route: KeyedRoute, batches: list[list[Any]]) -> tuple[dict[int, Any], list[Any]]:
-    """Returns what a route gives each task of records with these keys, and the records that have no route."""
+    """Return what a route gives each task of records with these keys, and the records that have no route."""
     lost: list[Any] = []
     for batch in batches:
         rows = [(key, place) for place, key in enumerate(batch)]

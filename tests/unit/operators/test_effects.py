@@ -71,7 +71,7 @@ CRASHES: list[dict[str, Any]] = [
 
 
 def crashes(pipeline: Pipeline, crash: dict[str, Any]) -> dict[str, Any]:
-    """The crashes of the tasks that the pipeline has: operators may be in one task."""
+    """Return the crashes of the tasks that the pipeline has: operators may be in one task."""
     elements = run(pipeline, INPUTS).elements
     return {task: at for task, at in crash.items() if task in elements}
 

@@ -80,7 +80,7 @@ def planned(build: Build, timed: bool = False) -> Plan:
 
 
 def upgraded(before: Plan, after: Plan, ended: str | None = "R") -> dict[str, Any]:
-    """Returns the chains of the new plan by task; the source that is named had ended, and the table of its rows."""
+    """Return the chains of the new plan by task; the source that is named had ended, and the table of its rows."""
     tasks = saved(before, {})
     for each in tasks:
         if ended in each.task.operators or (ended == "R" and "rows" in each.task.operators):

@@ -55,7 +55,7 @@ VALUES = [
 
 
 def same(put: Any, read: Any) -> bool:
-    """Whether what was read is what was put, as the guide says it."""
+    """Return whether what was read is what was put, as the guide says it."""
     if isinstance(put, datetime) and type(read) is date:
         return put == datetime(read.year, read.month, read.day)
     if isinstance(put, datetime) and put.tzinfo is None:

@@ -29,7 +29,7 @@ numbers.map("same", lambda n: n).sink("out", SqliteSink("out.db"))
 
 
 def said(directory: Path, text: str) -> tuple[int, str]:
-    """The status and standard error of `python counts.py`."""
+    """Return the status and standard error of `python counts.py`."""
     (directory / "counts.py").write_text(text)
     done = subprocess.run([sys.executable, "counts.py"], cwd=directory, capture_output=True, text=True)
     return done.returncode, done.stderr

@@ -97,7 +97,7 @@ class Generates:
 
 
 def refusal(build: Build, fn: Any) -> str:
-    """Returns the message with which `fn` is refused, without its place in this file, if it names that."""
+    """Return the message with which `fn` is refused, without its place in this file, if it names that."""
     with pytest.raises(PipelineError) as failure:
         build(Pipeline("test").source("in", source()), fn)
     assert "\n" not in str(failure.value)

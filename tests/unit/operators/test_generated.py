@@ -69,7 +69,7 @@ def test_a_clock_that_was_restarted_does_not_halt_a_rate(tmp_path: Path, monkeyp
     source = GeneratedSource(lambda p, i: i, count=None, rate=1000)
 
     def life(position: int) -> tuple[Any, int]:
-        """The records that a process has at once, and the pace behind them."""
+        """Return the records that a process has at once, and the pace behind them."""
         began_ns = min(int((tmp_path / "began").read_text()), now_ns)
         reader = source.open(0, SourceContext("numbers", tmp_path, began_ns))
         assert reader.ready_in_s(position) == 0

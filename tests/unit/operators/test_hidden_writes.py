@@ -18,7 +18,7 @@ TALLY = Counter[Any]()
 
 
 def writes(subject: Any) -> list[str]:
-    """The names that the warnings say are written."""
+    """Return the names that the warnings say are written."""
     lines = []
 
     def build(stream: Any) -> Any:

@@ -26,7 +26,7 @@ class Seen(Operator):
     """Keeps every record of a key."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        """Appends the record to those of its key."""
+        """Append the record to those of its key."""
         ctx.state.setdefault("seen", []).append(record)
         yield record
 
@@ -150,7 +150,7 @@ def values_of(chain: Any) -> dict[Any, Any]:
 
 
 def loaded_bytes(image: Image, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the fragments that the table of an image loads from now on."""
+    """Return the sizes of the fragments that the table of an image loads from now on."""
     sizes: list[int] = []
     chain: Any = image.chain
     (stage,) = (stage for stage in chain.stages if any(table.name == "keep" for table in stage.tables()))

@@ -129,7 +129,7 @@ class Everything(Operator):
     last = ValueState(int)
 
     def process(self, record: Any, ctx: Any) -> None:
-        """Keeps the record."""
+        """Keep the record."""
         self.numbers.append(record[1])
         self.seen[record[0]] = record[1]
         self.last.value = record[1]
@@ -137,7 +137,7 @@ class Everything(Operator):
         ctx.set_timer(ctx.now() + 60.0, "later")
 
     def on_timer(self, name: str, ctx: Any) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ class Log(Operator):
     numbers = ListState[int]()
 
     def process(self, record: Any, ctx: Any) -> None:
-        """Appends one, or begins again where it is negative."""
+        """Append one, or begin again where it is negative."""
         if record[1] < 0:
             self.numbers.clear()
         self.numbers.append(record[1])

@@ -20,7 +20,7 @@ How = Literal["inner", "left"]
 
 
 def unread(partition: int, i: int) -> Any:
-    """A record of a source whose records the test supplies instead."""
+    """Return a record of a source whose records the test supplies instead."""
     return 0
 
 
@@ -104,7 +104,7 @@ def expected(records: list[dict[str, Any]], rows: list[dict[str, Any]], how: str
 
 
 def shuffled(chance: random.Random, records: list[dict[str, Any]], disorder_s: float) -> list[dict[str, Any]]:
-    """Shuffles the records of one partition, none further back than the bound."""
+    """Shuffle the records of one partition, none further back than the bound."""
     return sorted(records, key=lambda each: each["at"] + chance.random() * disorder_s)
 
 

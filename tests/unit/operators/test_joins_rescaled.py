@@ -62,7 +62,7 @@ def of_task(job_plan: Plan, index: int) -> Task:
 
 
 def moved(build: Any, give: Any, keys: list[Any] = KEYS, old: int = 2, new: int = 3) -> list[Task]:
-    """Returns the tasks of the operator after a change, each of which got its keys from `give` before it."""
+    """Return the tasks of the operator after a change, each of which got its keys from `give` before it."""
     before, after = planned(old, build), planned(new, build)
     parts: dict[str, Sequence[list[bytes]]] = {}
     for index in range(old):

@@ -20,7 +20,7 @@ from tests.unit.operators.scene import NoSink, config, source
 
 
 def planned_rows(timed: bool = False, watermarks: bool = False, **options: Any) -> Plan:
-    """Clicks (input 0) with the rows of users (inputs 1 and 2)."""
+    """Return clicks (input 0) with the rows of users (inputs 1 and 2)."""
     pipeline = Pipeline("test")
     users = pipeline.source("users", source(2), parallelism=2)
     clicks = pipeline.source("clicks", source())

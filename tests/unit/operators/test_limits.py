@@ -45,7 +45,7 @@ def tuples(levels: int) -> Any:
 
 
 def of_bytes(size: int) -> Any:
-    """A text that takes that many bytes encoded."""
+    """Return a text that takes that many bytes encoded."""
     text = "x" * (size - 3)
     assert len(encode(text)) == size
     return text
@@ -107,7 +107,7 @@ def test_a_record_on_which_code_raises_is_a_dead_letter_however_it_is_nested(rec
 
 
 def within_itself(kind: str, at: str, wrap: int) -> Any:
-    """A list or dict that holds itself once or twice, beside or behind scalars, in so many tuples."""
+    """Return a list or dict that holds itself once or twice, beside or behind scalars, in so many tuples."""
     inner: Any = [] if kind == "list" else {}
     own = inner
     for _ in range(wrap):

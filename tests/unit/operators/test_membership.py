@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 def _placed(remote: str, *endpoints: str) -> list[str]:
-    """Returns the places of its source that the sink notes, as that moves."""
+    """Return the places of its source that the sink notes, as that moves."""
     member = Membership("w2", 1, "ipc://w2", PAIR, 60, Vitals, remote)
     member.handle(Commanded(commands.Promote("sink", 1, 0, (), {})), 0)
     acts = []

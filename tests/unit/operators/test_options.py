@@ -60,7 +60,7 @@ def test_every_option_has_a_witness(method: Callable[..., Any]) -> None:
 
 @cache
 def seen(number: int, changed: frozenset[str]) -> Any:
-    """Returns what a user sees of a run of a case in which the second value of each of `changed` is taken.
+    """Return what a user sees of a run of a case in which the second value of each of `changed` is taken.
 
     Rows, counts, tasks, kinds of determinants, whether state is on disk; or how the pipeline was refused.  Most runs
     are one side of several comparisons.
@@ -75,7 +75,7 @@ def seen(number: int, changed: frozenset[str]) -> Any:
 
 
 def shown(case: Case, options: Mapping[str, Any]) -> Any:
-    """Runs a case."""
+    """Run a case."""
     disks: list[Any] = []
     real = Disk.values
 
@@ -93,7 +93,7 @@ def shown(case: Case, options: Mapping[str, Any]) -> Any:
 
 
 def compared() -> Iterator[Any]:
-    """Each option with each choice of the others, one or two of which are not the first."""
+    """Yield each option with each choice of the others, one or two of which are not the first."""
     for number, case in enumerate(CASES):
         for option in case.options:
             if option in case.without:

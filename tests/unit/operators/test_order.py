@@ -196,7 +196,7 @@ def table_two(delivery: str) -> Pipeline:
 
 
 def story(rows: Sequence[str]) -> str:
-    """The order in which elements were taken; rows that contradict one another have none."""
+    """Return the order in which elements were taken; rows that contradict one another have none."""
     for before, after in zip(rows, rows[1:], strict=False):
         assert after[0] == before[-1], f"{after!r} does not follow {before!r}"
     return "".join(row[-1] for row in rows)

@@ -38,7 +38,7 @@ class Watch(Operator):
 
 
 def unread(partition: int, i: int) -> Any:
-    """A record of a source whose records the test supplies instead."""
+    """Return a record of a source whose records the test supplies instead."""
     return i
 
 

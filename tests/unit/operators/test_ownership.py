@@ -87,7 +87,7 @@ MAKES: dict[str, Callable[[bytes], Any]] = {
 
 
 def first_of(value: Any) -> int:
-    """The first byte of the buffer that is somewhere in it."""
+    """Return the first byte of the buffer that is somewhere in it."""
     while not isinstance(value, (bytes, bytearray, memoryview, array)):
         if isinstance(value, dict):
             value = value.get("a", value.get("b"))

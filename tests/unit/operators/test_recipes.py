@@ -22,13 +22,13 @@ MONTHS_MAX = 12
 
 
 def month_of(time_ns: int) -> int:
-    """The number of the month in UTC, from the year 0."""
+    """Return the number of the month in UTC, from the year 0."""
     time = datetime.fromtimestamp(time_ns // NS, UTC)
     return 12 * time.year + time.month - 1
 
 
 def start_of(month: int) -> int:
-    """The start of the month with that number, in ns."""
+    """Return the start of the month with that number, in ns."""
     return int(datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp()) * NS
 
 
@@ -109,7 +109,7 @@ def test_its_option_shows() -> None:
 
 
 def months(time: float, size: int) -> list[int]:
-    """The oracle: the windows of a record by the calendar of its date, as numbers of their first months."""
+    """Return the oracle: the windows of a record by the calendar of its date, as numbers of their first months."""
     date = datetime.fromtimestamp(time, UTC)
     return [12 * date.year + date.month - 1 - back for back in range(size)]
 

@@ -53,7 +53,7 @@ def planned(parallelism: int, build: Build = ringing, sources: int = 2) -> Plan:
 
 
 def saved(job_plan: Plan, parts: Mapping[str, Sequence[list[bytes]]]) -> list[Saved]:
-    """Returns all tasks at a barrier; those without parts in their first state."""
+    """Return all tasks at a barrier; those without parts in their first state."""
     saved_tasks = []
     for task in job_plan.topology.tasks:
         inputs: dict[int, tuple[int, int, bool]] = {
@@ -66,7 +66,7 @@ def saved(job_plan: Plan, parts: Mapping[str, Sequence[list[bytes]]]) -> list[Sa
 
 
 def fed(job_plan: Plan, name: str, batches: Sequence[list[Any]]) -> list[list[bytes]]:
-    """Returns the files of a keyed task that got these batches of its own keys, a checkpoint behind each."""
+    """Return the files of a keyed task that got these batches of its own keys, a checkpoint behind each."""
     task = job_plan.topology.named(name)
     assert task is not None
     chain = job_plan.chain(task.index)
@@ -346,7 +346,7 @@ def timed(build: Build) -> Build:
 
 
 def step(chains: list[Any], batch: list[Any], mark_s: int, out: list[Any]) -> None:
-    """Delivers to each task its own records of a batch, and the watermark behind it."""
+    """Deliver to each task its own records of a batch, and the watermark behind it."""
     for index, chain in enumerate(chains):
         own = [record for record in batch if owned([record[0]], index, len(chains))]
         if own:

@@ -79,7 +79,7 @@ class Watched:
         self._values: list[list[Any]] = []
 
     def look(self, performs: Any) -> None:
-        """Notes what the worker has now; all that it has had before must be gone, without a collection of the test."""
+        """Record what the worker has now; all that it has had before must be gone, without a collection of the test."""
         image = self._worker.resident.image
         assert image is not None
         chain = cast(Any, image.chain)

@@ -141,12 +141,12 @@ class Life:
         self._passed_s: dict[int, float] = {}
 
     def _input(self, senders: Sequence[int], reader: int) -> int:
-        """The input through which the records of a source's task come: perhaps by way of a table."""
+        """Return the input through which the records of a source's task come: perhaps by way of a table."""
         behind = [channel.target for channel in self.plan.topology.channels if channel.source == reader]
         return next(place for place, sender in enumerate(senders) if sender == reader or sender in behind)
 
     def give(self, place: Place, records: Sequence[Any], services: Services) -> list[Any]:
-        """Returns what the tasks make of records of a partition, and of the event time that its reader then knows."""
+        """Return what the tasks make of records of a partition, and of the event time that its reader then knows."""
         reader, out = self.readers[place], list[Any]()
         input, chunks = self._inputs[reader], list[Any]()
         marks = [self._marks_s.get(each) for each in PLACES if self.readers[each] == reader and each not in self._ended]
@@ -166,7 +166,7 @@ class Life:
         return out
 
     def end(self, place: Place, services: Services) -> list[Any]:
-        """Returns what the tasks make of the end of a partition, if it is the last one of its reader."""
+        """Return what the tasks make of the end of a partition, if it is the last one of its reader."""
         self._ended.add(place)
         reader, out = self.readers[place], list[Any]()
         if all(each in self._ended for each in PLACES if self.readers[each] == reader):
@@ -175,7 +175,7 @@ class Life:
         return out
 
     def changed(self, kind: str, graph: Graph) -> Life:
-        """The tasks of another graph, with the state of these."""
+        """Return the tasks of another graph, with the state of these."""
         files = {str(task.name): [parts_of(chain, True)] for task, chain in zip(self.tasks, self.chains, strict=True)}
         tasks = saved(self.plan, files)
         for each in tasks:
@@ -196,7 +196,7 @@ Event = tuple[Place, int, Sequence[int]]
 
 
 def outcome(kind: str, graphs: Sequence[Graph], events: Sequence[Event], per_life: int) -> list[Any]:
-    """Returns what comes out of a job whose graph is changed after every so many events."""
+    """Return what comes out of a job whose graph is changed after every so many events."""
     marks_s, counts = dict[Place, float](), dict.fromkeys(PLACES, 0)
     clocks_s = {place: 4.0 * PLACES.index(place) for place in PLACES}
     """Times of different partitions differ: between them no order is promised across a change."""
@@ -228,7 +228,7 @@ def outcome(kind: str, graphs: Sequence[Graph], events: Sequence[Event], per_lif
 
 
 def final(kind: str, out: Sequence[Any]) -> Any:
-    """Returns what must not depend on changes of the graph."""
+    """Return what must not depend on changes of the graph."""
     if kind == "speculative":
         rows: dict[Any, Any] = {}
         for place, old, new in out:

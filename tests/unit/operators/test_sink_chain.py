@@ -29,7 +29,7 @@ class Words(NoSink):
 
 
 def letters_of(sink: Sink, records: Any) -> tuple[list[tuple[int, int, bytes]], list[dict[str, Any]]]:
-    """Returns (ordinal, count, rows) of what goes to the store, and the dead letters."""
+    """Return (ordinal, count, rows) of what goes to the store, and the dead letters."""
     pipeline = Pipeline("test")
     pipeline.source("in", source()).sink("out", sink)
     chain = chain_of(plan(pipeline, config(on_error="dead-letter")), "out/0")

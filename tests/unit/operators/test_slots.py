@@ -24,7 +24,7 @@ def slots() -> Slots:
 
 
 def restored(live: Slots, loaded: list[bytes], full: bool) -> Slots:
-    """Returns slots restored from all snapshots; `loaded` is extended by the newest."""
+    """Return slots restored from all snapshots; `loaded` is extended by the newest."""
     job = live.table.snapshot(full)
     while job.step(2) == 2:
         pass

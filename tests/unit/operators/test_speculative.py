@@ -66,7 +66,7 @@ def deliver(chain: Chain, input: int, first: int, records: Sequence[Any], mark: 
 
 
 def applied(revisions: Sequence[Any], rows: dict[Any, Any] | None = None) -> dict[Any, Any]:
-    """Returns the rows that the revisions add up to; each must say what was there."""
+    """Return the rows that the revisions add up to; each must say what was there."""
     standing = {} if rows is None else rows
     for place, old, new in revisions:
         assert standing.get(place) == old, f"{place} was {standing.get(place)!r}, it is said to have been {old!r}"

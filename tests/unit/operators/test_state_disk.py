@@ -71,7 +71,7 @@ numbers = st.one_of(
 
 
 def spellings(number: Any) -> list[Any]:
-    """The number in every type that has it, and others close to it."""
+    """Return the number in every type that has it, and others close to it."""
     if not isinstance(number, Decimal):
         return [number, -number, Decimal(number), *([] if number in (INFINITY, -INFINITY) else [int(number)])]
     sign, digits, exponent = number.as_tuple()
@@ -210,7 +210,9 @@ def records(first: int, count: int) -> list[Any]:
 
 
 def entries(parts: Sequence[bytes]) -> list[Any]:
-    """A snapshot without the order in which its keys came, and without what a full one says to be gone: nothing was."""
+    """Return a snapshot without the order in which its keys came, and without what a full one says to be gone: nothing
+    was.
+    """
     contents: list[Any] = []
     full = False
     for part in parts:

@@ -48,7 +48,7 @@ def done(job: Any) -> Any:
 
 
 def in_order(values: dict[Any, Any]) -> dict[Any, Any]:
-    """Dicts as lists of pairs, so that the order of their entries is compared too."""
+    """Return dicts as lists of pairs, so that the order of their entries is compared too."""
     return {key: list(value.items()) if type(value) is dict else value for key, value in values.items()}
 
 
@@ -100,7 +100,7 @@ rounds = st.lists(
 
 
 def ages_of(table: Any) -> dict[Any, Any]:
-    """Returns the age of each place as a snapshot has it."""
+    """Return the age of each place as a snapshot has it."""
     places = table.expiry.written if isinstance(table.expiry, EventExpiry) else table.expiry.places
     return {place: table.expiry.age(place) for place in places}
 

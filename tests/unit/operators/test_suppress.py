@@ -36,7 +36,7 @@ class Two:
         self.revisions: list[Any] = []
 
     def give(self, *records: Any) -> list[Any]:
-        """Records for the table; what is not suppressed any more."""
+        """Record for the table; what is not suppressed any more."""
         passed = len(self.above.marks)
         revisions = self.above.give(0, *records)
         self.revisions += revisions

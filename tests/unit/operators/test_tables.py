@@ -21,7 +21,7 @@ Rows = dict[Any, Any]
 
 
 def planned_table(build: Callable[[Any], Any], watermarks: bool = False, **options: Any) -> Plan:
-    """A keyed stream of (key, seconds, value) that `build` makes a table of; its revisions go to sink `out`."""
+    """Return a keyed stream of (key, seconds, value) that `build` makes a table of; its revisions go to sink `out`."""
     pipeline = Pipeline("test")
     stream = pipeline.source("in", source())
     timed = stream.watermarks("time", time_of) if watermarks else stream.timed(time_of)
@@ -35,7 +35,7 @@ def windowed(assigner: Any, aggregate: Any, grace_s: float = 0.0, watermarks: bo
 
 
 def folded(revisions: Iterable[Any], rows: Rows | None = None) -> Rows:
-    """The rows that revisions add up to; fails where one does not begin where the one before it ended."""
+    """Return the rows that revisions add up to; fails where one does not begin where the one before it ended."""
     rows = {} if rows is None else rows
     for key, old, new in revisions:
         assert rows.get(key) == old != new, (key, old, new)

@@ -84,7 +84,7 @@ def test_a_task_behind_merges_the_marks_of_its_channels() -> None:
 
 
 def lateness(chain: Chain, records: Sequence[Any], cuts: Sequence[int], restore_at: int | None) -> list[Any]:
-    """Returns what passes `Late`, cut into batches, restored from a snapshot before one of them."""
+    """Return what passes `Late`, cut into batches, restored from a snapshot before one of them."""
     passed, begun = list[Any](), 0
     for number, cut in enumerate([*cuts, len(records)]):
         if number == restore_at:
@@ -258,7 +258,7 @@ def idling(partitions: int = 2) -> Chain:
 
 
 def checked(chain: Chain, count: int, services: Services) -> list[Any]:
-    """Returns what the chain emits at its next checks, each of which is on time."""
+    """Return what the chain emits at its next checks, each of which is on time."""
     return [output for _ in range(count) for output in chain.fire(chain.next_timer_ns() or 0, services)]
 
 

@@ -44,7 +44,7 @@ class Kept:
         self.mark_ns = -1
 
     def mark(self, mark_ns: int) -> list[Any]:
-        """Returns what is over by a higher watermark and unmatched, in its order."""
+        """Return what is over by a higher watermark and unmatched, in its order."""
         before_ns, self.mark_ns = self.mark_ns, mark_ns
         over = [
             (key, entry) for key, entry in self.entries if before_ns < entry[0] + AFTER_NS <= mark_ns and not entry[3]
@@ -63,7 +63,7 @@ class Kept:
 
 
 def finished(job: TableJob, keys_max: int) -> list[bytes]:
-    """Returns all fragments of a job, encoded in steps of so many keys."""
+    """Return all fragments of a job, encoded in steps of so many keys."""
     while job.step(keys_max) == keys_max:
         pass
     return [content_of(fragment) for fragments in job.fragments.values() for fragment in fragments]

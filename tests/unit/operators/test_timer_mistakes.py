@@ -33,7 +33,7 @@ class Alarm(BroadcastOperator):
 
 
 def alarm(stream: Stream[Any], clock: str = "event", rules: Stream[Any] | None = None) -> Any:
-    """Returns the chain of an `Alarm` that reads this stream, by rules if there are any."""
+    """Return the chain of an `Alarm` that reads this stream, by rules if there are any."""
     set_by = stream.process("op", Alarm(clock)) if rules is None else stream.broadcast("op", rules, Alarm(clock))
     set_by.sink("out", NoSink())
     return chain_of(plan(stream.pipeline, config()), "op/0")

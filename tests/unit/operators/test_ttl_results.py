@@ -239,7 +239,7 @@ class ByClock(Operator):
 
 
 def violations(rows: list[Any]) -> list[str]:
-    """Returns a line for each state that was gone before its time, or there long after it."""
+    """Return a line for each state that was gone before its time, or there long after it."""
     lives = {"a": 8, "b": 3, "c": 5, "d": 20}
     written: dict[Any, float] = {}
     problems: list[str] = []

@@ -26,7 +26,7 @@ def started() -> tuple[Pipeline, Any]:
 
 
 def outcome(pipeline: Pipeline, records: Any = ROWS, **settings: Any) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Returns the rows, and the letters."""
+    """Return the rows, and the letters."""
     result = run(pipeline, {"in": records}, on_error="dead-letter", **settings)
     return result["out"], result.rows.get("dead-letters", [])
 

@@ -60,7 +60,7 @@ class Quiet(Operator):
 
 
 def watched(change: Callable[[Any], Any]) -> list[str]:
-    """Returns the changes that are found in a task of one `Quiet`."""
+    """Return the changes that are found in a task of one `Quiet`."""
     pipeline = Pipeline("test")
     stream = pipeline.source("in", source(1)).key_by(lambda n: n)
     stream.process("quiet", Quiet(change)).sink("out", NoSink())

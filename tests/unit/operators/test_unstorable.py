@@ -297,7 +297,7 @@ SENDS |= {f"{name}, filtered": filtered(build) for name, build in SENDS.items()}
 
 
 def outcome(build: Build, records: Any, sinks: int = 1, **settings: Any) -> tuple[Any, list[Any]]:
-    """Returns the rows of each sink, and the letters."""
+    """Return the rows of each sink, and the letters."""
     pipeline = Pipeline("p")
     out = build(pipeline.source("in", GeneratedSource(lambda partition, index: index, count=0)))
     for number in range(sinks):

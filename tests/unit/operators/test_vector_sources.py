@@ -30,7 +30,7 @@ COLUMNS = {
 
 
 def published(directory: Path, columns: dict[str, Any]) -> DirectoryLog:
-    """A log with these rows in one segment of several Arrow batches."""
+    """Return a log with these rows in one segment of several Arrow batches."""
     log = DirectoryLog(directory, 1)
     log.create()
     token, name, sink = log.take_over(), segment_name(0, 0, 1, 0, 0), pa.BufferOutputStream()

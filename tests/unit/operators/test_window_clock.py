@@ -120,7 +120,7 @@ def test_the_end_of_the_input_tells_all_windows_that_are_open() -> None:
 
 
 def header_of(mark_ns: int | None, **clock: Any) -> dict[str, Any]:
-    """Returns what a snapshot keeps of a stage at this mark, whose clock has these values."""
+    """Return what a snapshot keeps of a stage at this mark, whose clock has these values."""
     stage: Any = sliding()._root.stage
     stage.mark_ns = mark_ns
     for name, value in clock.items():

@@ -37,7 +37,7 @@ class Expected(NamedTuple):
 
 
 def expected(rows: list[Row], shape: Shape) -> Expected:
-    """Tries every window for every record; `divided`: records with an open window and a closed one."""
+    """Try every window for every record; `divided`: records with an open window and a closed one."""
     windows: dict[tuple[Any, float, float], list[Any]] = {}
     late, divided, mark = list[Row](), 0, -(10**9)
     for row in rows:

@@ -23,7 +23,7 @@ BOUND_MS = 700
 
 
 def in_order(draw: Callable[[st.SearchStrategy[Any]], Any]) -> list[Row]:
-    """Records no further behind the largest time than the bound."""
+    """Record no further behind the largest time than the bound."""
     rows: list[Row] = []
     now_ms = 0
     for value, (key, step, back) in enumerate(
@@ -36,7 +36,7 @@ def in_order(draw: Callable[[st.SearchStrategy[Any]], Any]) -> list[Row]:
 
 @st.composite
 def runs(draw: Any) -> tuple[list[list[Row]], list[int]]:
-    """Records cut into batches, and what is done behind each."""
+    """Record cut into batches, and what is done behind each."""
     rows, batches = in_order(draw), list[list[Row]]()
     while rows:
         size = draw(st.integers(1, 6))
@@ -46,7 +46,7 @@ def runs(draw: Any) -> tuple[list[list[Row]], list[int]]:
 
 
 def expected(batches: Sequence[Sequence[Row]], size_ms: int, every_ms: int, offset_ms: int) -> Counter[Any]:
-    """The values of each window that has any, by trying every window."""
+    """Return the values of each window that has any, by trying every window."""
     windows: dict[Any, list[Any]] = {}
     for key, at_s, value in [row for batch in batches for row in batch]:
         at_ms = round(at_s * 1000)

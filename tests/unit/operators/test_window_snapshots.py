@@ -18,7 +18,7 @@ from tests.unit.operators.window_scene import MS, Driven, Row, window_chain
 
 
 def emptied(key: Any, records: list[Any], window: Any) -> Any:
-    """A function that spoils its argument."""
+    """Return a function that spoils its argument."""
     rows = list(values_of_window(key, records, window))
     records.clear()
     return rows

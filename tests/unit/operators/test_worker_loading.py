@@ -87,7 +87,7 @@ class Loading(Worker):
         self.driver = cast(Any, driver)
 
     def turn(self) -> None:
-        """Does one turn of the loop."""
+        """Do one turn of the loop."""
         if self.loading is not None:
             self._load_more()
         if self.later:

@@ -49,7 +49,7 @@ def everything():
 
 
 def install(site: Path, name: str = "ticket") -> None:
-    """Installs this library as package `name` in the directory `site`."""
+    """Install this library as package `name` in the directory `site`."""
     package = site / name
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(SOURCE)

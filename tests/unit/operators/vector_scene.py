@@ -19,7 +19,7 @@ from tests.unit.operators.scene import NoSink, Services, config
 
 
 def vectors(rows: Sequence[dict[str, Any]], **kinds: str) -> Vectors:
-    """Rows as columns of these types."""
+    """Return rows as columns of these types."""
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
     return Vectors.of(pa.RecordBatch.from_pylist(list(rows), schema=schema))
 
@@ -29,7 +29,7 @@ def arrow_source(partitions: int = 1) -> ArrowSource:
 
 
 def planned(build: Callable[[Stream[Any]], Stream[Any]], partitions: int = 1, **settings: Any) -> Plan:
-    """The plan of source `in` (column k), what `build` adds, sink `out`."""
+    """Return the plan of source `in` (column k), what `build` adds, sink `out`."""
     pipeline = Pipeline("test")
     build(pipeline.source("in", arrow_source(partitions))).sink("out", NoSink())
     return plan(pipeline, config(**settings))
@@ -44,7 +44,7 @@ def packed(vectors: Vectors) -> list[Chunk]:
 
 
 def rows(outputs: Sequence[Output]) -> list[Any]:
-    """All records of the outputs as rows hold them."""
+    """Return all records of the outputs as rows hold them."""
     records: list[Any] = []
     for _, chunk in outputs:
         batch = decode_records(chunk.body)

@@ -41,7 +41,7 @@ class Version:
         self._waiting: deque[tuple[int, Chunk]] = deque()
 
     def give(self, *records: Any, source: str = "in", mark_s: float | None = None) -> Version:
-        """Gives a batch of records to a source, then a watermark, and lets all that follows happen."""
+        """Give a batch of records to a source, then a watermark, and let all that follows happen."""
         topology = self.plan.topology
         (channel,) = (
             channel for channel in topology.channels

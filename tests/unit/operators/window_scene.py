@@ -51,7 +51,7 @@ class Driven:
         self.late: list[Any] = []
 
     def give(self, rows: Sequence[Row], mark_ns: int | None = None) -> list[Any]:
-        """Returns what the chain emits for one batch, and for the mark behind it."""
+        """Return what the chain emits for one batch, and for the mark behind it."""
         chunks = listed(rows) if rows else []
         if mark_ns is not None:
             chunks.append(watermark(mark_ns))
@@ -80,7 +80,7 @@ class Driven:
 
 
 def drive(make: Callable[[], Chain], batches: Iterable[Sequence[Row]], bound_ms: int, acts: Sequence[int]) -> Driven:
-    """All batches, each with the mark that its records allow; `acts` says where a snapshot or a restore is."""
+    """Return all batches, each with the mark that its records allow; `acts` says where a snapshot or a restore is."""
     driven, largest = Driven(make), -(1 << 60)
     for number, batch in enumerate(batches):
         largest = max([largest, *(round(row[1] * 1000) for row in batch)])

@@ -30,7 +30,7 @@ AT_RANDOM: Mapping[Check, Check] = {
 
 
 def bounded(check: Check) -> Check:
-    """Returns the check at fewer steps, or with fewer kills; any other check as it is."""
+    """Return the check at fewer steps, or with fewer kills; any other check as it is."""
     if check in AT_RANDOM:
         return wraps(check)(AT_RANDOM[check])
     if check not in STEP_BY_STEP:
@@ -45,7 +45,7 @@ def bounded(check: Check) -> Check:
 
 
 def in_bounds(checks: Sequence[Check], *slow: Check) -> list[Any]:
-    """Returns the checks for `parametrize`, bounded, and those that are not whole, or slow, also as a campaign."""
+    """Return the checks for `parametrize`, bounded, and those that are not whole, or slow, also as a campaign."""
     whole = [check for check in checks if check in slow or bounded(check) is not check]
     return [
         *(bounded(check) for check in checks if check not in slow),

@@ -103,7 +103,9 @@ def full_disk(limit: int) -> None:
 
 
 def fills_the_disk(subject: Subject, root: Path, limits: Sequence[int], count: int) -> int:
-    """A writer of bundles of `count` rows finds the disk full at each limit, and room again; returns the rows taken."""
+    """Return a writer of bundles of `count` rows finds the disk full at each limit, and room again; returns the rows
+    taken.
+    """
     store, state = subject.opened(1)
     fill(subject, store, state, 10)
     store.close()

@@ -18,7 +18,7 @@ from tests.unit.sinks.test_conformance import locked_file
 
 
 def rows_of(directory: Path, task: str = "out/0", uncovered: bool = True) -> list[Any]:
-    """All rows of one task; their positions must follow one another but for what was refused."""
+    """Return all rows of one task; their positions must follow one another but for what was refused."""
     output = ParquetOutput(directory)
     try:
         output.look()
@@ -31,7 +31,7 @@ def rows_of(directory: Path, task: str = "out/0", uncovered: bool = True) -> lis
 
 
 def plain_rows(directory: Path) -> list[Any]:
-    """Returns what a foreign program reads: every `*.parquet` in the directory, whole files in any order."""
+    """Return what a foreign program reads: every `*.parquet` in the directory, whole files in any order."""
     return [row for path in sorted(directory.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 

@@ -33,7 +33,7 @@ class Receiver:
         self.take(delivery.task, delivery.keys, delivery.positions, delivery.records)
 
     def take(self, task: str, keys: Sequence[str], positions: Sequence[int], records: Sequence[Any]) -> None:
-        """Appends rows in one write, of which a process that is killed leaves all or nothing."""
+        """Append rows in one write, of which a process that is killed leaves all or nothing."""
         lines = [json.dumps(row) + "\n" for row in zip([task] * len(keys), keys, positions, records)]
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         os.write(file, "".join(lines).encode())
@@ -48,7 +48,7 @@ class Receiver:
             self._away.unlink()
 
     def deliveries(self, task: str = "out/0") -> list[tuple[int, Any]]:
-        """Returns (position, record) of every row, as often as it was delivered, in the order of delivery."""
+        """Return (position, record) of every row, as often as it was delivered, in the order of delivery."""
         records: dict[str, Any] = {}
         deliveries = []
         for of, key, position, record in map(json.loads, self.path.read_text().splitlines()):
@@ -58,10 +58,10 @@ class Receiver:
         return deliveries
 
     def rows(self, task: str = "out/0") -> list[Any]:
-        """Returns the rows that took effect: each position once, in their order."""
+        """Return the rows that took effect: each position once, in their order."""
         return [record for _, record in sorted(dict(self.deliveries(task)).items())]
 
     def doubled(self, task: str = "out/0") -> int:
-        """Returns how many rows were delivered again."""
+        """Return how many rows were delivered again."""
         deliveries = self.deliveries(task)
         return len(deliveries) - len(dict(deliveries))

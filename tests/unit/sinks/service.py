@@ -64,12 +64,12 @@ class Service(BaseHTTPRequestHandler):
         return 204, {}
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Logs nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def serving(root: Path) -> Iterator[str]:
-    """The address of a service of its own, as long as it is needed."""
+    """Yield the address of a service of its own, as long as it is needed."""
     argv = [sys.executable, "-m", "tests.unit.sinks.service", str(root)]
     with subprocess.Popen(argv, cwd=HOME, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

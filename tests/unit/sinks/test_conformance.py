@@ -69,7 +69,7 @@ def locked_file(path: Path) -> Iterator[None]:
 
 
 def seven_is_enough(path: Path) -> Any:
-    """A user's own rule; a record that breaks it."""
+    """Return a user's own rule; a record that breaks it."""
     db = sqlite3.connect(path)
     db.execute(
         """CREATE TRIGGER rule BEFORE INSERT ON output WHEN json_extract(NEW.record, '$.n') > 1000

@@ -65,7 +65,7 @@ class BrokenStore:
 
     @contextmanager
     def step(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
+        """Yield one transaction."""
         db = sqlite3.connect(self.path, timeout=0.1, isolation_level=None)
         try:
             db.execute("PRAGMA synchronous=OFF")
@@ -111,7 +111,7 @@ class BrokenStore:
         return account.store_state()
 
     def replaced(self, db: sqlite3.Connection, account: Account) -> Account:
-        """An account of the new run, and no rows."""
+        """Return an account of the new run, and no rows."""
         if self.existing == "refuse":
             raise foreign_rows(self.path, "BrokenSink")
         if self.fault != "empties and leaves the account":

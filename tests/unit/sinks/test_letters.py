@@ -85,7 +85,7 @@ class Place:
         return [(letter["position"], letter["record"]) for letter in letters]
 
     def hidden(self) -> bool:
-        """Whether letters are kept that no reader sees."""
+        """Return whether letters are kept that no reader sees."""
         if self.memory is not None:
             return any(name.startswith("refused-kept/") for name in self.memory.stored)
         return any(path.stat().st_size for path in (self.directory / "letters").glob(".*.kept"))
@@ -140,7 +140,7 @@ def test_a_successor_that_writes_other_rows_contradicts_no_letter(place: Place, 
 
 
 def numbers(place: Place) -> set[int]:
-    """The numbers that have a row or a letter."""
+    """Return the numbers that have a row or a letter."""
     rows = {row["n"] for row in rows_in_sqlite(place.sink.path, TASK)}
     letters = {record["n"] for _, record in place.shown()}
     assert not rows & letters

@@ -86,12 +86,12 @@ class Place:
             self.memory._failing = 0.0
 
     def requests(self, task: str) -> int:
-        """The number of requests that may have left."""
+        """Return the number of requests that may have left."""
         records = JournalObjects(self.memory, f"requests/{stem_of(task)}").read()
         return Ledger.of(records, task).account.next if records else 0
 
     def rows(self, task: str) -> list[Any]:
-        """All rows as our reader gives them; those in objects, which anybody reads, are the first of them."""
+        """Return all rows as our reader gives them; those in objects, which anybody reads, are the first of them."""
         runs = known_runs(self.memory)  # type: ignore[arg-type]
         if not runs:
             return []
@@ -163,7 +163,7 @@ STEPS: dict[str, Step] = {
 
 
 def attempts(place: Place, problem: type[BaseException]) -> Iterator[Failing]:
-    """Yields clients that fail at the first request, the second, …, or behind it, until a step has fewer."""
+    """Yield clients that fail at the first request, the second, …, or behind it, until a step has fewer."""
     for at in range(1, 1000):
         for done in (False, True):
             place.memory.stored.clear()

@@ -67,7 +67,7 @@ def test_it_conforms_when_each_bundle_makes_a_file(check: Callable[[Subject], No
 
 
 def write(sink: ParquetSink, *pieces: Any, state: StoreState | None = None, run: str = "run-1") -> StoreState:
-    """One bundle of these pieces, each encoded as one event's output, by a store that is closed again."""
+    """Return one bundle of these pieces, each encoded as one event's output, by a store that is closed again."""
     store = sink.open_store("out/0", sink.directory)
     state = store.open("out/0", run, 1)
     encode: dict[type, Callable[[Any], bytes]] = {Rows: sink.encode_rows, Vectors: sink.encode_vectors}

@@ -20,7 +20,7 @@ from tests.unit.sinks.parquet_scene import parquet, plain_rows
 
 
 def expect_plain(place: Path, least: int, most: int) -> None:
-    """Expects whole files, no row twice, none missing in between, none that the store does not have."""
+    """Expect whole files, no row twice, none missing in between, none that the store does not have."""
     numbers = [row["n"] for row in plain_rows(place / "out")]
     assert numbers == list(range(len(numbers))) and least <= len(numbers) <= most
     assert least < most or not list((place / "out" / "_causal").glob("*.part"))

@@ -27,7 +27,7 @@ class Weighing(TallySink):
     """Counts something else than rows."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Returns how many have a number."""
+        """Return how many have a number."""
         return bytes([sum(value is not None for _, value in records)])
 
 

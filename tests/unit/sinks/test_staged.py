@@ -64,7 +64,7 @@ class Stage:
         self.watched = Watched(self.sink.open_store(TASK, directory))
 
     def store(self, on: Callable[[str, str], None] = lambda call, when: None) -> StagedStore:
-        """Returns the store as a new process has it."""
+        """Return the store as a new process has it."""
         self.watched = Watched(self.sink.open_store(TASK, self.directory), on)
         return StagedStore(self.watched, self.directory / "staged" / TASK, self.bytes_max, self.durability)
 

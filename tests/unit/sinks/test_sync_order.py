@@ -69,7 +69,7 @@ class Disk:
         self.unsynced.pop(self._file(descriptor), None)
 
     def at_risk(self, spared: Sequence[str] = ()) -> list[str]:
-        """Returns the files, except those with such an ending, whose bytes or names a loss of power could take."""
+        """Return the files, except those with such an ending, whose bytes or names a loss of power could take."""
         paths = [*self.unsynced.values(), *self.unnamed.values()]
         return [path for path in paths if not path.endswith(tuple(spared))]
 

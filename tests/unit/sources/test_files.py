@@ -33,7 +33,7 @@ from tests.properties.test_files import read_from
 
 
 def rows(directory: Path, pattern: str, partition: int = 0, **options: Any) -> list[Any]:
-    """All rows of a partition; of those that cannot be read, (where, why)."""
+    """Return all rows of a partition; of those that cannot be read, (where, why)."""
     source = FilesSource(str(directory / pattern), **options)
     source.check()
     reader = source.open(partition, SourceContext("s", directory / "job", 0))
@@ -44,7 +44,7 @@ def rows(directory: Path, pattern: str, partition: int = 0, **options: Any) -> l
 
 
 def refusal(directory: Path, pattern: str, **options: Any) -> str:
-    """The one line that reading ends with."""
+    """Return the one line that reading ends with."""
     with pytest.raises(CausalError) as refused:
         rows(directory, pattern, **options)
     line = str(refused.value)
@@ -317,7 +317,7 @@ class Version:
         self._job = directory / "job"
 
     def refusal(self, rolled_back: bool = False) -> str:
-        """The line with which the job is not resumed; empty if it is."""
+        """Return the line with which the job is not resumed; empty if it is."""
         try:
             self._source.check_resumed("s", self._job, rolled_back)
         except PipelineError as problem:
@@ -325,7 +325,7 @@ class Version:
         return ""
 
     def read(self, position: int) -> tuple[list[Any], bool]:
-        """The rows from a position on, and whether the source ends behind them."""
+        """Return the rows from a position on, and whether the source ends behind them."""
         reader = self._source.open(0, SourceContext("s", self._job, 0))
         reader._poll_s = 0.0  # type: ignore[attr-defined]
         try:

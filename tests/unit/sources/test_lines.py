@@ -106,7 +106,7 @@ def standard_input_of(descriptor: int) -> Iterator[None]:
 
 
 def ingested(directory: Path) -> list[Any]:
-    """The lines of the standard input of this process, as a job reads them."""
+    """Return the lines of the standard input of this process, as a job reads them."""
     StdinSource().check()
     StdinSource().ingest(LineWriter(log_of(directory, "s"), 1 << 30), "s", directory, os.getpid())
     return read_from(StdinSource().open(0, SourceContext("s", directory, 0)), 0)
@@ -349,7 +349,7 @@ class Page:
 
 
 def polled(directory: Path, body: bytes, **options: Any) -> list[Any]:
-    """The records of a page that is fetched once, as the job reads them."""
+    """Return the records of a page that is fetched once, as the job reads them."""
     page = Page(body)
     try:
         source = HttpSource(poll=page.url, **options)

@@ -21,7 +21,7 @@ from operators.sources.files.matching import matches
 
 
 def names(directory: Path, *patterns: str) -> list[str]:
-    """The files that the patterns stand for, from the directory on."""
+    """Return the files that the patterns stand for, from the directory on."""
     return [os.path.relpath(match.path, directory) for match in matches([str(directory / each) for each in patterns])]
 
 

@@ -18,7 +18,7 @@ VECTOR = "jdk.incubator.vector"
 
 
 def installation(home: Path, version: str, modules: str, release: bool = True) -> Path:
-    """A pretended Java, which prints its arguments."""
+    """Return a pretended Java, which prints its arguments."""
     (home / "bin").mkdir(parents=True)
     (home / "lib").mkdir()
     program = home / "bin" / "java"

@@ -25,7 +25,7 @@ TASK = 7
 
 
 def condition(refused: int) -> str:
-    """The text of an answer: whether a file can be opened, and how many connections were closed."""
+    """Return the text of an answer: whether a file can be opened, and how many connections were closed."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
         opened = True

@@ -67,7 +67,7 @@ class HostScene(Scene):
         return next((host for host in self.hosts.values() if slot in host.slots), None)
 
     def join(self, name: str, **facts: Any) -> list[fx.Effect]:
-        """Starts an agent with a new session: nothing of an earlier one lives."""
+        """Start an agent with a new session: nothing of an earlier one lives."""
         self.sessions += 1
         old = self.hosts.get(name)
         for slot in old.slots if old is not None else ():
@@ -103,7 +103,7 @@ class HostScene(Scene):
         return heard
 
     def end(self, slot: str) -> list[fx.Effect]:
-        """Ends a process, as its agent reports."""
+        """End a process, as its agent reports."""
         host = self.host_of(slot)
         if host is None:
             return []
@@ -134,7 +134,7 @@ class HostScene(Scene):
 
 
 def settled(*names: str, **config: Any) -> HostScene:
-    """A job whose tasks and standbys are all up, on the hosts a, b and c."""
+    """Return a job whose tasks and standbys are all up, on the hosts a, b and c."""
     scene = HostScene(*names, **config)
     scene.beats(8)
     return scene

@@ -20,7 +20,7 @@ PROBE = "tests.unit.standby.probe"
 
 
 def main(argv: list[str]) -> int:
-    """Writes `observed.json`; ends with status 7."""
+    """Write `observed.json`; ends with status 7."""
     root = int(os.environ["CAUSAL_PARENT"])
     die_with_parent()
     job = Path(argv[0])
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 
 def main_of_agent(argv: list[str]) -> int:
-    """Does the same, and has a worker do it too; ends with the worker's status."""
+    """Do the same, and has a worker do it too; ends with the worker's status."""
     job = Path(argv[0])
     main(argv)
     adopt_orphans()

@@ -20,7 +20,7 @@ from typing import Any
 
 
 def facts() -> dict[str, Any]:
-    """The facts that must be the same however this process was started."""
+    """Return the facts that must be the same however this process was started."""
     descriptors = {}
     for name in os.listdir("/proc/self/fd"):
         try:

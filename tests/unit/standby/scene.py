@@ -164,7 +164,7 @@ def of(effects: Sequence[fx.Effect], kind: type) -> list[Any]:
 
 
 def running(**config: Any) -> Scene:
-    """A job of three tasks whose tasks and standbys are all up."""
+    """Return a job of three tasks whose tasks and standbys are all up."""
     scene = Scene(**config)
     scene.beats(6)
     return scene

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def wait_for(what: str, look: Callable[[], T | None], instead: Callable[[], object] = lambda: "") -> T:
-    """Returns the first result of `look` other than None or False; a failure shows what `instead` returns."""
+    """Return the first result of `look` other than None or False; a failure shows what `instead` returns."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         value = look()

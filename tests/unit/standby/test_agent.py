@@ -37,7 +37,7 @@ class Orders:
         self._socket.send_multipart([b"agent", encode(order.message())])
 
     def hear(self, *kinds: str) -> dict[str, Any]:
-        """The next message of one of these kinds."""
+        """Return the next message of one of these kinds."""
         while self._socket.poll(int(WAIT_S * 1000)):
             message = unpack(self._socket.recv_multipart()[-1])
             if message["kind"] in kinds:

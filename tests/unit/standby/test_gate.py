@@ -42,7 +42,7 @@ def serve_until(gate: Gate, done: Any) -> None:
 
 
 def answer_to(gate: Gate, version: object) -> dict[str, Any]:
-    """The answer to the first question of an agent of that version."""
+    """Return the answer to the first question of an agent of that version."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as client:
         client.linger = 0
         client.setsockopt_string(zmq.IDENTITY, "join-b/1")

@@ -26,7 +26,7 @@ TIMEOUT_NS = 3 * SECOND
 
 
 def looked(leads: bool, looks: list[tuple[int, float]]) -> Hearing:
-    """A supervisor that has had so many messages of hosts at that time in seconds."""
+    """Return a supervisor that has had so many messages of hosts at that time in seconds."""
     hearing = Hearing(leads)
     for messages, at_s in looks:
         hearing.look(messages, round(at_s * SECOND))

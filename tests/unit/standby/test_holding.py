@@ -13,7 +13,7 @@ SAVEPOINT = events.Admin("admin-1", "savepoint", {"final": False})
 
 
 def hold_order(scene: Scene, epoch: int) -> tuple[str, dict[str, Any]]:
-    """The message that has the source pass a barrier and hold back records."""
+    """Return the message that has the source pass a barrier and hold back records."""
     return scene.slot_of("read/0"), {"kind": "checkpoint", "epoch": epoch, "hold": True}
 
 

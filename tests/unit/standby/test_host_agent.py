@@ -45,7 +45,7 @@ class Upstream:
         self._socket.send_multipart([b"b", b"", encode(order.message())])
 
     def hear(self, *kinds: str) -> dict[str, Any]:
-        """The next message of one of these kinds."""
+        """Return the next message of one of these kinds."""
         while self._socket.poll(int(WAIT_S * 1000)):
             message = unpack(self._socket.recv_multipart()[-1])
             if message["kind"] in kinds:
@@ -58,7 +58,7 @@ class Upstream:
         self.hear("agent_beat")
 
     def answer(self) -> None:
-        """Answers the next beat, so that the agent knows this clock."""
+        """Answer the next beat, so that the agent knows this clock."""
         sent_ns = self.hear("agent_beat")["clock_ns"]
         self.order(orders.Heard(sent_ns, time.monotonic_ns() + AHEAD_NS))
 
@@ -187,6 +187,6 @@ def test_an_agent_does_not_wait_for_a_supervisor_that_is_silent(upstream: Upstre
 
 
 def cpu_of_children_s() -> float:
-    """The processor time of all children that have ended."""
+    """Return the processor time of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -34,7 +34,7 @@ class Chains(Scene):
         return super().beat(slot, after_ms, **{"rollback": self.living[slot].get("rollback", 0), **fields})
 
     def lose(self, task: int, extent: int = 5) -> list[fx.Effect]:
-        """A task reports that this is all that it could collect of its log."""
+        """Return a task reports that this is all that it could collect of its log."""
         return self.beat(self.slot_of(NAMES[task]), lost=((task, 1, extent),))
 
     def answer(self, task: str, number: int, orphan: Extent | None = None, settled: bool = True) -> list[fx.Effect]:

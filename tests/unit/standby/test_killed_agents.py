@@ -19,7 +19,7 @@ __all__ = ["upstream"]
 
 
 def asked(scene: HostScene, host: object) -> tuple[dict[str, Any], list[fx.SendHost]]:
-    """The answer to a request to kill the agent of that host, and the orders that follow."""
+    """Return the answer to a request to kill the agent of that host, and the orders that follow."""
     effects = scene.step(events.Admin("admin-1", "kill", {"agent": host}))
     (answer,) = of(effects, fx.Answer)
     return dict(answer.body), [each for each in of(effects, fx.SendHost) if each.message["kind"] == "crash"]

@@ -77,13 +77,13 @@ class Store:
         return None
 
     def remove_some(self, request: Remove, dice: random.Random) -> None:
-        """Removes some of the objects, in any order: the store has no transactions."""
+        """Remove some of the objects, in any order: the store has no transactions."""
         for name in request.names:
             if dice.random() < 0.5:
                 self.objects.pop(name, None)
 
     def run(self, procedure: Generator[Any, Any, Any]) -> Any:
-        """Performs a procedure without any failure."""
+        """Perform a procedure without any failure."""
         answer: Any = None
         while True:
             try:
@@ -108,7 +108,7 @@ Lead = Callable[[Ledger, Record, random.Random, str], Life]
 
 
 def lead(ledger: Ledger, record: Record, dice: random.Random, holder: str) -> Life:
-    """A leader: decides, and acts on nothing that is not in its journal."""
+    """Yield a leader: decides, and acts on nothing that is not in its journal."""
     decided: list[dict[str, Any]] = []
     now_ns = yield Pause(0)
     for number in range(10_000):
@@ -128,7 +128,7 @@ def lead(ledger: Ledger, record: Record, dice: random.Random, holder: str) -> Li
 
 
 def hasty(ledger: Ledger, record: Record, dice: random.Random, holder: str) -> Life:
-    """A leader that acts before its journal has the decision."""
+    """Yield a leader that acts before its journal has the decision."""
     now_ns = yield Pause(0)
     while not ledger.place:
         with suppress(Unavailable):
@@ -145,7 +145,7 @@ def hasty(ledger: Ledger, record: Record, dice: random.Random, holder: str) -> L
 
 
 def unsealed(number: int) -> Procedure[Inherited]:
-    """Reads the journal before a term without sealing it."""
+    """Read the journal before a term without sealing it."""
     for earlier in range(number - 1, 0, -1):
         entries = yield Names(journal_folder(earlier))
         if entries:
@@ -179,7 +179,7 @@ class World:
             self.begin(each)
 
     def begin(self, each: Supervisor) -> None:
-        """Begins a new life of a supervisor: what the one before has sent may still arrive."""
+        """Begin a new life of a supervisor: what the one before has sent may still arrive."""
         if isinstance(each.waits, (Create, Remove)):
             self.late.append(each.waits)
         each.life = self._life(each)
@@ -193,7 +193,7 @@ class World:
             yield from self.leading(ledger, self.record, self.dice, each.holder)
 
     def step(self, each: Supervisor, faults: bool) -> None:
-        """Answers what a supervisor waits for, somehow."""
+        """Answer what a supervisor waits for, somehow."""
         if each.life is None or each.waits is None:
             return
         try:
@@ -273,7 +273,7 @@ def test_no_term_lacks_what_an_earlier_one_acted_upon_and_the_last_supervisor_le
 
 
 def fails(leading: Lead = lead, seeds: int = 60) -> bool:
-    """Whether one of these worlds shows a decision that was lost."""
+    """Return whether one of these worlds shows a decision that was lost."""
     for seed in range(seeds):
         world = World(seed, 3, leading)
         world.run(2000)
@@ -294,7 +294,7 @@ def test_a_successor_that_seals_nothing_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def leader_of(store: Store, holder: str, number: int) -> Ledger:
-    """A leader of that term, which has written its first entry."""
+    """Return a leader of that term, which has written its first entry."""
     candidacy = Candidacy(holder, founds=True)
     if number > 1:
         candidacy.saw(Sighting(term(number - 1, holder)), 0)
@@ -379,7 +379,7 @@ def test_checkpoints_do_not_pile_up_in_the_store() -> None:
 
 
 def watched(sightings: Sequence[tuple[Sighting | None, float]], hears: bool = True, **facts: Any) -> Candidacy:
-    """A candidate that has seen these, each at that time in seconds, and hears hosts or not."""
+    """Return a candidate that has seen these, each at that time in seconds, and hears hosts or not."""
     candidacy = Candidacy("me", **facts)
     for sighting, at_s in sightings:
         if candidacy.standing is Standing.WATCHING:

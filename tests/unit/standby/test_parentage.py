@@ -37,7 +37,7 @@ print(parent_ended(parent), flush=True)
 
 @contextmanager
 def started(how: str) -> Iterator[subprocess.Popen[str]]:
-    """A parent whose child waits for SIGTERM; it gets it in that way once the parent has read a line."""
+    """Yield a parent whose child waits for SIGTERM; it gets it in that way once the parent has read a line."""
     command = [sys.executable, "-c", PARENT, CHILD, how]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         try:

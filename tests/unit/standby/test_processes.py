@@ -327,7 +327,7 @@ def test_a_companion_is_restarted_when_it_crashes_and_a_wrong_one_ends_the_job(s
 
 
 def lifelines(pid: int) -> set[str]:
-    """The lifelines that a process has in its memory, its own or watched ones, by inode."""
+    """Return the lifelines that a process has in its memory, its own or watched ones, by inode."""
     maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return {line.split()[4] for line in maps if "memfd:causal-lifeline" in line}
 

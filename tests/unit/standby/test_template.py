@@ -56,7 +56,7 @@ HOME = Path(__file__).resolve().parents[3]
 
 
 def run(directory: Path, module: str, how: str) -> tuple[str, Any, Any, str]:
-    """Returns what it printed, what the server and its worker observed, and the server's log."""
+    """Return what it printed, what the server and its worker observed, and the server's log."""
     job = directory / how
     (job / "logs").mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if name != JOB_MARK}

@@ -23,13 +23,13 @@ def tethers() -> Iterator[Tethers]:
 
 
 def next_closed(tethers: Tethers) -> list[tuple[str, str]]:
-    """Waits until something happens; returns what has ended."""
+    """Wait until something happens; returns what has ended."""
     assert select.select([tethers.wake.fileno()], [], [], WITHIN_S)[0], "nothing happens"
     return list(tethers.closed())
 
 
 def connected(tethers: Tethers, host: str, secret: str = "") -> socket.socket:
-    """A tether of a host, by default with its own secret, whose introduction has arrived."""
+    """Return a tether of a host, by default with its own secret, whose introduction has arrived."""
     ends: list[socket.socket] = []
 
     def connect() -> None:
@@ -46,7 +46,7 @@ def connected(tethers: Tethers, host: str, secret: str = "") -> socket.socket:
 
 
 def said_by(tethers: Tethers, line: bytes) -> socket.socket:
-    """A connection that has said that line, whatever the challenge."""
+    """Return a connection that has said that line, whatever the challenge."""
     end = socket.create_connection(("127.0.0.1", tethers.port), WITHIN_S)
     end.sendall(line)
     assert next_closed(tethers) == []  # the connection
@@ -55,7 +55,7 @@ def said_by(tethers: Tethers, line: bytes) -> socket.socket:
 
 
 def is_dropped(end: socket.socket) -> bool:
-    """Whether the supervisor has closed this connection."""
+    """Return whether the supervisor has closed this connection."""
     end.settimeout(0.5)
     try:
         while end.recv(LINE_BYTES_MAX):

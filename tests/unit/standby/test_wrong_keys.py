@@ -33,7 +33,9 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 def answered(
     gate: Gate, known: KeyPair, until: Callable[[str], bool] = lambda line: False, own: KeyPair | None = OWN
 ) -> list[str]:
-    """The lines that the host b says, the last one that with which it ends; it gives up after one that is enough."""
+    """Return the lines that the host b says, the last one that with which it ends; it gives up after one that is
+    enough.
+    """
     lines: list[str] = []
     inquiry = Inquiry([Seat("supervisor", gate.socket.last_endpoint.decode(), known.public)], "b", own)
 

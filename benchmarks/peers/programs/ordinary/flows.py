@@ -156,7 +156,7 @@ BUILT: Mapping[str, Callable[[Inputs], Any]] = {
 
 
 def _of_value(workload: str) -> Callable[[Any], Hashable]:
-    """Returns the key of comparison of rows (key, row)."""
+    """Return the key of comparison of rows (key, row)."""
     of_row = code.WORKLOADS[workload].verified
     return lambda keyed: of_row(keyed[1])
 
@@ -170,7 +170,7 @@ VERIFIED: Mapping[str, Callable[[Any], Hashable]] = {
 
 
 def flow(workload: str, records: int) -> Dataflow:
-    """The dataflow of a workload."""
+    """Return the dataflow of a workload."""
     dataflow, every = Dataflow(workload), code.WORKLOADS[workload]
     counts = every.counts(records)
 

@@ -124,7 +124,7 @@ ROWS: Mapping[str, Callable[[int], Rows]] = {
 
 
 def expected(workload: str, records: int) -> dict[str, Any]:
-    """Returns the sum that the tallies of all sinks of a run must have."""
+    """Return the sum that the tallies of all sinks of a run must have."""
     verified = WORKLOADS[workload].verified
     if verified is None:
         counts = _counted(workload, records)

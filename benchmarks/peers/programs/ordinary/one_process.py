@@ -26,7 +26,7 @@ Batches = Iterator[list[Any]]
 
 
 def hop(batch: list[Any]) -> list[Any]:
-    """Returns the batch as it is on the other side of a connection."""
+    """Return the batch as it is on the other side of a connection."""
     arrived: list[Any] = msgpack.unpackb(msgpack.packb(batch), strict_map_key=False)
     return arrived
 
@@ -70,7 +70,7 @@ def _sliding(readings: Batches) -> Batches:
 
 
 def _by_key(sides: Sequence[Batches], key: str, logic: Callable[[], Interval | AsOf], keys: dict[str, Any]) -> Batches:
-    """The rows of a join, a batch of each side in turn; `keys` are filled with what each key keeps."""
+    """Yield the rows of a join, a batch of each side in turn; `keys` are filled with what each key keeps."""
     for both in zip(*sides, strict=True):
         rows: list[Record] = []
         for side, batch in enumerate(both):
@@ -133,7 +133,7 @@ class Visits:
             one.last_s = ts
 
     def over(self, watermark_s: float) -> list[Record]:
-        """The rows of the sessions that are over then."""
+        """Return the rows of the sessions that are over then."""
         rows: list[Record] = []
         while self._ends and self._ends[0][0] <= watermark_s:
             end_s, user = heapq.heappop(self._ends)
@@ -189,7 +189,7 @@ FLOWS: Mapping[str, Callable[..., Batches]] = {
 
 
 def rows_of(workload: str, records: int) -> Batches:
-    """The batches of rows of a workload, as its sink has them."""
+    """Yield the batches of rows of a workload, as its sink has them."""
     every = WORKLOADS[workload].inputs
     counts = WORKLOADS[workload].counts(records)
     tenths_max = max(tenths for _, tenths in every.values())

@@ -105,7 +105,7 @@ VERIFIED: Mapping[str, Callable[[Any], Any]] = {
 
 
 def built(pipeline: Pipeline, workload: str, records: int) -> Stream:
-    """The rows of a workload: two tasks read its input, or one each of two inputs."""
+    """Return the rows of a workload: two tasks read its input, or one each of two inputs."""
     every, counts = code.WORKLOADS[workload].inputs, code.WORKLOADS[workload].counts(records)
     tasks = PARTITIONS // len(every)
     streams = {
@@ -116,5 +116,5 @@ def built(pipeline: Pipeline, workload: str, records: int) -> Stream:
 
 
 def sink(workload: str, place: Path) -> CheckedTallySink:
-    """Returns the sink of a workload, which tallies the rows for the checks."""
+    """Return the sink of a workload, which tallies the rows for the checks."""
     return CheckedTallySink(place, lambda: code.tally_of(workload, place, VERIFIED.get(workload)))

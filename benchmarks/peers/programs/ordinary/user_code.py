@@ -48,7 +48,7 @@ LINES = _lines()
 
 
 def purchase(partition: int, i: int) -> Record:
-    """The input of *profile*: five fields."""
+    """Return the input of *profile*: five fields."""
     return {
         "user": USERS[i * 7919 % 5000 * 2 + partition],
         "amount": (i * 37 % 10007) / 8,
@@ -59,7 +59,7 @@ def purchase(partition: int, i: int) -> Record:
 
 
 def reading(partition: int, i: int) -> Record:
-    """The input of *windows* and *sliding*: five thousand a second and partition in event time, out of order."""
+    """Return the input of *windows* and *sliding*: five thousand a second and partition in event time, out of order."""
     return {
         "user": USERS[i * 7919 % 5000 * 2 + partition],
         "amount": (i * 37 % 10007) / 8,
@@ -68,7 +68,7 @@ def reading(partition: int, i: int) -> Record:
 
 
 def order(partition: int, i: int) -> Record:
-    """The first input of *join*."""
+    """Return the first input of *join*."""
     return {
         "user": USERS[i * 7919 % 5000 * 2 + partition],
         "order": i * 2 + partition,
@@ -78,7 +78,7 @@ def order(partition: int, i: int) -> Record:
 
 
 def payment(partition: int, i: int) -> Record:
-    """The second input of *join*: a payment of a user comes ten seconds before his order, in the middle."""
+    """Return the second input of *join*: a payment of a user comes ten seconds before his order, in the middle."""
     return {
         "user": USERS[(i + 1000) * 7919 % 5000 * 2 + partition],
         "payment": i * 2 + partition,
@@ -88,7 +88,7 @@ def payment(partition: int, i: int) -> Record:
 
 
 def click(partition: int, i: int) -> Record:
-    """The input of *sessions*: a thousand users are active at a time."""
+    """Return the input of *sessions*: a thousand users are active at a time."""
     return {
         "user": USERS[(i // 10_000 * 1000 + i * 7 % 1000) % 5000 * 2 + partition],
         "amount": (i * 37 % 10007) / 8,
@@ -97,12 +97,12 @@ def click(partition: int, i: int) -> Record:
 
 
 def line(partition: int, i: int) -> str:
-    """The input of *words* and *running*: ten words."""
+    """Return the input of *words* and *running*: ten words."""
     return LINES[(i * 7919 + partition * 17) % _LINES]
 
 
 def price(partition: int, i: int) -> Record:
-    """The table of *as_of*: an item has another price every forty seconds."""
+    """Return the table of *as_of*: an item has another price every forty seconds."""
     return {
         "item": ITEMS[i * 7919 % 1000 * 2 + partition],
         "price": (i * 41 % 10007) / 8,
@@ -111,7 +111,7 @@ def price(partition: int, i: int) -> Record:
 
 
 def sale(partition: int, i: int) -> Record:
-    """The stream of *as_of*: an item is sold every ten seconds."""
+    """Return the stream of *as_of*: an item is sold every ten seconds."""
     return {
         "item": ITEMS[i * 31 % 1000 * 2 + partition],
         "sale": i * 2 + partition,
@@ -129,17 +129,17 @@ amount_of: Callable[[Record], float] = itemgetter("amount")
 
 
 def enriched(record: Record) -> Record:
-    """The purchase with two fields more."""
+    """Return the purchase with two fields more."""
     return {**record, "large": record["amount"] > 700, "eur": round(record["amount"] * 0.92, 2)}
 
 
 def is_charged(record: Record) -> bool:
-    """Whether something was to be paid."""
+    """Return whether something was to be paid."""
     return bool(record["eur"] >= 0)
 
 
 def profiled(state: MutableMapping[str, Any], record: Record) -> Record:
-    """Takes a purchase into the profile of its user; returns what the profile says now."""
+    """Take a purchase into the profile of its user; returns what the profile says now."""
     n = state["n"] = state.get("n", 0) + 1
     total = state["total"] = state.get("total", 0.0) + record["eur"]
     if record["large"]:
@@ -154,17 +154,17 @@ def profiled(state: MutableMapping[str, Any], record: Record) -> Record:
 
 
 def nothing() -> tuple[int, float]:
-    """Returns the count and the sum of no readings."""
+    """Return the count and the sum of no readings."""
     return 0, 0.0
 
 
 def added(sums: tuple[int, float], record: Record) -> tuple[int, float]:
-    """Returns count and sum with one reading more."""
+    """Return count and sum with one reading more."""
     return sums[0] + 1, sums[1] + record["amount"]
 
 
 def paired(placed: Record, paid: Record) -> Record:
-    """An order with its payment."""
+    """Return an order with its payment."""
     return {
         "user": placed["user"],
         "order": placed["order"],
@@ -175,7 +175,7 @@ def paired(placed: Record, paid: Record) -> Record:
 
 
 def visit(user: str, records: Sequence[Record]) -> Record:
-    """Returns what a session says of a user."""
+    """Return what a session says of a user."""
     times, amounts = [record["ts"] for record in records], [record["amount"] for record in records]
     return {
         "user": user,
@@ -188,14 +188,14 @@ def visit(user: str, records: Sequence[Record]) -> Record:
 
 
 def ranked(top: list[tuple[int, str]], term: str, n: int) -> None:
-    """Takes a word into a list of the `TOP` most frequent ones."""
+    """Take a word into a list of the `TOP` most frequent ones."""
     top.append((n, term))
     top.sort(key=lambda counted: (-counted[0], counted[1]))
     del top[TOP:]
 
 
 def sold(record: Record, valid: Record) -> Record:
-    """A sale at the price that was valid."""
+    """Return a sale at the price that was valid."""
     return {
         "item": record["item"],
         "sale": record["sale"],
@@ -226,7 +226,7 @@ class Workload:
     verified: Callable[[Any], Hashable] | None
 
     def counts(self, records: int) -> dict[str, int]:
-        """Returns how many records each input has in each partition."""
+        """Return how many records each input has in each partition."""
         return {name: records * tenths // 10 // inputs.PARTITIONS for name, (_, tenths) in self.inputs.items()}
 
 
@@ -271,13 +271,13 @@ class Digest(inputs.Tally):
 
 
 def tally_of(workload: str, place: Path, verified: Callable[[Any], Hashable] | None = None) -> inputs.Tally:
-    """The tally of a workload's rows; `verified` is for a system whose rows have another form."""
+    """Return the tally of a workload's rows; `verified` is for a system whose rows have another form."""
     compared_by = verified or WORKLOADS[workload].verified
     return inputs.Tally(place) if compared_by is None else Digest(place, compared_by)
 
 
 def batches(maker: Maker, count: int, size: int) -> Iterable[list[Any]]:
-    """All records of an input in batches, the partitions in turn."""
+    """Yield all records of an input in batches, the partitions in turn."""
     for start in range(0, count, size):
         for partition in range(inputs.PARTITIONS):
             yield [maker(partition, i) for i in range(start, min(count, start + size))]

@@ -31,7 +31,7 @@ def assignment(folder: Path) -> dict[str, object]:
 
 
 def agents(folder: Path) -> list[int]:
-    """The `causal agent` commands whose directory is below that folder."""
+    """Return the `causal agent` commands whose directory is below that folder."""
     pids = []
     for entry in os.listdir("/proc"):
         try:
