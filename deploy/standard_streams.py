@@ -22,7 +22,7 @@ class _Lossy(io.FileIO):
 
 
 def prepare() -> None:
-    """Has closed standard streams lead nowhere, and standard error never fail."""
+    """Redirect closed standard streams to nowhere, and keep standard error from failing."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)

@@ -40,7 +40,7 @@ def expected(corpus: Path) -> dict[tuple[str, str], list[int]]:
 
 
 def compare(database: Path, index: Mapping[tuple[str, str], list[int]]) -> dict[str, int]:
-    """Counts of the sink's rows that are lost, doubled, or contradict the plain computation.
+    """Count the sink's rows that are lost, doubled, or contradict the plain computation.
 
     A row contradicts it if its positions are wrong, or if its count does not follow from the word's row before.
     """

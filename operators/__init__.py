@@ -1,6 +1,7 @@
-"""The operator API, as users of the runtime import it: the builder, the operator, and what operators meet.
+"""The operator API, as users of the runtime import it: the builder, the operator, and the types that operators work
+with.
 
-A name is imported when it is first asked for: a command that looks at a job imports a module or two of this package.
+Names are imported lazily: a command that inspects a job imports only a module or two of this package.
 """
 
 from typing import TYPE_CHECKING

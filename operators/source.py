@@ -80,7 +80,7 @@ class PartitionReader(Protocol):
         ...
 
     def ready_in_s(self, position: int) -> float:
-        """The seconds to wait before `read(position)` is worth asking again."""
+        """Return the seconds to wait before `read(position)` is worth another call."""
         ...
 
     def completed(self, position: int) -> None:

@@ -78,7 +78,7 @@ class Exchange:
     # -- what the supervisor announces -----------------------------------------------------------------------
 
     def peer_up(self, task: int, incarnation: int, compress: bool, now_ns: int) -> None:
-        """A neighbour is that incarnation, and can be reached."""
+        """Record that a neighbour is that incarnation, and can be reached."""
         self.compress[task] = compress
         for sender in self.outputs.values():
             if sender.target == task and incarnation >= sender.peer_incarnation:
@@ -86,13 +86,13 @@ class Exchange:
         self.announce(task, incarnation)
 
     def peer_down(self, task: int, incarnation: int) -> None:
-        """A neighbour has died."""
+        """Record that a neighbour has died."""
         for sender in self.outputs.values():
             if sender.target == task and incarnation >= sender.peer_incarnation:
                 sender.lose()
 
     def announce(self, source: int, incarnation: int) -> None:
-        """A task upstream is that incarnation.
+        """Record that a task upstream is that incarnation.
 
         Only the supervisor raises what is believed here: a frame that did would let any process that can reach the
         socket fence the real sender.
@@ -102,7 +102,7 @@ class Exchange:
                 receiver.announce(max(receiver.peer_incarnation, incarnation))
 
     def collected(self) -> list[Effect]:
-        """This task has its determinants: answer the senders that waited for it."""
+        """Answer the senders that waited for this task's determinants, which it now has."""
         self.collecting = False
         effects: list[Effect] = []
         for receiver in self.inputs.values():

@@ -39,7 +39,7 @@ class Credit:
         self.allowance_bytes = min(self.window_bytes, ALLOWANCE_BYTES_MIN)
 
     def forget(self) -> None:
-        """The receiver is gone, and what was outstanding with it."""
+        """Forget the receiver, and what was outstanding with it."""
         self._outstanding.clear()
         self.outstanding_bytes = 0
 
@@ -48,7 +48,7 @@ class Credit:
         self.allowance_bytes = max(min(allowance_bytes, self.window_bytes), min(ALLOWANCE_BYTES_MIN, self.window_bytes))
 
     def charge(self, position: int, size: int) -> None:
-        """A frame up to `position` has been sent."""
+        """Record that a frame up to `position` has been sent."""
         self._outstanding.append((position, size))
         self.outstanding_bytes += size
 

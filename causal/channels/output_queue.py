@@ -157,7 +157,7 @@ class OutputQueue:
         self._regenerated()
 
     def _regenerated(self) -> None:
-        """The replay has got to where the receiver stands."""
+        """Record that the replay has reached the receiver's position."""
         self.expected = None
         self.cursor = self.log.end_place
 
@@ -173,7 +173,7 @@ class OutputQueue:
         return self.expected is not None
 
     def replayed(self) -> None:
-        """The determinant log is at its end: the receiver cannot have more than what was regenerated.
+        """Refuse a receiver that has more than was regenerated: the determinant log is at its end.
 
         Raises:
             ReplayDivergence: it has.

@@ -295,7 +295,7 @@ class FramedQueue(InputQueue):
         self._digest = RollingDigest(digest)
 
     def rebase(self) -> None:
-        """A new sender continues from the digest so far, not from the bytes behind it."""
+        """Let a new sender continue from the digest so far, not from the bytes after it."""
         self._digest = RollingDigest(self._digest.value)
 
     def give_back(self) -> None:

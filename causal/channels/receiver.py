@@ -87,14 +87,14 @@ class Receiver(FramedQueue):
         self.state = transition(RECEIVER, self.state, step, channel=self.id)
 
     def announce(self, incarnation: int) -> None:
-        """The sender is that incarnation; a new one numbers its sessions from the beginning."""
+        """Record that the sender is that incarnation; a new one numbers its sessions from the beginning."""
         self._step(ReceiverStep.ANNOUNCED)
         if incarnation != self.peer_incarnation:
             self.peer_incarnation = incarnation
             self.next_frame = (0, 0)
 
     def collected(self) -> Hello | None:
-        """This task may answer; returns the HELLO that waited for that."""
+        """Record that this task may answer, and return the HELLO that waited for that."""
         self._step(ReceiverStep.COLLECTED)
         hello, self._held_hello = self._held_hello, None
         return hello
@@ -143,7 +143,7 @@ class Receiver(FramedQueue):
         return frame == self.next_frame or (sequence == 0 and session > self.next_frame[0])
 
     def followed(self, session: int, sequence: int) -> None:
-        """The deltas of that frame, which were read last, are stored."""
+        """Record that the deltas of the last frame read are stored."""
         self.deltas.commit()
         self.next_frame = (session, sequence + 1)
 

@@ -99,7 +99,9 @@ class Sender(OutputQueue):
         return self.state is _GREETING or self.flow.outstanding_bytes > 0
 
     def dial(self, incarnation: int, now_ns: int) -> None:
-        """The receiver is a new process, or new to this one: nothing is sent before its WELCOME."""
+        """Begin a session with a receiver that is a new process, or new to this one: nothing is sent before its
+        WELCOME.
+        """
         self._step(SenderStep.ANNOUNCED)
         if incarnation != self.peer_incarnation:
             self._logs_ahead.clear()
@@ -110,7 +112,7 @@ class Sender(OutputQueue):
         self._contradictions = (0, 0)
 
     def lose(self) -> None:
-        """The receiver is dead and has no successor yet: keep what it is owed, wait for nothing."""
+        """Record that the receiver is dead and has no successor yet: keep its elements, wait for nothing."""
         self._step(SenderStep.LOST)
         self.log.release_all()
         self.flow.forget()
@@ -197,7 +199,7 @@ class Sender(OutputQueue):
         return self.log.frame_at(self.cursor, bytes_max)
 
     def sent(self, entry: Entry, now_ns: int) -> None:
-        """The frame of `entry`, the last that `next_entry` returned, has been handed to the transport."""
+        """Record that the frame of `entry`, which `next_entry` returned last, was handed to the transport."""
         flow = self.flow
         if not flow.outstanding_bytes:
             self._note_progress(now_ns)
@@ -209,7 +211,7 @@ class Sender(OutputQueue):
         self.cursor = self.log.release_sent(self.cursor, entry.next)
 
     def credit(self, position: int, allowance_bytes: int, now_ns: int) -> None:
-        """The receiver has delivered everything below `position`, and allows that much under way."""
+        """Record that the receiver has delivered everything below `position` and allows that much under way."""
         self.flow.allow(allowance_bytes)
         if self.flow.pay(position):
             self._note_progress(now_ns)

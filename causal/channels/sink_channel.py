@@ -128,7 +128,7 @@ class SinkChannel:
         return sum(mark.epoch < self.covered for mark in state.marks) > 1
 
     def open(self, state: StoreState, aligned: bool) -> None:
-        """The store reports its position and logs.
+        """Take over the position and the logs that the store reports.
 
         Args:
             aligned: false for guarantees without determinants: resume after the store's last row.
@@ -217,7 +217,7 @@ class SinkChannel:
         return self.position < self._held_next
 
     def replayed(self) -> None:
-        """The log is at its end.
+        """Record that the replay has reached the end of the log.
 
         Raises:
             ReplayDivergence: the store has more rows than were regenerated.

@@ -280,7 +280,7 @@ class Holdings:
         ]
 
     def missing(self) -> list[Extent]:
-        """The test for orphans, once every task downstream has answered (D9).
+        """Test for orphans, once every task downstream has answered (D9).
 
         Returns: how far the own log could be collected, of each epoch in which others depend on more.
         """

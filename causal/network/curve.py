@@ -79,7 +79,7 @@ def new_key(name: str) -> KeyPair:
 
 
 def serve_with(socket: zmq.Socket[Any], key: KeyPair) -> None:
-    """Has a socket that will bind accept only hosts that the context's `Authenticator` knows."""
+    """Make a socket that will bind accept only hosts that the context's `Authenticator` knows."""
     socket.curve_server = True
     socket.curve_secretkey = key.secret.encode()
     socket.curve_publickey = key.public.encode()
@@ -88,7 +88,7 @@ def serve_with(socket: zmq.Socket[Any], key: KeyPair) -> None:
 
 
 def connect_with(socket: zmq.Socket[Any], key: KeyPair, server_public: str) -> None:
-    """Has a socket that will connect prove who it is, and accept only the holder of that public key."""
+    """Make a socket that will connect prove its identity, and accept only the holder of that public key."""
     socket.curve_secretkey = key.secret.encode()
     socket.curve_publickey = key.public.encode()
     socket.curve_serverkey = server_public.encode()

@@ -33,7 +33,7 @@ def lock(descriptor: int, wait_s: float, pause_s: float = 0.02) -> bool:
 
 
 def keep_from_children(descriptor: int) -> int:
-    """Has a descriptor closed in every child that is forked from now on; returns it."""
+    """Close a descriptor in every child that is forked from now on, and return it."""
     status = os.fstat(descriptor)
     _mine[descriptor] = (status.st_dev, status.st_ino)
     return descriptor
@@ -65,7 +65,7 @@ _masks = threading.local()
 
 
 def let_children_end() -> None:
-    """Has every child that is forked from now on end at SIGTERM and SIGINT, whatever handlers this process has.
+    """Make every child that is forked from now on end at SIGTERM and SIGINT, whatever handlers this process has.
 
     Otherwise `Process.terminate` would have no effect, and a `Pool` never end.
     """
@@ -73,7 +73,7 @@ def let_children_end() -> None:
 
 
 def _hold_signals() -> None:
-    """Has signals wait until the child has its handlers: some programs terminate it immediately."""
+    """Delay signals until the child has its handlers: some programs terminate it immediately."""
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
 
 

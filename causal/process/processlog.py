@@ -79,7 +79,7 @@ class ProcessLog:
             self.dropped += 1
 
     def _begin_again(self) -> None:
-        """Has both descriptors lead to a new file, in place of one that was removed."""
+        """Redirect both descriptors to a new file, in place of one that was removed."""
         descriptor = open_log(self._path)
         for each in (STDOUT, STDERR):
             os.dup2(descriptor, each)

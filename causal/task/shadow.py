@@ -177,7 +177,7 @@ class Shadow:
         self._answer_due = True
 
     def begin(self, task: TaskProtocol) -> None:
-        """Has a task perform the echo, which follows the state that it was made of."""
+        """Make a task perform the echo, which follows the state from which it was made."""
         self._step(ShadowStep.LOADED)
         self.task = task
 

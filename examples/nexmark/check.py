@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def compare(query: int, rows: Sequence[Row], events: Sequence[Event], terms: Terms) -> dict[str, int]:
-    """Counts of rows, of lost (missing) and of false ones (wrong or doubled); both are 0 for a correct output."""
+    """Count rows, lost (missing) ones and false ones (wrong or doubled); the last two are 0 for a correct job."""
     if query == 12:
         return by_clock(rows, events, terms)
     actual, wanted = model.canonical(rows), model.canonical(model.rows(query, events, terms))

@@ -202,7 +202,7 @@ def _words(chance: JavaRandom, longest: int) -> str:
 
 
 def _extra(chance: JavaRandom, size: int, average: int) -> str:
-    """Padding that gives the events of this kind `average` bytes."""
+    """Return the padding that gives the events of this kind `average` bytes."""
     if size > average:
         return ""
     wanted = average - size

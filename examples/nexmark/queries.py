@@ -51,7 +51,7 @@ def pipeline(
 
 
 def seconds(event: Event) -> float:
-    """The event time of an event in seconds."""
+    """Return the event time of an event in seconds."""
     return float(event["time_ms"]) / 1000
 
 
@@ -128,7 +128,7 @@ def _q5(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _most(start: float, counts: Sequence[Any], window: Window) -> list[Row]:
-    """The highest of the counts of one sliding window, each (auction, bids, start, end)."""
+    """Return the highest of the counts of one sliding window, each (auction, bids, start, end)."""
     most = max([result[1] for result in counts])
     return [{"auction": result[0], "bids": most, "start_ms": _ms(start)} for result in counts if result[1] == most]
 
@@ -155,7 +155,7 @@ def _keep_highest(kept: list[Row], bid: Event) -> list[Row]:
 
 
 def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[Row]:
-    """The highest of all among the highest bids of each part, each (part, bids, start, end)."""
+    """Return the highest of all among the highest bids of each part, each (part, bids, start, end)."""
     bids = [bid for part in parts for bid in part[1]]
     highest = max([bid["price"] for bid in bids])
     return [{**bid, "start_ms": _ms(start)} for bid in bids if bid["price"] == highest]
@@ -192,7 +192,7 @@ def _q12(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _side(events: Stream[Any], terms: Terms) -> Table[int, Row]:
-    """The side table, whose source ends before anything is joined with it."""
+    """Return the side table, whose source ends before anything is joined with it."""
 
     def row(partition: int, i: int) -> Row:
         return {"key": i, "value": side_value(i)}
@@ -230,7 +230,7 @@ def _bidder(bid: Event) -> int:
 
 
 def _start(result: Any) -> float:
-    """The start of a window, from its result (key, value, start, end)."""
+    """Return the start of a window, from its result (key, value, start, end)."""
     return float(result[2])
 
 

@@ -1,4 +1,5 @@
-"""Warnings about pipelines that run, but rarely do what was intended, as with state that is not kept or not keyed.
+"""Warnings about pipelines that run but probably do not do what was intended, as with state that is not kept or not
+keyed.
 
 Each warning is one line that names the operator, its file and line, what will happen, and the fix.
 """
@@ -33,7 +34,9 @@ def advice(nodes: Sequence[Node]) -> list[str]:
 
 
 def _undivided(node: Node) -> Iterator[str]:
-    """Warn about state without a key in several tasks: each task has its own, and records go to any of them."""
+    """Warn about state without a key in several tasks: each task has its own state, and a record may reach any of
+    them.
+    """
     if node.keyed or node.parallelism == 1:
         return
     if node.kind in window_kinds.KINDS:
@@ -49,9 +52,9 @@ def _undivided(node: Node) -> Iterator[str]:
 
 
 def _by_the_wall_clock(node: Node) -> Iterator[str]:
-    """Warn about windows of a bare number of seconds, which are of the wall clock, where records have event time.
+    """Warn about windows given as a bare number of seconds, which use the wall clock, where records have event time.
 
-    On vectors there are no others.
+    Vectors have no other windows.
     """
     if node.options.get("clock_stated", True) or node.reads_vectors:
         return
@@ -108,7 +111,7 @@ def _captured(node: Node) -> Iterator[str]:
 
 
 def _written(node: Node) -> Iterator[str]:
-    """Warn about what an operator writes outside of its state, which a recovery loses or repeat.
+    """Warn about what an operator writes outside of its state, which a recovery loses or repeats.
 
     Sources, sinks and calls work on the outside world, and are not performed again.
     """
@@ -126,7 +129,9 @@ def _written(node: Node) -> Iterator[str]:
 
 
 def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
-    """Yield the functions that work on records, with the operator whose methods they are, and what they call."""
+    """Yield the functions that work on records, the operator whose methods they are, and the functions that they
+    call.
+    """
     subject = node.subject
     waiting: list[tuple[Any, object]] = [(each, None) for each in (subject, *node.options.values())]
     waiting += [(edge.key_of, None) for edge in node.edges] + [(edge.time_of, None) for edge in node.edges]

@@ -1,6 +1,6 @@
-"""Draws what a pipeline is and what a trial gives, for notebooks: a graph as SVG, rows as an HTML table.  Pure.
+"""Drawing of a pipeline and of the output of a trial, for notebooks: a graph as SVG, rows as an HTML table. Pure.
 
-Colours are those of the text around them, so that a dark notebook shows the same.
+The colours are those of the surrounding text, so that a dark notebook shows the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operators.graph import Node, ordered
 
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 150, 44, 60, 22, 8
 CHARACTERS_MAX = 20
-"""The longest name that fits into a box."""
+"""The longest name that fits in a box."""
 ROWS_SHOWN = 20
 CELL_CHARACTERS_MAX = 80
 
@@ -66,7 +66,7 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
 
 
 def rows_html(rows: Mapping[str, Sequence[Any]]) -> str:
-    """Return the rows of each sink as a table; of many, the first ones."""
+    """Return the rows of each sink as a table, cut after the first rows."""
     return "".join(f"<p><b>{escape(sink)}</b>, {len(each):,} rows</p>{_table(each)}" for sink, each in rows.items())
 
 

@@ -1,7 +1,7 @@
-"""Finds what an operator writes outside of its state: globals, attributes of its own, variables of a closure.
+"""The search for writes of an operator outside of its state: to globals, its own attributes, or variables of a closure.
 
-No checkpoint has them: after a failure they are those of another process.  The source of the operator's functions is
-read, before the job starts; what is written by other ways is found when an epoch is performed twice.
+No checkpoint contains them: after a failure they have the values of another process. The source of the operator's
+functions is read, before the job starts; writes by other means are found when an epoch is performed twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from operators.state.declared import State
 from operators.tracebacks import of_a_user
 
 PREPARING = frozenset(("__init__", "__post_init__", "open", "close", "__setattr__"))
-"""Methods of an operator that may set attributes: what they set is the same in every process."""
+"""Methods of an operator that may set attributes, because those are the same in every process."""
 _CHANGING = frozenset(
     "add append appendleft clear discard extend extendleft insert pop popitem popleft remove setdefault sort "
     "subtract update".split()
@@ -28,7 +28,7 @@ _trees: dict[str, ast.Module | None] = {}
 
 
 def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[str, str]]:
-    """Yield (what is written, `file:line`) for each write of a function to what is no state.
+    """Yield (target, `file:line`) for each write of a function to anything but state.
 
     Args:
         operator: the object whose method it is; None for a function.
@@ -44,7 +44,7 @@ def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[s
 
 
 def called_by(fn: FunctionType) -> set[str]:
-    """Return the names of the functions that a function calls itself; one that it gives to `ctx.call` is none."""
+    """Return the names of the functions that a function calls itself, except those that it passes to `ctx.call`."""
     nodes = list(_nodes_of(fn.__code__.co_filename, fn)) if of_a_user(fn.__code__.co_filename) else []
     inside = [each for node in nodes for each in ast.walk(node)]
     return {each.func.id for each in inside if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
@@ -55,7 +55,7 @@ def _nodes_of(file: str, fn: FunctionType) -> Iterator[_Function]:
         try:
             _trees[file] = ast.parse("".join(linecache.getlines(file)))
         except (SyntaxError, ValueError, RecursionError):
-            _trees[file] = None  # it is not there as text, and nothing is known
+            _trees[file] = None  # the source is not available, so nothing is known
     tree = _trees[file]
     for node in () if tree is None else ast.walk(tree):
         if isinstance(node, _Function):
@@ -99,7 +99,7 @@ class _Writes:
             yield node.func.value
 
     def _name(self, target: ast.expr, bare: bool) -> str:
-        """Return the name of what is written, if it lives longer than the call; "" otherwise."""
+        """Return the name of the target of a write if it outlives the call; "" otherwise."""
         path, inner = [], target
         while isinstance(inner, ast.Attribute | ast.Subscript):
             path.append(inner)

@@ -1,7 +1,8 @@
-"""Runs a pipeline file; every mistake in it is a `PipelineError` of one line.
+"""Loading of a pipeline file; every mistake in it is a `PipelineError` of one line.
 
-Every process of a job loads the code itself: functions never travel.  `causal run` loads the files and archives what it
-has read (`freeze`); every other process of that run loads the archive (`load_of_job`) and never a file (D12).
+Every process of a job loads the code itself: functions never travel. `causal run` loads the files and archives the
+sources that it has read (`freeze`); every other process of that run loads the archive (`load_of_job`) and never the
+files (D12).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from operators.suggestions import suggestion
 from operators.tracebacks import location
 
 MODULE = "causal_pipeline"
-"""The name of the file's module in `sys.modules`; not `__main__`, so a guarded main part does not run."""
+"""The name of the file's module in `sys.modules`; not `__main__`, so that a guarded main part does not run."""
 
 _BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
 """The modules in the directory of each pipeline of `load`: a process may have several."""
@@ -45,13 +46,13 @@ _BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
     """Return the pipeline that the file at `path` defines as `pipeline`, checked.
 
-    Modules beside the file can be imported, also by imports that happen later.
+    Modules in the directory of the file can be imported, also later.
 
     Args:
-        settings: seen by the file as `pipeline.settings`.
+        settings: available to the file as `pipeline.settings`.
 
     Raises:
-        PipelineError: the file is missing, cannot run, or defines no pipeline that can.
+        PipelineError: the file is missing, cannot run, or defines no pipeline that can run.
     """
     main = _read(path)
     root = Path(main.path).parent
@@ -65,7 +66,7 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
 
 
 def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
-    """Has imports find modules beside the file of this pipeline, if `load` read one, until the context ends."""
+    """Make imports find modules in the directory of this pipeline, if `load` read one, until the context ends."""
     beside = _BESIDE.get(pipeline)
     return nullcontext() if beside is None else beside.first()
 
@@ -73,7 +74,7 @@ def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
 def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> tuple[Pipeline, Archive]:
     """Load as `load`, and archive all code that was loaded, or that an import statement in it names.
 
-    What runs and what is archived are the same bytes: each file is read once.
+    The bytes that run are those that are archived: each file is read once.
 
     Raises:
         PipelineError: as `load`; or there is too much to archive.
@@ -89,7 +90,7 @@ def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: boo
     """Return the pipeline of an archive: no file of the user's is read.
 
     Args:
-        lasting: this process does nothing but to run it.
+        lasting: this process only runs this pipeline.
 
     Raises:
         PipelineError: as `load`.
@@ -103,13 +104,13 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
     """Return the pipeline of the job in `directory`, as the run has it: what every process of a job loads.
 
     Args:
-        lasting: this process does nothing but to run it; children that `multiprocessing` spawns load it as well.
+        lasting: this process only runs this pipeline; children that `multiprocessing` spawns load it as well.
 
     Raises:
         PipelineError: as `load`.
         CorruptData: the archive is damaged or missing.
     """
-    if not config.code:  # a job that no `causal run` began: its starter answers for the file
+    if not config.code:  # a job that no `causal run` started: whoever started it provides the file
         return load(config.pipeline, config.settings)
     if lasting:
         lend_code(directory, config.code)
@@ -120,7 +121,7 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
 def version_of_job(directory: Path, config: JobConfig) -> Iterator[Pipeline]:
     """Yield the pipeline of the job in `directory`, whose code can be called until the context ends.
 
-    Another version of the pipeline, loaded before, is the one that imports modules from then on.
+    Another version of the pipeline, loaded before, is then the one that imports modules.
 
     Raises:
         PipelineError, CorruptData: as `load_of_job`.
@@ -160,7 +161,7 @@ def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        if getattr(problem, "signal", None) is not None:  # of the command, which a signal ends
+        if getattr(problem, "signal", None) is not None:  # of the command, which ends by a signal
             problem.during = f"while it loaded {file}"  # type: ignore[attr-defined]
             raise
         raise PipelineError(_raised(file, problem)) from problem
@@ -190,16 +191,14 @@ def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
 
 
 def _raised(file: Path, problem: BaseException) -> str:
-    """Return the file:line of the innermost frame that is the user's, and the exception."""
+    """Return the file:line of the innermost frame in user code, and the exception."""
     where = location(problem).rpartition(" in ")[0] or str(file)
     said = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"{where}: {said}{suggestion(problem)}{_packaged(file, problem)}{_namesake(file, problem)}"
 
 
 def _packaged(file: Path, problem: BaseException) -> str:
-    """Return the remedy where the file imports from the package that it is in, which it is not a module of when it is
-    run.
-    """
+    """Return the remedy for a file that imports from its own package, of which it is not a module when it is run."""
     if not isinstance(problem, ImportError) or "no known parent package" not in str(problem):
         return ""
     top = file.parent
@@ -210,7 +209,7 @@ def _packaged(file: Path, problem: BaseException) -> str:
 
 
 def _namesake(file: Path, problem: BaseException) -> str:
-    """Return the remedy where a file beside the pipeline has the name of a module that is used in its place."""
+    """Return the remedy for a file in the pipeline's directory with the name of a module that is used in its place."""
     named = problem.name if isinstance(problem, ImportError) else None
     if isinstance(problem, AttributeError) and isinstance(problem.obj, ModuleType):
         named = problem.obj.__name__

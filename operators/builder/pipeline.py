@@ -21,7 +21,7 @@ SETTINGS: ContextVar[Settings] = ContextVar("settings")
 
 _PARALLELISM_MAX = 1024
 _RUNNING = frozenset(("run", "start", "execute", "submit"))
-"""Methods with which pipelines of other engines are run."""
+"""Methods that run the pipelines of other engines."""
 
 
 class Pipeline:
@@ -72,7 +72,7 @@ class Pipeline:
         return Stream(self, [Edge(node, time_of=node.time_of)])
 
     def connect(self, source: str, target: str) -> None:
-        """Let `target` read from `source` as well; by key, where it reads its other inputs by key."""
+        """Make `target` read from `source` as well; by key where it reads its other inputs by key."""
         origin, reader = self._named(source), self._named(target)
         if reader.kind == "source" or origin.kind == "sink":
             raise PipelineError(
@@ -103,7 +103,7 @@ class Pipeline:
 
     @property
     def nodes(self) -> list[Node]:
-        """The operators in the order of building, without tables of which only the versions of rows are read."""
+        """The operators in the order of building, without tables of which only row versions are read."""
         nodes = list(self._nodes.values())
         while True:
             read = {edge.source.ordinal for node in nodes for edge in node.edges}
@@ -174,7 +174,7 @@ class Pipeline:
 
 
 def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
-    """Return the edges of a side output of the one operator that `edges` come from."""
+    """Return the edges of a side output of the only operator that `edges` come from."""
     if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
         raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) right behind the operator")
     source = edges[0].source
@@ -189,7 +189,7 @@ def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
 
 
 def _check_kind(node: Node) -> None:
-    """Refuse an operator that cannot work on what it reads."""
+    """Refuse an operator that cannot process its input."""
     kind, place = KINDS[node.kind], f"{node.where}: {node.kind} {node.name!r}"
     if kind.takes == "rows" and node.reads_vectors:
         remedy = "use map_batches, or put .to_rows(name) before it"

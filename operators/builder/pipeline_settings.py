@@ -1,4 +1,4 @@
-"""The values of `--set` as a pipeline file reads them, and the names that it asked for."""
+"""The values of `--set` as a pipeline file reads them, and the names that it requested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Settings(Mapping[str, str]):
-    """A read-only mapping name -> text that remembers every name that was asked for, whether it is there or not."""
+    """A read-only mapping name -> text that records every requested name, whether it exists or not."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
@@ -20,7 +20,7 @@ class Settings(Mapping[str, str]):
         return self._values[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value, or the default, which `default` then knows."""
+        """Return the value, or the default, which `default` then returns as well."""
         if default is not None:
             self._defaults.setdefault(name, str(default))
         return super().get(name, default)
@@ -45,7 +45,7 @@ class Settings(Mapping[str, str]):
         return repr(self._values)
 
     def unread(self, name: str) -> str:
-        """The reason why a value given for `name` is a mistake: nothing has asked for it; "" where something has."""
+        """Return the reason why a value for `name` is a mistake: nothing has requested it; "" where something has."""
         if name in self._asked:
             return ""
         close = get_close_matches(name, self._asked, n=1)

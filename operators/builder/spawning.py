@@ -1,8 +1,9 @@
-"""Children that `multiprocessing` starts as new interpreters ("spawn", "forkserver") import the archived code as well.
+"""Children that `multiprocessing` starts as new interpreters ("spawn", "forkserver"): they import the archived code,
+too.
 
-They unpickle functions of the pipeline by name, and the modules of these names are in no place where Python looks.
-What `multiprocessing` sends to such a child before anything else names a module that it runs as its main module; here
-that is `operators.builder.spawned`, which loads the archive.
+They unpickle functions of the pipeline by name, and Python would not find the modules of these names. What
+`multiprocessing` sends to such a child before anything else names a module that it runs as its main module; here that
+is `operators.builder.spawned`, which loads the archive.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _original = spawn.get_preparation_data
 
 
 def lend_code(directory: Path, digest: str) -> None:
-    """Has every child that this process spawns from now on load the code of the job in that directory.
+    """Make every child that this process spawns from now on load the code of the job in that directory.
 
     To start one raises `CorruptData` where the archive cannot be read: a child that cannot begin is started again and
     again by some pools, which wait for it.

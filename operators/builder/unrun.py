@@ -1,4 +1,4 @@
-"""A line for who types `python counts.py`: a pipeline file only defines, and `causal run counts.py` runs it.
+"""A line for a user who types `python counts.py`: a pipeline file only defines, and `causal run counts.py` runs it.
 
 It is printed when the interpreter ends, by a program whose own file builds a pipeline, if nothing has loaded or checked
 one, no exception ends it, and the file has no main part of its own.

@@ -1,1 +1,1 @@
-"""Capture of hidden nondeterminism: the process's clock and chance, routed to the causal services in an operator."""
+"""Capture of hidden nondeterminism: calls of the clock and of random generators are routed to the causal services."""

@@ -1,7 +1,7 @@
-"""The operator that runs and the services that it may ask, for code that has no `ctx` and for the chance of `ctx`.
+"""The operator that runs and the services available to it, for code without a `ctx` and for the chance of `ctx`.
 
-One `Active` per chain; `RUNNING` is the one whose event is under way in this process.  The chain calls `begin` and
-`end` around each event and sets `operator` before it calls each stage: nothing here is done per record.
+One `Active` per chain; `RUNNING` is the one whose event this process is executing. The chain calls `begin` and `end`
+around each event and sets `operator` before it calls each stage: nothing here is done per record.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from causal.errors import CausalError, OperatorFailed, invariant
 from causal.ports import Services
 
 NO_OPERATOR = ""
-"""The value of `Active.operator` while no operator runs, and what is asked is the runtime's own business."""
+"""The value of `Active.operator` while no operator runs: clock and chance are then the runtime's own business."""
 
 
 class HiddenNondeterminism(OperatorFailed):
-    """An operator used the clock or chance in a way that is not allowed there; names both, and the remedy."""
+    """An operator used the clock or chance where that is not allowed; the message names both, and the remedy."""
 
 
 class Streams:
@@ -33,11 +33,12 @@ class Streams:
         self.epoch = epoch
         self.random: Random = _stream(seed, b"random", operator, task)
         self.bits: Random = _stream(seed, b"uuid", operator, task)
-        """The generator for UUIDs and plain bytes: never seeded by user code, so they differ whatever it seeds."""
+        """The generator for UUIDs and plain bytes: user code never seeds it, so its output differs whatever user code
+        seeds."""
 
 
 class Stream(Random):
-    """A generator whose state is known: what it draws is never replaced (see `operators.capture.chance`)."""
+    """A generator with a known state: its draws are never replaced (see `operators.capture.chance`)."""
 
     random = _random.Random.random
     getrandbits = _random.Random.getrandbits
@@ -50,7 +51,7 @@ def _stream(seed: bytes, purpose: bytes, operator: str, task: str) -> Random:
 
 
 class Active:
-    """The event that is under way in one chain, and the operator that runs.
+    """The event that one chain is executing, and the operator that runs.
 
     Attributes:
         task: for example "count/1".
@@ -59,7 +60,7 @@ class Active:
         keying: whether that code is a `key_by` function: it runs on both sides of an edge, so it may ask for nothing.
         services: of the event; None between events.
         thread: the task's.
-        fault: what a service raised inside an operator; it was never the operator's to catch.
+        fault: what a service raised inside an operator; the operator must not catch it.
     """
 
     __slots__ = ("task", "run", "operator", "keying", "services", "thread", "fault", "_streams")
@@ -75,7 +76,7 @@ class Active:
         self._streams: dict[str, Streams] = {}
 
     def begin(self, services: Services) -> None:
-        """Begin an event; set `operator` before each stage is called."""
+        """Begin an event; callers set `operator` before they call each stage."""
         self.services, self.thread, RUNNING.active = services, get_ident(), self
         RUNNING.events += 1
 
@@ -98,7 +99,7 @@ class Active:
             raise
 
     def streams(self, operator: str) -> Streams:
-        """Return the chance of `operator` in this epoch; drawing from it costs nothing in the log."""
+        """Return the chance of `operator` in this epoch; drawing from it logs nothing."""
         services = self._asked()
         try:
             epoch = services.epoch()
@@ -119,7 +120,7 @@ class Active:
 
 
 class Running:
-    """The chain whose event is under way in this process; None between events.
+    """The chain whose event this process is executing; None between events.
 
     Attributes:
         refuses: whether hidden nondeterminism stops the job, instead of being captured.
@@ -135,7 +136,7 @@ class Running:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Give what runs inside the process's clock and chance: it is not the operator's own code."""
+        """Run the block with the process's clock and chance: it is not the operator's own code."""
         active = self.active
         if active is None or active.operator == NO_OPERATOR or active.thread != get_ident():
             yield
@@ -157,10 +158,10 @@ def operating() -> bool:
 
 
 def inside(spelling: str, remedy: str) -> Active | None:
-    """Return the chain whose operator runs on this thread and asks; None when it is the process's own business.
+    """Return the chain whose operator runs on this thread; None when the call is the process's own business.
 
     Raises:
-        HiddenNondeterminism: it must not ask like this.
+        HiddenNondeterminism: the operator must not make this call.
     """
     active = RUNNING.active
     if active is None or active.operator == NO_OPERATOR or active.thread != get_ident():

@@ -1,6 +1,7 @@
-"""Replacements for the chance of the standard library: inside an operator its own streams, the same in a replay.
+"""Replacements for the random generators of the standard library: an operator has its own streams, repeated in a
+replay.
 
-It is not for secrets: a holder of the determinants can compute all that is drawn here.
+They are no source of secrets: a holder of the determinants can compute every draw.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ INTERVALS_TO_1970 = 0x01B21DD213814000
 
 
 def of_random() -> list[Replacement]:
-    """Return the functions of module `random`, and the generators under them that no operator has seeded."""
+    """Return the functions of module `random`, and their generators that no operator has seeded."""
     hidden: Any = random._inst
     names = [name for name, value in vars(random).items() if getattr(value, "__self__", None) is hidden]
     replacements = [Replacement(random, name, getattr(random, name), _drawing(name)) for name in names]
@@ -35,7 +36,7 @@ def of_random() -> list[Replacement]:
 
 
 class _OfProcess(Stream):
-    """The generator of `tempfile`, made once per process, when first used: it must not shift an operator's draws."""
+    """The generator of `tempfile`, created once per process, on first use: it must not shift an operator's draws."""
 
 
 def _drawing(name: str) -> Callable[..., Any]:
@@ -64,7 +65,7 @@ _OWN = "_seeded_by_operator"
 
 
 def _drawn(generator: Random) -> Random | None:
-    """Return the generator that an operator draws from in the place of `generator`; None where it is that one itself.
+    """Return the generator that replaces `generator` for an operator; None where it keeps its own.
 
     A generator that no operator has seeded is part of the process: its state is in no checkpoint, so after a recovery
     it would restart, whether it was seeded by the kernel or with a number.
@@ -101,13 +102,13 @@ def _getstate(self: Random) -> Any:
 
 
 def _setstate(self: Random, state: Any) -> None:
-    """The replacement of `Random.setstate`."""
+    """Replace `Random.setstate`."""
     _mark(self)
     _real_setstate(self, state)
 
 
 def _mark(generator: Random) -> None:
-    """Mark a generator as set by the operator that runs, or as one of the process."""
+    """Mark a generator as seeded by the operator that runs, or as one of the process."""
     if operating():
         generator.__dict__[_OWN] = True
     else:
@@ -115,7 +116,7 @@ def _mark(generator: Random) -> None:
 
 
 def _seed(self: Random, a: Any = None, version: int = 2) -> None:
-    """The replacement of `Random.seed`; inside an operator a seed without a value is drawn from its stream."""
+    """Replace `Random.seed`; inside an operator a seed without a value is drawn from its stream."""
     is_stream = isinstance(self, Stream)
     active = RUNNING.active
     if a is None and active is not None and type(self) is not _OfProcess:
@@ -143,7 +144,7 @@ def _set_gauss_next(self: Random, value: Any) -> None:
 
 
 def _patch_generators() -> None:
-    """Make every generator of class `Random`, or of a class made from it, check first whose state it is."""
+    """Make every generator of class `Random`, or of a subclass, check first whose state it is."""
     patched: Any = Random
     patched.random, patched.getrandbits, patched.seed = _random_of, _getrandbits, _seed
     patched.getstate, patched.setstate = _getstate, _setstate
@@ -172,7 +173,7 @@ def _bytes(real: Callable[..., bytes], name: str) -> Callable[..., bytes]:
 
 
 def _named(module: Any, name: str, remedy: str) -> Replacement:
-    """Return the replacement of a function that draws from `os.urandom`, so that a refusal names it."""
+    """Return the replacement of a function that draws from `os.urandom`, so that a refusal names the function."""
     real = getattr(module, name)
     spelling = f"{module.__name__}.{name}()"
 
@@ -194,9 +195,7 @@ def _uuid(real: Callable[..., uuid.UUID], name: str, make: Callable[..., uuid.UU
 
 
 def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Return a UUID from the causal clock, and chance for what the process would remember: its address and its last
-    time.
-    """
+    """Return a UUID from the causal clock; the process's address and last time are replaced by chance."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     low, middle, high = since & 0xFFFFFFFF, since >> 32 & 0xFFFF, since >> 48 & 0x0FFF
@@ -209,7 +208,7 @@ def uuid4(active: Active) -> uuid.UUID:
 
 
 def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Return a UUID as of `uuid1`, in an order that sorts by time."""
+    """Return a UUID as `uuid1` does, with its fields in an order that sorts by time."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     whole = (since >> 12) << 80 | 6 << 76 | (since & 0x0FFF) << 64 | 0b10 << 62 | (clock_seq & 0x3FFF) << 48 | node

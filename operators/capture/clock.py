@@ -93,7 +93,7 @@ def _formatted(real: Callable[..., str], name: str, place: int) -> Callable[...,
 def of_datetime() -> list[Replacement]:
     """Patch `now`, `utcnow` and `today` in the types themselves, which every import of them shares.
 
-    Returns: nothing where that worked; otherwise classes to put in the place of the types.
+    Returns: nothing if that worked; otherwise classes that replace the types.
     """
     date, moment = datetimes.date, datetimes.datetime
     methods = {date: {"today": _today(date)}, moment: {"now": _now(), "utcnow": _utcnow(), "today": _today(moment)}}
@@ -103,7 +103,7 @@ def of_datetime() -> list[Replacement]:
 
 
 def _put(kind: type, named: dict[str, Any]) -> bool:
-    """Put methods into a built-in type; returns whether they are found there afterwards."""
+    """Put methods into a built-in type, and return whether they are found there afterwards."""
     names: dict[str, Any] | None = next((each for each in gc.get_referents(vars(kind)) if type(each) is dict), None)
     if names is None:
         return False
@@ -113,7 +113,7 @@ def _put(kind: type, named: dict[str, Any]) -> bool:
 
 
 def in_place_of(kind: type, named: dict[str, Any]) -> type:
-    """Return a class with these methods that makes instances of `kind`, and knows all of them as its own."""
+    """Return a class with these methods that creates instances of `kind`, and recognises all of them as its own."""
 
     class _Meta(type):
         def __instancecheck__(cls, instance: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Patches this process, once, before the pipeline's file is loaded, as the job's `hidden_nondeterminism` says.
+"""Patching of this process, once, before the pipeline's file is loaded, as the job's `hidden_nondeterminism` says.
 
 Outside of operators, and on other threads, everything stays as it was.
 
@@ -30,14 +30,14 @@ DEFINERS = (time, random, os, secrets, uuid, datetime)
 """The modules whose functions are replaced."""
 
 _installed: list[str] = []
-"""The first way in which this process was patched, if it was."""
+"""How this process was first patched, if it was."""
 
 _suspended: list[tuple[Active, str]] = []
 """The chain and its operator in which a collection was triggered; at most one."""
 
 
 def spare_collections() -> None:
-    """Let no operator be active while the collector runs, from now on."""
+    """Keep every operator inactive while the collector runs, from now on."""
     gc.callbacks.insert(0, _begin)
     gc.callbacks.append(_end)
 
@@ -59,19 +59,19 @@ def _end(phase: str, info: dict[str, Any]) -> None:
 
 
 def _keep_places() -> None:
-    """Let other callbacks run between ours, at the start and at the stop, from the next collection on."""
+    """Leave room for other callbacks between ours, at the start and at the stop, from the next collection on."""
     callbacks: list[Any] = gc.callbacks
     if callbacks[0] is not _begin or callbacks[-1] is not _end:
         callbacks[:] = [_begin, *(each for each in callbacks if each not in (_begin, _end)), _end]
 
 
 def look() -> None:
-    """Make `install` quick in the processes that are forked from this one."""
+    """Make `install` fast in the processes that are forked from this one."""
     replacing.look(DEFINERS)
 
 
 def install(how: str) -> None:
-    """Route the clock and chance of operators to the causal services, or have them refused.
+    """Route the clock and chance of operators to the causal services, or refuse them.
 
     Args:
         how: "capture", "refuse", or "allow", which leaves the process as it is.

@@ -1,6 +1,6 @@
-"""Puts one function in another's place: where it is defined, and in every module that has taken it by name.
+"""Replacement of a function: where it is defined, and in every module that has imported it by name.
 
-Callers that mean the process keep the originals: our own packages, and `logging`, whose stamps are for people.
+Callers that want the process's own keep the originals: our own packages, and `logging`, whose stamps are for people.
 
 A process that goes through the globals of all modules has a copy of their memory afterwards.  So the one from which
 workers are forked does it once, and they replace what is where it has seen the originals.
@@ -36,7 +36,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The modules that were loaded at some moment, and what they had of the functions that may be replaced."""
+    """The modules that were loaded at some moment, with their references to functions that may be replaced."""
 
     names: tuple[str, ...]
     originals: frozenset[int]
@@ -49,7 +49,9 @@ _seen = _Seen((), frozenset(), ())
 
 
 def look(definers: Sequence[ModuleType]) -> None:
-    """Record which globals of all modules are functions of these, for the processes that are forked from this one."""
+    """Record which globals of all modules are one of these functions, for the processes that are forked from this
+    one.
+    """
     global _seen
     originals = frozenset(id(value) for module in definers for value in vars(module).values() if callable(value))
     modules = dict(sys.modules)
@@ -64,7 +66,7 @@ def look(definers: Sequence[ModuleType]) -> None:
 
 
 def _unseen(originals: Collection[int]) -> list[str]:
-    """Return the modules that were loaded since `look`, if it has looked for these; the others are not even touched."""
+    """Return the modules loaded since `look`, if it has searched for these; the others are not even touched."""
     behind = len(sys.modules) - len(_seen.names)
     if behind < 0 or not _seen.originals.issuperset(originals):
         return list(sys.modules)
@@ -73,7 +75,7 @@ def _unseen(originals: Collection[int]) -> list[str]:
 
 
 def replace(replacements: list[Replacement]) -> None:
-    """Put each function in its place, in its own module and wherever the original is a global of a module."""
+    """Install each function in its own module, and wherever the original is a global of a module."""
     clock = ModuleType("time", time.__doc__)
     vars(clock).update(vars(time))
     for name in STAMPING:
@@ -104,9 +106,9 @@ def _sweep(names: dict[str, Any], functions: Mapping[int, Callable[..., Any]]) -
 
 
 def spare_imports() -> None:
-    """Give the body of a module that is first imported inside an operator the process's own clock and chance.
+    """Run the body of a module that is first imported inside an operator with the process's own clock and chance.
 
-    It runs once per process, so whatever it asked would be missing, or too much, in a replay.
+    It runs once per process, so a replay would have too few of its logged answers, or too many.
     """
     bootstrap: Any = sys.modules["_frozen_importlib"]
     find_and_load = bootstrap._find_and_load

@@ -327,7 +327,7 @@ class Plan:
                 raise PipelineError(f"setting dead_letters: {problem}") from None
 
     def check_resumed(self, job_directory: Path, rolled_back: bool) -> None:
-        """The same for a job that is resumed: its sources continue with what the job's directory keeps of them.
+        """Check the same for a job that is resumed: its sources continue from the files in the job's directory.
 
         Raises:
             PipelineError: the first thing that is wrong.
@@ -338,7 +338,7 @@ class Plan:
                 group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
 
     def check_stores(self, job_directory: Path, run: str) -> None:
-        """Let each store refuse rows of an earlier run, before the state of that run is discarded.
+        """Make each store refuse rows of an earlier run, before the state of that run is discarded.
 
         A store that has none is claimed for `run`; no row is changed.
 

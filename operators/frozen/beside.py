@@ -25,7 +25,7 @@ class Beside:
 
     @contextmanager
     def first(self) -> Iterator[None]:
-        """Has imports find modules beside this pipeline, and no other, until the context ends."""
+        """Make imports find modules in the directory of this pipeline, and of no other, until the context ends."""
         root, finders = self._finder.root, list(sys.meta_path)
         others = {name for name, module in list(sys.modules.items()) if _in_the_way(root, name, module)}
         aside = _taken(others)

@@ -76,7 +76,7 @@ class Loader(SourceFileLoader):
 
 
 def show_lines(module: Module) -> None:
-    """Have tracebacks show the lines of this source, whatever its file holds by then."""
+    """Make tracebacks show the lines of this source, even if its file changes."""
     try:
         text = decode_source(module.source)
     except (SyntaxError, UnicodeDecodeError):
@@ -171,8 +171,9 @@ class ArchiveFinder(MetaPathFinder):
         return self._not_archived(fullname, path)
 
     def _not_archived(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """A native module or an installed one beside the pipeline is found as ever; a source that is not archived
-        would be another one tomorrow."""
+        """Find a native or an installed module of the pipeline's directory as usual; a source that is not archived
+        could change.
+        """
         places = [str(self.archive.root), *sys.path] if path is None else path
         spec = PathFinder.find_spec(fullname, places)
         if spec is None or spec.loader is None or spec.origin is None or not is_source_of_user(spec.origin):
@@ -196,7 +197,7 @@ def spec_of_namespace(name: str, places: list[str]) -> ModuleSpec:
 
 
 def install(finder: LiveFinder | ArchiveFinder) -> None:
-    """Have this process import modules of the user by `finder`.
+    """Make this process import modules of the user with `finder`.
 
     An archive takes the place of whatever was there: no module that was loaded before is used again.  Where nothing was
     there, modules are not even looked at: that copies the memory that they share with other processes.

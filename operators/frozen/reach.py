@@ -54,7 +54,7 @@ def hidden_by_python(archive: Archive) -> list[str]:
 
 
 def _find(name: str, finder: LiveFinder) -> None:
-    """Have the finder come upon a module and the packages that it is in, without running any."""
+    """Make the finder find a module and the packages that it is in, without running any."""
     path: Sequence[str] | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):

@@ -14,7 +14,7 @@ _CALLS_PER_LEVEL = 3
 
 @contextmanager
 def room_for_nesting() -> Iterator[None]:
-    """Let calls go as deep as lists and dicts are carried, however deep the calls are already."""
+    """Allow calls as deep as lists and dicts are carried, however deep the stack is already."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(before + _CALLS_PER_LEVEL * NESTING_MAX)
     try:

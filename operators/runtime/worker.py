@@ -177,7 +177,7 @@ class Worker:
         return f"{task.name} (replay)" if task.recovery.replays else task.name
 
     def handle(self, event: Input) -> None:
-        """Let the membership take a step, and perform its acts."""
+        """Advance the membership by a step, and perform its acts."""
         for act in self.member.handle(event, monotonic_ns()):
             if not self.later.takes(act, self.loading is not None):
                 _ACTS[type(act)](self, act)

@@ -243,7 +243,7 @@ def _alone(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
-    """A JVM to start, ended with the block or by a signal, wherever the main thread is then."""
+    """Yield a JVM to start, which ends with the block or by a signal, wherever the main thread is then."""
     jvm = SparkJvm(work, lock)
 
     def end() -> None:
@@ -265,7 +265,7 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
 
 
 def _export_code(place: IngestPlace, code: str, beside: Path | None) -> None:
-    """Let Spark's Python workers import what this process can: these packages and the code of the run."""
+    """Allow Spark's Python workers to import these packages and the code of the run."""
     places = [str(Path(__file__).resolve().parents[2])]
     if beside is not None and not code:
         places.append(str(beside))

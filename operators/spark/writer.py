@@ -107,7 +107,7 @@ class BatchPublisher:
         insisted(publish, self._wanted)
 
     def _segments(self, frame: DataFrame, batch: int, log: IngestLog) -> list[Segment]:
-        """Have the rows of a batch written, by the driver or by tasks; returns the segments in their order."""
+        """Write the rows of a batch, in the driver or in tasks, and return the segments in their order."""
         # Spark is to compute a batch once, not to stop and begin again, where it keeps state.
         few = None if (self._checkpoint / "state").exists() else self._small.collected(frame)
         if few is not None:

@@ -24,7 +24,9 @@ class TimerTable(KeyedTable):
     __slots__ = ()
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Number timers in the order in which they fire; those of one old number, of different tasks, in key order."""
+        """Renumber timers in the order in which they fire; those of one old number, of different tasks, in key
+        order.
+        """
         rank = {key: place for place, key in enumerate(ordered(self.values))}
         entries = [
             (at_ns, number, rank[key], name, names[name])

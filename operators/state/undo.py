@@ -54,7 +54,7 @@ class Undo:
         self._out, self._out_length = out, len(out)
 
     def end(self) -> None:
-        """Let what the operator has done stand.
+        """Keep what the operator has done.
 
         Raises:
             NotCarried: it has left something in its state that no state can hold; it can still be undone.

@@ -104,7 +104,7 @@ class Cluster(ABC, Generic[P]):
         """Take a report for the control plane (see `causal.task.performer.Peers`)."""
 
     def handled(self, process: P, event: Event) -> Sequence[Effect]:
-        """Has a task handle an event; returns its effects."""
+        """Make a task handle an event, and return its effects."""
         return process.protocol.handle(event, self.now_ns) if self.lives(process) else ()
 
     def act(self, process: P, action: Callable[[], None]) -> None:
@@ -112,7 +112,7 @@ class Cluster(ABC, Generic[P]):
         action()
 
     def settled(self) -> None:
-        """Called when all events that waited have been performed."""
+        """Perform what follows when all waiting events have been performed."""
 
     # -- tasks -----------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Cluster(ABC, Generic[P]):
             self.links.setdefault((*process.life, target, incarnation), deque()).append(parts)
 
     def deliver(self, ends: Ends) -> None:
-        """Has the oldest frame on a link arrive."""
+        """Deliver the oldest frame on a link."""
         parts = self.links[ends].popleft()
         source, incarnation, target, _ = ends
         link = f"{source}/{incarnation}".encode() if source in self.topology.upstream(TaskIndex(target)) else b""

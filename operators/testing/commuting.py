@@ -98,7 +98,7 @@ class ReorderedChain:
         return getattr(self._chain, name)
 
     def _compare(self) -> None:
-        """Has the records since the last time performed in another order, and compares the states.
+        """Perform the records since the last call in another order, and compare the states.
 
         Raises:
             PipelineError: they differ, or one order leaves something or asks for something that the other does not.

@@ -78,7 +78,7 @@ class Surroundings(Protocol):
     later: list[Callable[[], None]]
 
     def feed(self, process: Process, event: Event) -> None:
-        """Have a process take an event."""
+        """Make a process handle an event."""
         ...
 
 

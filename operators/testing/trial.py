@@ -105,7 +105,7 @@ class OperatorTrial:
 
     @without_our_frames
     def advance(self, seconds: float) -> list[Any]:
-        """Let time pass, in which timers fire; returns the rows that are new."""
+        """Advance the clock, at which timers fire, and return the rows that are new."""
         until_ns = self._world.now_ns + ns_of_seconds(seconds)
         self._world.settle()
         while self._world.now_ns < until_ns:

@@ -290,7 +290,7 @@ class World(Cluster[Process]):
     # -- one step of one task ------------------------------------------------------------------------
 
     def handled(self, process: Process, event: Event) -> Sequence[Effect]:
-        """Has a task handle an event, after which it dies if it has received the records at which it is to crash."""
+        """Make a task handle an event, after which it dies if it has received the records at which it is to crash."""
         if process in self._dying:
             return ()
         effects = super().handled(process, event)

@@ -183,7 +183,7 @@ def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | Non
 
 
 def unbuffered() -> None:
-    """Has output of this process in its log immediately, as PYTHONUNBUFFERED has it in a new interpreter."""
+    """Write output of this process to its log immediately, as PYTHONUNBUFFERED does in a new interpreter."""
     for name in ("stdout", "stderr"):
         before = getattr(sys, name)
         before.flush()

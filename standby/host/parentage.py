@@ -23,7 +23,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Has SIGTERM sent to this process when the parent named by the environment dies, also if it already has."""
+    """Send SIGTERM to this process when the parent named by the environment dies, also if it already has."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     parent = os.environ.pop(PARENT, "")
     if parent.isdecimal() and os.getppid() != int(parent):

@@ -75,7 +75,7 @@ class Draining:
 
 
 def drain(host: HostEntry, draining: bool, outbox: Outbox) -> None:
-    """Have a host emptied, or let it have processes again."""
+    """Drain a host, or allow it to have processes again."""
     if draining != (host.state is HostState.DRAINING):
         outbox.decide("host_draining", host=host.name, draining=draining)
 

@@ -35,7 +35,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """Have the agent start a process; a slot that it knows already is left alone."""
+    """Order the agent to start a process; it ignores a slot that it already knows."""
 
     slot: str
     role: str
@@ -46,7 +46,7 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """Have the agent send SIGKILL; it reports `exited`."""
+    """Order the agent to send SIGKILL; it reports `exited`."""
 
     slot: str
     host: str = ""

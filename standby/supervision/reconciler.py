@@ -97,7 +97,9 @@ class Reconciler:
         self._start_missing(now_ns, outbox)
 
     def _waiting(self, dirty: DirtyWorkers) -> list[TaskEntry]:
-        """Waiting tasks for which a process may be idle now: each has its own standby, or all share a pool."""
+        """Return the waiting tasks for which a process may be idle now: each has its own standby, or all share a
+        pool.
+        """
         if dirty.everything or self._together or self._pool is not None:
             return self._assignments.waiting()
         purposes = {slot.purpose: None for slot in dirty.slots() if slot.state is WorkerState.IDLE}
@@ -189,7 +191,7 @@ class Reconciler:
                 outbox.send(slot.name, commands.PeerDown(name, incarnation))
 
     def _follow(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Has a task's own standby load the latest complete state, and perform what the task of now performs."""
+        """Make a task's own standby load the latest complete state, and perform what the current task performs."""
         if not slot.purpose:
             return
         epoch = self._coordinator.complete
@@ -279,7 +281,7 @@ class Reconciler:
             outbox.add(StartProcess(slot.name, WORKER, slot.host))
 
     def kill(self, slot: WorkerEntry, why: str, now_ns: int, outbox: Outbox) -> None:
-        """Has the process killed; its task is promoted elsewhere when its exit is confirmed."""
+        """Kill the process; its task is promoted elsewhere when its exit is confirmed."""
         outbox.decide("killing", slot=slot.name, why=why)
         slot.asked_ns = now_ns
         outbox.add(KillProcess(slot.name, slot.host))

@@ -116,7 +116,7 @@ def _kill_agent(job: JobState, name: str, outbox: Outbox) -> dict[str, Any]:
 
 
 def _drain(job: JobState, arguments: Mapping[str, Any], outbox: Outbox) -> dict[str, Any]:
-    """Has a host emptied, or keeps it after all; the answer says which tasks are still on it."""
+    """Drain a host, or cancel its draining; the answer lists the tasks still on it."""
     host = job.hosts.get(str(arguments.get("host")))
     if host is None or not host.name:
         names = ", ".join(each.name for each in job.hosts if each.name) or "none: the job is on one machine"

@@ -174,7 +174,7 @@ class Supervision:
             self._beat_without_task(slot)
 
     def _note_changes(self, slot: WorkerEntry, event: events.Beat) -> None:
-        """Have decided again what depends on something that this beat changes."""
+        """Schedule again the decisions that depend on a change in this beat."""
         if not slot.seen_ns or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
             self._dirty.whereabouts(slot)
         elif (slot.followed, slot.reported_state, slot.committed, slot.wanted_epoch, slot.unchanged) != (

@@ -68,14 +68,14 @@ class Asking(StreamBase[T]):
         """Call the outside world with each record; the result is `combine(record, response)`, by default the pair.
 
         Logs: `answer`: 4 bytes and the response, per record.
-        State: what has no response yet.
+        State: requests without a response.
 
         `fn(record, idempotency_key)` runs in a thread of the worker, which continues meanwhile.  A replay uses the same
         responses without calling.  If the task died before anything depended on the response it calls again, with the
         same key: 32 hexadecimal digits that identify this record in this run.
 
         Args:
-            fn: a plain function; its result is anything a record can be.  It may block.
+            fn: a plain function; its result is anything that can be a record.  It may block.
             concurrency: calls of one task that run at the same time.
             order: "input": records are passed on in the order of their arrival; "completion": in that of responses.
             timeout_s: time limit of one attempt; one that takes longer keeps running, and its response is ignored.

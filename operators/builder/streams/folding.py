@@ -88,11 +88,11 @@ class Folding(StreamBase[T], Generic[K, T]):
         return self._fold("sum", name, column, parallelism)
 
     def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit the smallest value, `min`, as `sum` does the sum."""
+        """Emit the smallest value so far, as `sum` emits the sum."""
         return self._fold("min", name, column, parallelism)
 
     def max(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit the largest value, `max`, as `sum` does the sum."""
+        """Emit the largest value so far, as `sum` emits the sum."""
         return self._fold("max", name, column, parallelism)
 
     def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:

@@ -106,7 +106,7 @@ class Joining(StreamBase[T], Generic[K, T]):
     ) -> Stream[Any]:
         """Join pairs of this stream (left) and another (right) with equal keys that are near in event time.
 
-        State: what may still be joined.
+        State: records that may still be joined.
 
         Each pair is emitted once, when the later of its records is delivered.  Late records go to `.side("late")`.
 
@@ -114,7 +114,7 @@ class Joining(StreamBase[T], Generic[K, T]):
             within: (before_s, after_s): the time of the right record is from `before_s` to `after_s` seconds after that
                 of the left one; (-5, 60): from 5 s before it to 60 s after it.
             how: "left": a left record without partner gives `fn(left, None)` once the watermark says that none will
-                arrive; "right" and "outer" likewise; "inner": it gives nothing.
+                arrive; "right" and "outer" likewise; "inner": no result.
             fn: `fn(left, right)` returns a record; without it `(left, right)`, whose event
                 time is the later of the two.
         """
@@ -196,7 +196,7 @@ class Joining(StreamBase[T], Generic[K, T]):
     ) -> Stream[Any]:
         """Join pairs of this stream (left) and another (right) with equal keys in one window of event time.
 
-        State: both sides of what is open.
+        State: both sides of open windows.
 
         They are emitted when the watermark reaches the end of the window.  Records whose windows have all ended go to
         `.side("late")`.
@@ -285,7 +285,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         Args:
             fn: `fn(record, row)` returns a record; without it `(record, row)`, with the
                 event time of the record.
-            how: "inner": a record without a row gives nothing; "left": it gives `fn(record, None)`.
+            how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
             wait: hold each record until the inputs of the table have ended.  Where the event times of records and of
                 rows are known, and both have watermarks, the same as `as_of`.
             as_of: join by event time; the table is `stream.key_by(fn).table(name)`, perhaps followed by `filter` and

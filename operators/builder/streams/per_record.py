@@ -28,7 +28,7 @@ class PerRecord(StreamBase[T]):
         return self._apply("filter", name, fn)
 
     def flat_map(self, name: str, fn: Callable[[T], Iterable[U] | None]) -> Stream[U]:
-        """Replace each record by those of the iterable `fn(record)`; None is none."""
+        """Replace each record by the records of the iterable `fn(record)`; None is an empty one."""
         return self._apply("flat_map", name, fn)
 
     def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream[Any]:

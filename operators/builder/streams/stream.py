@@ -1,4 +1,4 @@
-"""`Stream` and `KeyedStream`: what the operators of a pipeline file are called on.
+"""`Stream` and `KeyedStream`, whose methods are the operators of a pipeline file.
 
 Operators that work without a key are methods of both, those that keep or match records by key are methods of
 `KeyedStream` alone.  Each method is defined once, in the class of its subject.
@@ -48,7 +48,7 @@ class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
         self._callable(where, "key_by", by, ("record",))
         return KeyedStream(self.pipeline, [replace(edge, key_of=by) for edge in self._use()], where, "key_by")
 
-    if not TYPE_CHECKING:  # a type checker knows that these operators are missing here
+    if not TYPE_CHECKING:  # type checkers know that these operators are missing here
 
         def __getattr__(self, name: str) -> Any:
             """Return an operator of `KeyedStream`, whose own checks refuse this stream and name the fix."""
@@ -67,7 +67,7 @@ class KeyedStream(Stream[T], Folding[K, T], Joining[K, T], Tables[K, T], Generic
 
 
 def _name_methods(kind: type) -> None:
-    """Give the methods of the bases of `kind` its name, which Python writes in errors about arguments."""
+    """Rename the methods of the bases of `kind` after it: Python writes that name in errors about arguments."""
     for part in kind.__bases__:
         for name, method in vars(part).items() if part not in (Stream, Generic) else ():
             if isfunction(method):

@@ -58,7 +58,7 @@ class StreamBase(Generic[T]):
         return self.pipeline._add(where, name, kind, subject, parallelism, edges, **options)
 
     def _use(self) -> list[Edge]:
-        """Return the edges of this stream, and note that it is read."""
+        """Return the edges of this stream and record that it is read."""
         if self in self.pipeline._loose:
             self.pipeline._loose.remove(self)
         return list(self._edges)
@@ -70,7 +70,7 @@ class StreamBase(Generic[T]):
     def _callable(
         self, where: str, what: str, fn: object, parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
     ) -> None:
-        """Refuse what is no plain function of these parameters; see `check_function`."""
+        """Refuse anything but a plain function of these parameters; see `check_function`."""
         if not callable(fn):
             raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
         check_function(f"{where}: {what} is given", fn, parameters, generates, fix)

@@ -33,7 +33,7 @@ class Table(Generic[K, V]):
     """Rows by key that records change; may be used more than once.
 
     The result of functions of `(key, value)` must depend on these alone: an old value is derived again when it is
-    retracted.  Other functions may come at an upgrade; what the ones before gave is retracted as they gave it.
+    retracted. An upgrade may replace the functions; results of the earlier ones are retracted unchanged.
 
     Attributes:
         windowed: whether its keys are (key, start, end) of windows.
@@ -113,14 +113,14 @@ class Table(Generic[K, V]):
     ) -> Table[K, V]:
         """Merge the revisions of a key into one, from the first old value to the last new one.
 
-        State: what waits.
+        State: revisions that wait.
 
         Which revisions are merged depends on when watermarks arrive; their sum does not.
 
         Args:
             until: "closed": sent when the window of the key is closed, so that it is final: the watermark that the
                 windowed table passes on, which is less its grace, has passed its end.
-            after_s: instead: sent when event time has advanced by so much since the key was first held.
+            after_s: instead: sent when event time has advanced by this much since the key was first held.
             keys_max: with more keys than this, those that are due first are sent immediately.
         """
         where = graph.caller()
@@ -156,7 +156,7 @@ class Table(Generic[K, V]):
         return self._stream.side(tag)
 
     def sink(self, name: str, *_: Any, **__: Any) -> NoReturn:
-        """Refuse a sink: it takes records, not revisions.
+        """Refuse a sink: it accepts records, not revisions.
 
         Raises:
             PipelineError: always; the message says the fix.
@@ -203,7 +203,7 @@ class Versions:
     nodes: list[Node]
 
     def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-        """Record that the records are read instead of the table; returns (name, derivation of a row), in order."""
+        """Record that the records are read instead of the table, and return (name, derivation of a row), in order."""
         for node in self.nodes:
             node.options["versions_read"] = True
         return [

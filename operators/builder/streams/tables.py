@@ -42,9 +42,9 @@ class Tables(StreamBase[T], Generic[K, T]):
     ) -> Table[tuple[K, float, float], Any]:
         """Return the aggregates per key and window of event time as rows by `(key, start, end)`, in seconds.
 
-        State: what is open.
+        State: open windows.
 
-        Each record that changes a row causes a revision immediately.  Watermarks are not needed, only a time.
+        Each record that changes a row causes a revision immediately. This needs event time, but no watermarks.
 
         Args:
             assigner: `Tumbling` or `Sliding` of event time.

@@ -32,13 +32,14 @@ class Timing(StreamBase[T]):
         State: the largest time per input.
 
         The watermark of an input is its largest time so far less `out_of_order_s`; that of the stream is the least over
-        the inputs.  A watermark m says that no record with a time below m will arrive.  To be called once per stream,
-        before `key_by`, and not on vectors.
+        the inputs. A watermark m says that no record with a time below m will arrive. Call it once per stream, before
+        `key_by`, and not on vectors.
 
         Args:
             time: `time(record)` returns seconds since 1970 (int, float) or a datetime (naive: UTC).
             out_of_order_s: how far behind the largest time a record may be without being late.
-            idle_after_s: an input without records for so long (at most twice as long) is not waited for.
+            idle_after_s: an input without records for this long (at most twice as long) no longer holds the watermark
+                back.
             generator: returns a generator per input channel, instead of `out_of_order_s`.
         """
         where = graph.caller()
@@ -62,7 +63,7 @@ class Timing(StreamBase[T]):
     def timed(self, time: Callable[[T], Any]) -> Self:
         """Define the event time of these records; the watermarks of the stream stay.
 
-        It is lost behind `map`, `flat_map`, `process` and `reduce`.
+        It is lost after `map`, `flat_map`, `process` and `reduce`.
         """
         where = graph.caller()
         self._callable(where, "timed", time, ("record",))

@@ -29,7 +29,7 @@ _GIVING = {
     "on_timer": ("name", "ctx"),
     "finish": ("ctx",),
 }
-"""The methods of an operator that give records, and their parameters."""
+"""The methods of an operator that return records, and their parameters."""
 
 
 class Processes(Protocol[T_contra, U_co]):
@@ -84,14 +84,14 @@ class Processing(StreamBase[T]):
     ) -> Any:
         """Run an operator with state: per key after key_by, otherwise one state per task.
 
-        Logs: what it asks of `ctx`.
+        Logs: every answer of `ctx`.
         State: `ctx.state` per key, or per task without `key_by`; declared states; timers.
 
         Args:
             delivery: "arrival": in the order of arrival; "ordered": in the order of event times, the same in every
-                run; records that are too late for that go to `.side("late")`.  "speculative": in the order of arrival,
+                run; records too late for that go to `.side("late")`.  "speculative": in the order of arrival,
                 and again after an older record; returns a `Table`, whose final rows are those of "ordered".
-            state: where its state is; by default the setting `state` of the job.
+            state: where its state is kept; by default the setting `state` of the job.
         """
         where = graph.caller()
         if state not in (None, "memory", "disk"):
@@ -116,7 +116,7 @@ class Processing(StreamBase[T]):
     ) -> Stream[Any]:
         """Run an operator with state, as `process`; each of its tasks receives all records of `rules`.
 
-        Logs: what it asks of `ctx`.
+        Logs: every answer of `ctx`.
         State: as `process`; the rules, in every task.
 
         Args:
@@ -138,7 +138,7 @@ class Processing(StreamBase[T]):
         left, right = self._use(), rules._use()
         if any(edge.key_of is not None for edge in right):
             raise PipelineError(f"{where}: the rules of {what} are keyed, but every task gets all; leave key_by out")
-        # An operator reads all its inputs by key or none; which task has a rule's key does not matter.
+        # An operator reads all its inputs by key or none; it does not matter which task has a rule's key.
         of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
         edges = [replace(edge, side=LEFT) for edge in left]
         edges += [replace(edge, side=RIGHT, broadcast=True, key_of=of_no_key) for edge in right]
@@ -148,7 +148,7 @@ class Processing(StreamBase[T]):
 
 
 def _check_methods(what: str, operator: object) -> None:
-    """Refuse an operator with a method that a call would not run."""
+    """Refuse an operator with a method that is not a plain one."""
     commutes = getattr(operator, "commutes", False)
     if type(commutes) is not bool:
         raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; give True or False")
@@ -162,4 +162,4 @@ def _check_methods(what: str, operator: object) -> None:
 
 
 def _no_key(rule: Any) -> None:
-    """Return None, the key of all rules."""
+    """Return None, the common key of all rules."""

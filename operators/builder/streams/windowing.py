@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from operators.kinds.windows.task_windows import Window
 
 _KINDS = {Session: "session", CountWindow: "count", Global: "global"}
-"""The kinds that have no lateness, or take no trigger."""
+"""The kinds that accept no lateness, or no trigger."""
 _TRIGGERING = {
     "on_record": ("state", "record", "window", "mark_s"),
     "wake_at_s": ("state", "window"),
@@ -97,7 +97,7 @@ class Windowing(StreamBase[T]):
         per window or firing, and task.
         Logs with `Session` and `clock="processing"`, or `every_s(s, clock="processing")`: `clock`, `timer`: 2 to 5
         bytes per event, and per closing or firing.
-        State: what is open.
+        State: open windows.
 
         `start` and `end` are seconds, the end is not part of the window; of count and global windows they are numbers
         of records of the key.
@@ -107,8 +107,9 @@ class Windowing(StreamBase[T]):
                 `operators.kinds.windows.assigners.Assigner`; or a number of seconds: tumbling windows of wall-clock
                 time.  On vectors such a number only; `contents(batch, window)` returns a batch, once for all keys of a
                 task.
-            trigger: when a window is emitted beside its end; not of Session, CountWindow and those of wall-clock time.
-            lateness_s: how long after its end a window is kept; a record that arrives meanwhile causes it to be emitted
+            trigger: when a window is emitted in addition to its end; not for Session, CountWindow and those of
+                wall-clock time.
+            lateness_s: how long a window is kept after its end; a record that arrives by then causes it to be emitted
                 again, a later one goes to `.side("late")`.
             delivery: as for `process`.
         """

@@ -60,7 +60,7 @@ class BroadcastOperator(Operator):
         return super().process(record, ctx)
 
     def process_broadcast(self, record: Any, ctx: Any, /) -> Iterable[Any] | None:
-        """Called in every task for each rule; may change `ctx.broadcast`, a dict, and return records.
+        """Process a rule, in every task; may change `ctx.broadcast`, a dict, and return records.
 
         There is no current key, so neither `ctx.state` nor timers.
         """

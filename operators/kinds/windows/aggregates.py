@@ -52,9 +52,10 @@ class Aggregate(Generic[T, A]):
         merge: Callable[[A, A], A] | None = None,
         subtract: Callable[[A, T], A] | None = None,
     ) -> None:
-        """
+        """Create an aggregate of these functions.
+
         Raises:
-            PipelineError: one of them is no function.
+            PipelineError: one of them is not a function.
         """
         self.defined_at = graph.caller()
         functions = {"initial": initial, "add": add, "result": result, "merge": merge, "subtract": subtract}

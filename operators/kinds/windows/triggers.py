@@ -34,7 +34,7 @@ class Trigger:
     clock: Clock = "event"
 
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
-        """Called after a record was put into the window.
+        """Return whether to emit the window into which a record was just put.
 
         Args:
             mark_s: the time of the clock: the watermark, None before the first; or the wall clock.
@@ -46,7 +46,7 @@ class Trigger:
         return None
 
     def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
-        """Called when the clock has reached what `wake_at_s` returned; `at_s` is the time of the clock."""
+        """Return whether to emit the window at the time that `wake_at_s` returned; `at_s` is the time of the clock."""
         return Firing.NOTHING
 
 

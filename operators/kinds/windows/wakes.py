@@ -17,7 +17,7 @@ class Wakes:
     def __init__(self) -> None:
         self._at: dict[Pair, int] = {}
         self._index = DueIndex()
-        """Has each item at its time or before, and perhaps items at times that they had, or that were removed."""
+        """Index each item at or before its time; it may also be listed at earlier times, or after its removal."""
 
     def set(self, pair: Pair, at_ns: int) -> None:
         """Make an item due at a time, instead of the time that it had before."""

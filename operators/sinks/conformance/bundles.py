@@ -23,7 +23,9 @@ from operators.sinks.conformance.subject import (
 
 
 def holds_what_was_written(subject: Subject) -> None:
-    """An empty store holds nothing; rows are visible immediately; a new store gives everything back."""
+    """Check that an empty store holds nothing, rows are visible immediately, and a new store object returns
+    everything.
+    """
     store, state = subject.opened()
     expect(state == StoreState(0, 0, ()), "an empty store holds nothing", repr(state))
     for rows in (1, 5, EPOCH_ROWS, EPOCH_ROWS + 30):
@@ -39,7 +41,7 @@ def holds_what_was_written(subject: Subject) -> None:
 
 
 def survives_being_abandoned(subject: Subject) -> None:
-    """A store object that is just forgotten, as when its process dies, loses nothing."""
+    """Check that a store object that is dropped without a close, as when its process dies, loses nothing."""
     abandoned = []
     for incarnation in range(1, 6):
         store, state = subject.opened(incarnation)
@@ -52,7 +54,9 @@ def survives_being_abandoned(subject: Subject) -> None:
 
 
 def refuses_gaps(subject: Subject) -> None:
-    """A bundle begins where the last one ended, and carries what it says; refused ones change nothing."""
+    """Check that a bundle begins where the last one ended and stores all its parts, and that refused ones change
+    nothing.
+    """
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     good = bundle_at(subject, state, 4)
@@ -71,7 +75,7 @@ def refuses_gaps(subject: Subject) -> None:
 
 
 def refuses_broken_logs(subject: Subject) -> None:
-    """Determinants are appended without gap or contradiction; an equal overlap is trimmed."""
+    """Check that determinants are appended without gap or contradiction; an equal overlap is trimmed."""
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     good = bundle_at(subject, state, 4)
@@ -93,7 +97,7 @@ def refuses_broken_logs(subject: Subject) -> None:
 
 
 def keeps_what_is_stable(subject: Subject) -> None:
-    """A delta without bytes says that what lies before it is stable: the log is kept from there."""
+    """Check that a delta without bytes marks everything before it as stable: the log is kept from there."""
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     bundle = bundle_at(subject, state, 4)
@@ -119,7 +123,7 @@ def keeps_what_is_stable(subject: Subject) -> None:
 
 
 def takes_a_lost_acknowledgement(subject: Subject) -> None:
-    """The last bundle, written again, is a no-op; anything that differs from it is refused."""
+    """Check that writing the last bundle again is a no-op; anything that differs from it is refused."""
     store, state = subject.opened()
     state = fill(subject, store, state, 12)
     bundle = bundle_at(subject, state, 5)
@@ -139,7 +143,7 @@ def takes_a_lost_acknowledgement(subject: Subject) -> None:
 
 
 def takes_bundles_without_rows(subject: Subject) -> None:
-    """A bundle may carry determinants only, and the end."""
+    """Check that a bundle may carry only determinants and the end."""
     store, state = subject.opened()
     ahead = tuple(LogDelta(owner, 0, 0, log_at(owner, 0, 3)) for owner in OWNERS)
     empty = Bundle(0, 0, b"", 0, 0, 1, ahead)
@@ -158,7 +162,7 @@ def takes_bundles_without_rows(subject: Subject) -> None:
 
 
 def truncates(subject: Subject) -> None:
-    """Determinants of covered epochs are forgotten for good, rows never."""
+    """Check that determinants of covered epochs are forgotten permanently, and rows never."""
     store, state = subject.opened()
     state = fill(subject, store, state, 2 * EPOCH_ROWS + 5)
     store.truncate(1)
@@ -179,7 +183,7 @@ def truncates(subject: Subject) -> None:
 
 
 def fences_zombies(subject: Subject) -> None:
-    """An incarnation changes nothing after a younger one has opened the store."""
+    """Check that an incarnation changes nothing after a younger one has opened the store."""
     old, state = subject.opened(1)
     state = fill(subject, old, state, 9, 1)
     young, young_state = subject.opened(3)

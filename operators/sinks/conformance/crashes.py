@@ -29,7 +29,7 @@ from operators.sinks.conformance.subject import (
 
 
 def dies_at_every_step_of_a_write(subject: Subject) -> None:
-    """A writer is killed before, during and after a write, anywhere: its bundle is there whole, or not at all."""
+    """Check that a writer killed before, during or after a write leaves its bundle complete, or not at all."""
     store, state = subject.opened()
     before = fill(subject, store, state, 10).next
     store.close()
@@ -75,7 +75,7 @@ def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
 
 
 def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
-    """A process that writes is killed at random moments, again and again: nothing is lost, doubled or half done.
+    """Check that nothing is lost, doubled or half done when a writing process is killed repeatedly at random moments.
 
     A younger incarnation takes over, as in a job: what a server had received of the older one does not happen then.
     """
@@ -91,7 +91,9 @@ def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
 
 
 def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) -> None:
-    """A writer is stopped at a random moment, replaced, and wakes up: it is fenced and has changed nothing since."""
+    """Check that a writer that was stopped at a random moment and replaced is fenced when it wakes, and changes
+    nothing.
+    """
     chance = Random(seed)
     for incarnation in range(1, 2 * stops, 2):
         pid = _writer(subject, incarnation, pause_s=0.003)  # so that it does not always hold a lock

@@ -56,7 +56,7 @@ def waits_for_an_unavailable_store(subject: Subject) -> None:
 
 
 def puts_refused_rows_aside(subject: Subject) -> None:
-    """A row that is refused is named, and changes nothing; left out, it keeps its position, and all else stays."""
+    """Check that a refused row is named and changes nothing; left out, it keeps its position, and all else stays."""
     store, state = subject.opened()
     state = fill(subject, store, state, 5)
     poison = _poison_of(subject)
@@ -82,7 +82,9 @@ def puts_refused_rows_aside(subject: Subject) -> None:
 
 
 def leaves_out_all_rows_of_a_bundle(subject: Subject) -> None:
-    """A bundle of which every row is refused counts like any other; a zombie cannot leave out anything."""
+    """Check that a bundle whose rows are all refused counts like any other, and that a zombie cannot leave out
+    anything.
+    """
     store, state = subject.opened()
     state = fill(subject, store, state, 5)
     bundle = _poisoned(subject, state, _poison_of(subject), *range(6))

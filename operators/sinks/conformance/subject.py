@@ -70,7 +70,7 @@ class Subject:
         return store, store.open(task, run, incarnation)
 
     def expect_rows(self, count: int, promise: str, task: str = "out/0") -> None:
-        """A user must see exactly the first `count` rows."""
+        """Require that a user sees exactly the first `count` rows."""
         expected = self.seen([record_at(task, position) for position in range(count)])
         expect(self.read(task) == expected, promise, f"of {task}, {count} rows should be there")
 

@@ -16,7 +16,7 @@ from operators.sinks.conformance.subject import Subject, bundle_at, expect, expe
 
 
 def lets_no_older_run_come_back(subject: Subject) -> None:
-    """An older run can neither open nor change what a newer one has begun, whether that has rows or not."""
+    """Check that an older run can neither open nor change a newer run's store, whether that has rows or not."""
     young, state = subject.opened(run="run-2")
     young.close()
     _expect_refused(subject, "run-1", "an older run cannot open what a newer one has opened")
@@ -53,7 +53,7 @@ def lets_no_older_run_come_back(subject: Subject) -> None:
 
 
 def dies_at_every_step_of_a_replacement(subject: Subject) -> None:
-    """A newer run is killed while it takes over: either it has not begun, and all is as it was, or it has for good."""
+    """Check that a newer run killed while it takes over has either changed nothing or taken over permanently."""
     if subject.replacing is None:
         raise SkipTest("give Subject(replacing=…) if a newer run can take the place of an older one")
     replacing = replace(subject, sink=subject.replacing)

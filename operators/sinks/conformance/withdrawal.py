@@ -107,7 +107,7 @@ def takes_rows_back(subject: Subject) -> None:
 
 
 def takes_back_only_to_a_mark(subject: Subject) -> None:
-    """A withdrawal to another place, or by a zombie, changes nothing."""
+    """Check that a withdrawal to another place, or by a zombie, changes nothing."""
     store, state = _opened(subject)
     state = fill_marked(subject, store, state, 20)
     wrong = WithdrawPoint(5, 0, 0, 0, ())
@@ -140,7 +140,9 @@ def takes_back_rows_that_were_left_out(subject: Subject) -> None:
 
 
 def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -> None:
-    """A process that writes and takes back is killed at random moments: rows, position and determinants agree."""
+    """Check that rows, position and determinants agree when a process that writes and withdraws is killed
+    repeatedly.
+    """
     for number in killed_writers(lambda number: _writer(subject, 2 * number - 1), kills, seed):
         store, state = _opened(subject, 2 * number)
         expect_agreement(subject, state, "after a kill")
@@ -148,7 +150,7 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
 
 
 def lets_no_older_run_withdraw(subject: Subject) -> None:
-    """A run that was replaced by a newer one takes no rows of that one back."""
+    """Check that a run that was replaced by a newer one withdraws none of its rows."""
     if subject.replacing is None:
         raise SkipTest("give Subject(replacing=…) if a newer run can take the place of an older one")
     old, state = _opened(subject)

@@ -28,7 +28,9 @@ RETRY_S, TRIES_MAX = 0.01, 500
 
 
 def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
-    """A writer is stopped anywhere in a write, replaced and woken up: what its successor has read stays as it is."""
+    """Check that a writer stopped anywhere in a write and replaced changes nothing that its successor has read when it
+    wakes.
+    """
     store, state = subject.opened()
     fill(subject, store, state, 10)
     store.close()
@@ -90,7 +92,7 @@ def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
 
 
 class _Zombie:
-    """A process that stops itself, and what is done beside it."""
+    """Run a process that stops itself, and the check meanwhile."""
 
     def __init__(self, act: Callable[[], None], promise: str) -> None:
         self._pid = forked(act)

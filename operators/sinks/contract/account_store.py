@@ -115,7 +115,7 @@ class AccountStore(ABC, Generic[C]):
 
     @abstractmethod
     def _loaded(self, connection: C) -> Account | None:
-        """The stored account, behind whatever is under way; None where there is none."""
+        """Return the stored account, once all pending work is done; None where there is none."""
 
     @abstractmethod
     def _owner(self, connection: C) -> tuple[str, int] | None:

@@ -120,7 +120,7 @@ class RefusingStore:
         self._inner.close()
 
     def _settled(self, state: StoreState, incarnation: int) -> StoreState:
-        """Let the letters say what the store says, which has this state and is written by no other process."""
+        """Bring the letters into agreement with the store, which has this state and is written by no other process."""
         if self._letters is not None:
             self._letters.settle(state, incarnation)
             if state.withdrawn:

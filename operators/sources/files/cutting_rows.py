@@ -254,7 +254,9 @@ def whole_lines(data: bytes, row_bytes_max: int, last: bool) -> int:
 
 
 def split(data: bytes, encoding: str) -> tuple[list[str], bool]:
-    """The lines of `data` without line feeds, and whether all is of that encoding; if not, it has lone surrogates."""
+    """Return the lines of `data` without line feeds, and whether all have that encoding; otherwise they have lone
+    surrogates.
+    """
     try:
         text, clean = data.decode(encoding), True
     except UnicodeDecodeError:
