@@ -166,7 +166,7 @@ AnyCommand = (
 
 
 class HighestTerm:
-    """The highest leadership term of which a process has heard: what a supervisor of a lower one sends is refused.
+    """The highest leadership term that a process knows: messages of a supervisor with a lower one are refused.
 
     A message without a term is of a job on one machine, whose supervisor has no successor elsewhere.
     """

@@ -135,7 +135,7 @@ class JobConfig:
     """The guarantee: with `causal` and `epoch` a failure does not change the output (`epoch`: rows wait for
     checkpoints), with `at-least-once` rows may come again, with `none` rows may be missing."""
     sharing_depth: int = FULL_DEPTH
-    """The number of tasks downstream, one behind the other, that hold a task's determinants (D3)."""
+    """The number of consecutive tasks downstream that hold a task's determinants (D3)."""
     determinant_flush: str = "off"
     """The flushing of determinants, `off` or `background`: they also go to files, and need no holder then."""
     durability: str = "process"
@@ -214,8 +214,8 @@ class JobConfig:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     """Entries of Spark's configuration for them."""
     hosts_expected: int = 0
-    """The number of hosts that the first tasks wait for, 10 s at most (600 s with `on`), by default those of the
-    roster; 0: those that come within 2 s."""
+    """The number of hosts that the first tasks wait for, for at most 10 s (600 s with `on`); by default those of the
+    roster; 0: those that join within 2 s."""
     host_timeout_ms: int = 3000
     """The silence of an agent after which its host counts as lost: all its tasks are promoted elsewhere."""
     verify_replay: bool = False

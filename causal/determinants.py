@@ -1,9 +1,8 @@
 """Determinants: the logged outcomes of a task's nondeterministic events, and how each kind is written into its log.
 
-The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder.
-`Order`, `Run`, `Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are values asked for during such an
-event and stand behind it, in the order in which they were asked for.  The entries of each kind are in its docstring:
-tag, fields, bytes.
+The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder. `Order`, `Run`,
+`Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are values requested during such an event and follow
+it, in the order of the requests. The entries of each kind are in its docstring: tag, fields, bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The effects: everything that a task has the world outside it do.
+"""The effects: everything that a task has others do for it.
 
 The law of order (D4): the effects of one `handle` are performed in the order given, and none of a later
 `handle` before them.  Determinants that came with a message are stored inside `handle`, before an element
@@ -146,7 +146,7 @@ class AppendStable:
 
 @dataclass(slots=True)
 class TruncateStable:
-    """Forget what was written of epochs below `epoch`: it is not needed any more."""
+    """Forget the written logs of epochs below `epoch`: they are no longer needed."""
 
     epoch: int
 
@@ -193,11 +193,11 @@ class RemoveSegments:
 
 @dataclass(slots=True)
 class SendRequests:
-    """Send these requests to the outside world, in this order as far as it takes them; each answered by
+    """Send these requests to the outside world, in this order as far as it accepts them; each answered by
     `ResponseReceived`.
 
-    A request may be sent again, by a later incarnation, as long as its answer is in no log.  It stands behind the
-    `WriteBundle` that stores what it depends on (D4).
+    A request may be sent again, by a later incarnation, as long as its answer is in no log. It follows the
+    `WriteBundle` that stores its dependencies (D4).
     """
 
     requests: list[Request]

@@ -1,6 +1,6 @@
-"""The error families, each with a promise.  Any other exception that escapes is a bug of the runtime.
+"""The error families, each with a promise. Any other exception that escapes is a bug of the runtime.
 
-Every message says what happened, where (operator, key, position) and what to do.
+Every message names what happened, where (operator, key, position) and what to do.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class PeerViolation(CausalError):
 class ReplayDivergence(CausalError):
     """User code did something nondeterministic that was not logged: the task stops, the job escalates (D7).
 
-    Fix: the line names the task and what user code keeps outside `ctx.state`: make it deterministic; where the code was
-    changed, `--code kept`.
+    Fix: the line names the task and the data that user code keeps outside `ctx.state`: make it deterministic; where the
+    code was changed, `--code kept`.
 
     Args:
         where: the task, or what is known of it.
         difference: the difference between the first execution and the replay.
-        cause: what to do, or the cause that was found; it comes before the difference.
+        cause: the remedy, or the cause that was found; it precedes the difference.
     """
 
     def __init__(self, where: str, difference: str, cause: str = CURE) -> None:

@@ -77,7 +77,9 @@ class InflightLog:
         return self._entries[place - self._dropped]
 
     def place_of(self, position: int) -> int | None:
-        """Return the place of the entry that holds `position`, the end place if it is behind all, None if gone."""
+        """Return the place of the entry that holds `position`, the end place if it is after all entries, None if
+        removed.
+        """
         if position < self.start or position > self.end:
             return None
         if position == self.end:
@@ -85,9 +87,9 @@ class InflightLog:
         return self._dropped + bisect_right(self._firsts, position) - 1
 
     def frame_at(self, place: int, bytes_max: int) -> Entry:
-        """Return the entry at `place`, joined with those behind it that may leave in the same frame.
+        """Return the entry at `place`, joined with later ones that may leave in the same frame.
 
-        Chunks do not depend on how they were framed, and the digest behind the last of them is the digest of all, so
+        Chunks do not depend on how they were framed, and the digest after the last of them is the digest of all, so
         they may be framed differently; an epoch ends a frame, and so does what is on disk.
         """
         place -= self._dropped

@@ -62,7 +62,7 @@ def placed(names: Sequence[str], edges: Sequence[Edge]) -> Layers:
 
 
 def _settle(row: list[_Node], rows: Sequence[Sequence[_Node]], neighbours: Mapping[_Node, Sequence[_Node]]) -> None:
-    """Sort a layer by the mean place of each one's neighbours; what has none stays where it is."""
+    """Sort a layer by the mean place of each node's neighbours; a node without neighbours keeps its place."""
     place = {node: (at + 0.5) / len(other) for other in rows for at, node in enumerate(other)}
     middles = {}
     for node in row:

@@ -138,7 +138,7 @@ class Chain(Protocol):
         ...
 
     def full(self) -> bool:
-        """Return whether so many requests wait that no more records are to be delivered."""
+        """Return whether so many requests wait that no more records should be delivered."""
         ...
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -154,7 +154,7 @@ class Chain(Protocol):
 
         Args:
             behind: the digest of the file that holds the snapshot before this one, where the parts, which are complete,
-                are also to hold what has changed since: who has loaded that file then needs nothing else.
+                should also hold the changes since: a process that has loaded that file needs nothing else.
         """
         ...
 
@@ -256,8 +256,8 @@ class StoreState:
     next: int
     digest: int
     logs: tuple[LogDelta, ...]
-    """The logs that are held, each whole: from offset 0, or from the first byte behind what is stable (then a delta
-    without bytes comes first)."""
+    """The held logs, each complete: from offset 0, or from the first byte after the stable part (then a delta without
+    bytes precedes it)."""
     marks: tuple[WithdrawPoint, ...] = ()
     """The ends of the bundles that no complete checkpoint covers, and the one before them, oldest first; empty
     where bundles came without dependencies."""
@@ -298,14 +298,16 @@ class SinkStore(Protocol):
         ...
 
     def write(self, bundle: Bundle) -> None:
-        """Write rows (but the refused), position, digest and determinants, and check the incarnation, atomically.
+        """Write rows (except the refused ones), position, digest and determinants, and check the incarnation,
+        atomically.
 
         The rows are visible immediately.  Writing the last bundle again does nothing: its acknowledgement was lost.
 
         Raises:
             Fenced: a higher incarnation has opened it; nothing was written.
             Unavailable: nothing was written, or the same bundle may be written again without harm.
-            RowRefused: it will never take one of the rows; nothing was written.  The bundle comes again with that row
+            RowRefused: it will never accept one of the rows; nothing was written.  The bundle is written again with
+                that row
                 in `refused`, if the job is configured to continue.
         """
         ...
@@ -339,8 +341,8 @@ class WithdrawingStore(SinkStore, Protocol):
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
         """Withdraw atomically the rows and determinants of every bundle after `mark`, one of `StoreState.marks`.
 
-        These rows depend on determinants that are lost, which can happen below full sharing depth only.  At the first
-        of the marks there are no dependencies any more: its own dependencies and all determinants are removed too.
+        These rows depend on determinants that are lost, which can happen below full sharing depth only. At the first of
+        the marks there are no dependencies: its own dependencies and all determinants are removed too.
 
         Raises: as `write`.
         """
@@ -349,9 +351,9 @@ class WithdrawingStore(SinkStore, Protocol):
 
 @runtime_checkable
 class StagingStore(SinkStore, Protocol):
-    """A store that keeps rows back until the checkpoint that covers them is complete (guarantee `epoch`).
+    """A store that withholds rows until the checkpoint that covers them is complete (guarantee `epoch`).
 
-    What `write` takes is staged; `StoreState` counts the staged rows behind the visible ones.
+    `write` stages rows; `StoreState` counts the staged rows after the visible ones.
     """
 
     def stage(self, epoch: int) -> None:

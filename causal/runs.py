@@ -1,9 +1,9 @@
 """Identities of runs: text whose order is the order in which the runs were started.
 
-A store that several runs may use in turn compares these texts to know which run is the newest; it needs no clock and
-no list of earlier runs.  An identity is `s`, the start number in 16 hexadecimal digits, `-`, and a random token.  The
-start number is the time of the start in nanoseconds, or one more than that of the newest run that a store already
-knows, whichever is higher, so that a clock that was set back does not make a new run older than an earlier one.
+A store that several runs may use in turn compares these texts to know which run is the newest; it needs no clock and no
+list of earlier runs. An identity is `s`, the start number in 16 hexadecimal digits, `-`, and a random token. The start
+number is the time of the start in nanoseconds, or one more than that of the newest run that a store already knows,
+whichever is higher, so a clock that was set back does not make a new run older than an earlier one.
 
 Identities without a start number come from earlier versions: they consist of hexadecimal digits, so they are lower
 than every identity that begins with `s`.

@@ -18,10 +18,10 @@ def seal(content: Mapping[str, Any]) -> str:
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """Return the object that `seal` wrote; one without a digest, written by hand, is taken as it is.
+    """Return the object that `seal` wrote; one without a digest, written by hand, is accepted.
 
     Raises:
-        ValueError: it is no object, or not the one that was sealed.
+        ValueError: it is not an object, or not the sealed one.
         RecursionError: it is nested too deeply.
     """
     content = json.loads(text)

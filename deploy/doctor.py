@@ -1,4 +1,4 @@
-"""`causal doctor`: whether this machine has what jobs need, a line each, with what to do where it has not.
+"""`causal doctor`: whether this machine meets the requirements of jobs, a line each, with the remedy where it does not.
 
 ok       it is there
 note     something that only some jobs need is missing

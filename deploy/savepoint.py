@@ -37,7 +37,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
 
     Raises:
         PipelineError: there is no such job or savepoint, or the job does not run.
-        Unavailable: the job ended before it came to the savepoint.
+        Unavailable: the job ended before it reached the savepoint.
     """
     job = chosen_job(arguments)
     if arguments.list or arguments.delete is not None:

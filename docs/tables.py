@@ -118,7 +118,7 @@ UNSHOWN = ("parallelism", "host")
 """The arguments that are the same for all operators."""
 _UNSET = type("Unset", (), {"__repr__": lambda self: "…"})()
 """The text for a default that is a mark alone."""
-_LOGS = re.compile(r"^Logs(?: with (.*?))?: ((?:`\w+`|what).*?)\.$", re.MULTILINE)
+_LOGS = re.compile(r"^Logs(?: with (.*?))?: ((?:`\w+`|every).*?)\.$", re.MULTILINE)
 
 EXAMPLES: tuple[tuple[str, determinants.Determinant], ...] = (
     ("channel 0, 1 element", determinants.Order(0, 1)),

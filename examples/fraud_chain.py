@@ -1,4 +1,4 @@
-"""A job that proves its execution: every kind of nondeterminism, and every output hashed onto the one before it.
+"""A job that proves its execution: every kind of nondeterminism, with each output hashed onto the one before it.
 
 Card payments come from two sources.  Per card, `score` uses an outside service, the clock and random numbers,
 sets timers, and chains each of its outputs to the card's previous one; `totals` sums processing-time

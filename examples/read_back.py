@@ -28,12 +28,12 @@ def largest(frame: Any, key: str, value: str) -> Any:
 
 
 def rows_now(spark: Any, path: str) -> Any:
-    """Return the rows that the sink has at this moment; the columns are those of its records."""
+    """Return the rows of the sink at this moment; the columns are those of its records."""
     return spark.read.format("causal").load(path)
 
 
 def rows_to_come(spark: Any, path: str) -> Any:
-    """Return the rows as a stream: those that are there, from which the schema is inferred, and later ones."""
+    """Return the rows as a stream: present ones, from which the schema is inferred, and later ones."""
     return spark.readStream.format("causal").option("maxRowsPerBatch", ROWS_MAX).load(path)
 
 

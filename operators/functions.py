@@ -1,4 +1,4 @@
-"""The checks that a call of a user's function runs it: it is no coroutine function, and takes the arguments."""
+"""Checks that a call of a user's function runs it: it is not a coroutine function, and accepts the arguments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_function(
 
 
 def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str]) -> None:
-    """Refuse a function that takes other arguments.
+    """Refuse a function with other parameters.
 
     Args:
         what: the beginning of the message, for example "p.py:3: window 'w' is given".
@@ -97,7 +97,7 @@ def place_of(fn: object) -> str:
 def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:
     """Return the parameters of `fn` if it cannot be called with as many arguments as `parameters`, otherwise "".
 
-    Some built-in functions do not say what they take.
+    Some built-in functions do not declare their parameters.
     """
     try:
         of_fn = signature(fn, follow_wrapped=False)

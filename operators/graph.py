@@ -134,9 +134,9 @@ def ancestors(node: Node) -> list[Node]:
 
 
 def before_by_side(node: Node) -> list[dict[str, list[str]]]:
-    """Return what is before each of two inputs and not before the other, see `Stage.before`; [] with one input.
+    """Return what precedes each of two inputs and not the other, see `Stage.before`; [] with one input.
 
-    That is operators, and outputs ("name:tag") of operators that are before both.
+    These are operators, and outputs ("name:tag") of operators that precede both.
     """
     if not any(edge.side == RIGHT for edge in node.edges):
         return []

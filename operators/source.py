@@ -71,11 +71,11 @@ class PartitionReader(Protocol):
     """A reader of one partition.  It never blocks for longer than a disk read."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return 1 to `count_max` records from `position` (0 only with `ended`); None when nothing is there yet.
+        """Return 1 to `count_max` records from `position` (0 only with `ended`); None while there are none.
 
         Raises:
             Unavailable: retry later.
-            CorruptData: what is stored there does not match its digest.
+            CorruptData: the stored data does not match its digest.
         """
         ...
 
@@ -98,7 +98,7 @@ class Source(ABC, Generic[R_co]):
     """Whether its readers give `Vectors` instead of lists."""
 
     may_be_unreadable = False
-    """Whether its readers give `operators.stage.unreadable.Unreadable` where the input is no record."""
+    """Whether its readers return `operators.stage.unreadable.Unreadable` for input that is not a record."""
 
     bad_input_remedy = ""
     """The end of the error's line where it is none: what to do then."""
@@ -110,7 +110,7 @@ class Source(ABC, Generic[R_co]):
     """Whether a position is the same element in any job's directory, so that another job can begin with it."""
 
     takes_standard_input = False
-    """Whether its companion takes the standard input of `causal run`, which gives it."""
+    """Whether its companion reads the standard input of `causal run`, which passes it on."""
 
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
@@ -127,5 +127,5 @@ class Source(ABC, Generic[R_co]):
         """
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the processes to keep running beside the job; none for most sources."""
+        """Return the processes to keep running next to the job; none for most sources."""
         return []

@@ -60,7 +60,7 @@ def shown(value: object) -> str:
 def message(problem: BaseException) -> str:
     """Return the text of an exception, or that its `__str__` raises."""
     if isinstance(problem, RecursionError):
-        return "maximum recursion depth exceeded"  # what it says depends on where the stack happened to end
+        return "maximum recursion depth exceeded"  # the line depends on where the stack happened to end
     try:
         return str(problem)
     except Exception as raised:
@@ -74,11 +74,11 @@ def described(problem: BaseException) -> str:
 
 
 def location(problem: BaseException) -> str:
-    """Return `file:line in function` of the innermost frame of user code; "" where none of a user's took part.
+    """Return `file:line in function` of the innermost frame of user code; "" where there is none.
 
-    Code of a library that the pipeline called counts only where no frame of the user's own is there, and not where
-    this runtime called it and raised in what it called back.  Where the stack
-    was exhausted the outermost frame is named: which of the others was the last depends on how deep it began.
+    Code of a library that the pipeline called counts only where there is no frame of the user's own, and not where this
+    runtime called it and raised in a callback. Where the stack was exhausted the outermost frame is named: which of the
+    others was the last depends on how deep it began.
     """
     if own := own_location(problem):
         return own

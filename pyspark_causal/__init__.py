@@ -1,6 +1,6 @@
-"""The format "causal" of Spark: reads what sinks wrote.
+"""The format "causal" of Spark, which reads the output of sinks.
 
-Spark finds packages with such a name by itself, so `spark.readStream.format("causal")` needs no registration.
+Spark finds packages with such names automatically, so `spark.readStream.format("causal")` needs no registration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return "causal"
 
     def schema(self) -> Any:
-        """Return the schema of the rows that are there, for a user who has given none."""
+        """Return the schema of the present rows, for a user who has specified none."""
         return Reading.of(self.options).schema()
 
     def reader(self, schema: Any) -> OutputReader:

@@ -247,7 +247,7 @@ class Agent:
         return self._host is None or self._clock.known
 
     def _beat(self) -> bool:
-        """Say what processes there are; returns whether the next beat should come soon."""
+        """Report the processes that exist; returns whether the next beat should be sent soon."""
         if self._host is not None and time.monotonic() >= self._sign_due:
             self._sign_due = time.monotonic() + SIGN_S
             save_sign(self._job, self._welcomed and time.monotonic() - self._heard_s < UNHEARD_S)

@@ -1,9 +1,8 @@
 """The supervisor process: sockets, clock and disk around `standby.supervision.supervision`.
 
-`python -m standby.daemon JOB_DIRECTORY`.  It may be killed at any moment; the next one takes the
-decisions from the journal and everything else from the beats.  It ends by itself when the job ends.
-Of several hosts it is first a candidate (`standby.candidate.election`), and ends when another supervisor takes its
-place.
+`python -m standby.daemon JOB_DIRECTORY`. It may be killed at any moment; the next one reads the decisions from the
+journal and everything else from the beats. It ends when the job ends. Of several hosts it is first a candidate
+(`standby.candidate.election`), and ends when another supervisor replaces it.
 """
 
 from __future__ import annotations
@@ -198,7 +197,7 @@ class Daemon:
             self._dismiss(self._gate)
 
     def _leave_if_deaf(self) -> None:
-        """Leave the job to a candidate that hears hosts, when this leader has heard none for a while.
+        """Leave the job to a candidate that hears hosts, when this leader has heard none for some time.
 
         Raises:
             Fenced: it has.

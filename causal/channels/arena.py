@@ -1,8 +1,8 @@
 """Memory regions for values that live from checkpoint to checkpoint, apart from those of each batch.
 
-Frames that stay where they were allocated lie among the lists and numbers of the batches, which then spread over
-memory that no cache holds: a job of five tasks in a row took 5 % more CPU for it (docs/performance.md).  A region is
-freed as soon as nothing in it is referenced any more.
+Frames left where they were allocated would lie among the lists and numbers of the batches, which then spread over
+memory that no cache holds: a job of five tasks in a row took 5 % more CPU for it (docs/performance.md). A region is
+freed as soon as nothing in it is referenced.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Exchange:
         return effects
 
     def answer_early(self) -> list[Effect]:
-        """Take the HELLOs that came before their incarnations were announced, and have been by now."""
+        """Process the HELLOs that arrived before their incarnations were announced, and whose incarnations now are."""
         effects: list[Effect] = []
         for receiver in self.inputs.values():
             early = receiver.take_early()
@@ -151,7 +151,9 @@ class Exchange:
             return []
 
     def _answered_echo(self, link: bytes, header: wire.Header, now_ns: int) -> list[Effect]:
-        """Hand the answer of a hot standby to the echo; one that comes after the standby has gone is dropped."""
+        """Pass the answer of a hot standby to the echo; an answer that arrives after the standby has ended is
+        dropped.
+        """
         if link or header.kind != wire.ECHOED:
             raise PeerViolation("an echo, at a task")
         if self.echoed is not None:
@@ -281,7 +283,7 @@ class Exchange:
         return [Reply(link, parts) for parts in (*frames, [header.pack(), welcome.pack()])]
 
     def credit(self, receiver: Receiver, now_ns: int) -> list[Effect]:
-        """Report upstream how far delivery has come, and what is allowed from there, where that is due."""
+        """Report upstream how far delivery has progressed, and the allowance from there, where that is due."""
         if receiver.link is None:
             return []
         flow = receiver.flow

@@ -106,11 +106,11 @@ class Allowance:
         return True
 
     def grant(self, now_ns: int) -> bool:
-        """Return whether CREDIT for all that can be allowed is due: a replay waits for more than is here.
+        """Return whether CREDIT for the whole allowance is due: a replay waits for more elements than have arrived.
 
-        The log has an event with more elements than have arrived; what was delivered together may come together.
-        Live, the allowance had grown until that much was here; a sender to a successor begins with the least.  It is
-        said again while the replay waits: the frame may be lost, and the sender be replaced.
+        The log has an event with more elements than have arrived; what was delivered together may come together. Live,
+        the allowance had grown until that much was here; a sender to a successor begins with the least. It is repeated
+        while the replay waits: the frame may be lost, and the sender be replaced.
         """
         if now_ns < self.grant_due_ns:
             return False
@@ -124,10 +124,10 @@ class Allowance:
         self.uncredited_bytes = self.credit_due_ns = 0
 
     def resize(self, now_ns: int) -> None:
-        """Fit the allowance to the pace of delivery: what is under way should be delivered within `ALLOWANCE_NS`.
+        """Fit the allowance to the pace of delivery: outstanding elements should be delivered within `ALLOWANCE_NS`.
 
-        A fast receiver has taken everything whenever it credits, so an empty queue says nothing.  An allowance that
-        bounds the pace still grows, because what it allows is delivered and credited in less than that time.
+        A fast receiver has taken everything whenever it credits, so an empty queue means nothing. An allowance that
+        bounds the pace still grows, because the allowed elements are delivered and credited in less than that time.
         """
         took_ns = now_ns - self._measured_from_ns
         most = min(self.window_bytes, 2 * self.allowance_bytes)

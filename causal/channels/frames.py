@@ -1,4 +1,4 @@
-"""The frames of a session as a table: which end takes a kind, in which states, and what becomes of it otherwise.
+"""The frames of a session as a table: which end accepts a kind, in which states, and what happens to it otherwise.
 
 An illegal frame is not a case in code: `causal.channels.exchange` looks the kind up here, compares the incarnation of
 the frame with the one that is announced and the state of the end with `legal`, and otherwise does what the rule says.
@@ -28,11 +28,11 @@ class Rule:
 
     Attributes:
         name: as in the documentation.
-        from_upstream: it arrives at the socket that this task has bound, and a receiver takes it; otherwise it is an
-            answer on a connection that this task has made, and a sender takes it.
-        legal: the states of its end in which it is taken.
+        from_upstream: it arrives at the socket that this task has bound, and a receiver accepts it; otherwise it is an
+            answer on a connection that this task has made, and a sender accepts it.
+        legal: the states of its end in which it is accepted.
         illegal: the report of it in any other state; a frame that is dropped changes nothing.
-        older, younger: what becomes of it if its incarnation is below or above the announced one: a line means that it
+        older, younger: what happens to it if its incarnation is below or above the announced one: a line means that it
             is dropped with this report.
         misplaced: the report of it on a channel that has no such end here.
         of_peer: its incarnation is that of the peer which has sent it.
@@ -52,7 +52,7 @@ _EARLY_DATA = "data before the handshake"
 
 
 def _answer(name: str, of_peer: bool = True) -> Rule:
-    """Return the rule of an answer, which a sender takes in every state: what it reports is true in all of them."""
+    """Return the rule of an answer, which a sender accepts in every state: its report is true in all of them."""
     return Rule(
         name,
         from_upstream=False,

@@ -41,7 +41,7 @@ class InputQueue:
     cuts_stand_alone = False
     """The rest of a chunk that was cut is an event of its own."""
     read_out = False
-    """No more can come: what is queued is the rest."""
+    """No more elements can arrive: the queue has the rest."""
 
     def __init__(self, id: int, ordinal: int, source: int, position: int, ended: bool) -> None:
         self.id = id
@@ -81,7 +81,7 @@ class InputQueue:
         return bool(self._queue) and not self.blocked
 
     def head_count(self, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
-        """Return how many elements a live event should take: whole chunks up to the bounds and a watermark behind them,
+        """Return how many elements a live event should take: whole chunks up to the bounds and a watermark after them,
         or one punctuation; 0 if there are none.
 
         Args:
@@ -117,7 +117,9 @@ class InputQueue:
         return self._queue[0].kind
 
     def has_records_only(self, count: int) -> bool:
-        """Return whether the next `count` elements, which are there, are records as they came, without punctuation."""
+        """Return whether the next `count` elements, which have arrived, are records in their original form, without
+        punctuation.
+        """
         for chunk in self._queue:
             if chunk.kind != RECORDS:
                 return False
@@ -187,8 +189,8 @@ class FramedQueue(InputQueue):
     """An input whose elements come in frames of another task: with a digest, credit, and dependencies.
 
     Args:
-        digest: where it stood at the barrier that was restored.
-        hoard_bytes_max: up to here, what waits is credited as it comes, not as it is delivered: an ordered task
+        digest: the digest at the restored barrier.
+        hoard_bytes_max: up to this size, waiting elements are credited on arrival, not on delivery: an ordered task
             must be able to wait for one input while others fill, or a graph that forks and joins would stand still.
     """
 
@@ -241,7 +243,7 @@ class FramedQueue(InputQueue):
     # -- frames --------------------------------------------------------------------------------------------
 
     def accept(self, header: Header, payload: bytes | memoryview) -> bool:
-        """Queue what is new in a frame's plain payload; returns false when there is a gap before it.
+        """Queue the new elements of a frame's plain payload; returns false when there is a gap before it.
 
         Raises:
             PeerViolation: the frame contradicts itself or what was received before; nothing was taken.
@@ -315,7 +317,7 @@ class FramedQueue(InputQueue):
     # -- delivery ------------------------------------------------------------------------------------------
 
     def take(self, count: int) -> list[Chunk]:
-        """Remove the next `count` elements, which are there; they are credited, a chunk that is cut with its last part.
+        """Remove the next `count` elements, which have arrived; they are credited, a divided chunk with its last part.
 
         Raises:
             PeerViolation: a chunk to be cut cannot be read.

@@ -39,7 +39,7 @@ class Upstream(NamedTuple):
     Attributes:
         behind: the tasks whose logs its elements may depend on.
         shared: the tasks whose logs the sender passes on.
-        held_by_sender: the tasks whose logs the sender holds.  Another way may lead here past the sender, so that this
+        held_by_sender: the tasks whose logs the sender holds.  Another path may bypass the sender, so that this
             task holds logs that the sender is too far away to hold.
     """
 
@@ -49,7 +49,7 @@ class Upstream(NamedTuple):
 
 
 class Receiver(FramedQueue):
-    """One channel from a task upstream; its arguments are those of a queue, and what the graph says."""
+    """One channel from a task upstream; its arguments are those of a queue, and the tasks from the graph."""
 
     def __init__(
         self,

@@ -22,15 +22,15 @@ from causal.logs.log import LogDelta
 HELLO_AGAIN_NS = 100_000_000
 """A HELLO without an answer is repeated after this."""
 PROBE_AFTER_NS = 1_000_000_000
-"""A HELLO asks where the receiver stands when what is outstanding has found no credit for so long."""
+"""The time without credit for outstanding frames after which a HELLO asks for the receiver's position."""
 FRAMES_PER_CREDIT = 8
 """Frames that are sent again are a share of the credit, so that the sender need not wait for one to be delivered."""
 FRAMES_MAX = 1 << 31
-"""Frames of a session, whose numbers have 32 bits: behind so many the next session begins."""
+"""Frames of a session, whose numbers have 32 bits: after this many the next session begins."""
 CONTRADICTIONS_MAX = 5
 CONTRADICTED_NS_MAX = 10_000_000_000
-"""Asking again is in vain after so many answers in a row, over so long, that contradict the logs here: a frame that was
-lost, or a neighbour that has not heard yet of a rollback, is made up for sooner."""
+"""The contradictory answers in a row, and the time they span, after which asking again is in vain: a lost frame, or a
+neighbour that has not yet learned of a rollback, is repaired sooner."""
 
 _GREETING, _OPEN = SenderState.GREETING, SenderState.OPEN
 _WELCOMED = (SenderState.OPEN, SenderState.COMPARING)

@@ -22,10 +22,10 @@ BUNDLE_EVENTS_MAX = 64
 
 
 def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]:
-    """Return the marks without those of earlier epochs, but for the last of these: there what follows begins.
+    """Return the marks without those of earlier epochs, but for the last of these: later marks begin there.
 
-    Its rows are covered by the checkpoint and depend on nothing later; what it knew of later epochs, because its
-    writer's neighbours were ahead, counts for the rows behind it, and for the logs that came with it.
+    Its rows are covered by the checkpoint and depend on nothing later; its knowledge of later epochs, because its
+    writer's neighbours were ahead, counts for the rows after it, and for the logs that came with it.
     """
     earlier = [mark for mark in marks if mark.epoch < epoch]
     if len(earlier) < 2:

@@ -5,7 +5,7 @@
     WELCOME  upstream              MessagePack list: what the receiver wants next, and which logs it holds
     CREDIT   upstream              none: delivered up to `position`; `count` bytes may be outstanding
     FENCED   upstream              none: `incarnation` lives, the receiver of this ends
-    LOGS     upstream              deltas: what does not fit into the WELCOME behind it
+    LOGS     upstream              deltas: what does not fit into the following WELCOME
     ECHO     to a hot standby      deltas; headers of DATA, each with its plain payload
     ECHOED   from a hot standby    none: what has been performed
 
@@ -63,8 +63,8 @@ class Header:
         count: DATA: elements in the payload; CREDIT: bytes that may be outstanding.
         flags: bit 0: the payload is an LZ4 block; the others are 0.
         position: DATA: of the first element; CREDIT: of the first one not yet delivered.
-        digest: DATA: rolling digest behind the last element.
-        origin_ns: DATA: when the oldest record behind it entered the job; for latency figures only.
+        digest: DATA: rolling digest after the last element.
+        origin_ns: DATA: when its oldest record entered the job; for latency figures only.
         plain_bytes: DATA: length of the payload before compression.
     """
 

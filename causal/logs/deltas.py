@@ -12,8 +12,8 @@ with `u` for a varint:
     `f1`       u number, u length, bytes                  as `00`–`7f`, for any number and length
     `f2`       u task, u epoch, u extent                  only with a sharing depth below full: the elements depend on
                                                           so much of that log
-    `f3`       u task, u growth                           the same, so much more than was sent last
-    `f4`       u number, u back                           only with `determinant_flush`: of that log, what lies so far
+    `f3`       u task, u growth                           the same, that much more than was sent last
+    `f4`       u number, u back                           only with `determinant_flush`: of that log, everything so far
                                                           before its next bytes, and before that, is stable; so it is
                                                           when a log is named with length 0
     `f8`–`ff`                                             of log byte − `f8`, the byte before its last one once more

@@ -1,8 +1,8 @@
 """The determinants that a task holds, and those that each neighbour downstream still lacks (D3).
 
-A task shares its own log and those of ancestors nearer than the sharing depth.  How far the logs of
-farther ancestors had come travels too, as dependencies, to distinguish *lost* from *never shared* (D9).
-What an owner has on stable storage is reported instead of shared (0012).
+A task shares its own log and those of ancestors nearer than the sharing depth. The extents of the logs of farther
+ancestors travel too, as dependencies, to distinguish *lost* from *never shared* (D9). What an owner has on stable
+storage is reported instead of shared (0012).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Seen:
         """The extents reported to it as stable, if the job writes its determinants."""
 
     def reset(self, extents: Iterable[Extent]) -> None:
-        """Take what the holder says it has; anything that was sent before may have been lost."""
+        """Record the logs that the holder reports; anything sent before may have been lost."""
         self.extents = {}
         for task, epoch, extent in extents:
             self.extents.setdefault(task, {})[epoch] = extent
@@ -305,7 +305,7 @@ class Holdings:
         self._depends_version += 1
 
     def forget_beyond(self, depends: Iterable[Extent]) -> None:
-        """Forget the bytes of others' logs beyond `depends`: it came with elements that were given back."""
+        """Forget the bytes of others' logs beyond `depends`: they came with elements that were given back."""
         vector = vector_of(depends)
         for task, log in self.logs.items():
             if task != self.task:

@@ -88,7 +88,7 @@ class DeterminantLog:
         end = min(begin + len(content), delta.offset + len(delta.bytes))
         theirs = delta.bytes[start - delta.offset : end - delta.offset] if start < end else b""
         if theirs and content[start - begin : end - begin] != theirs:
-            raise PeerViolation(f"log of task {delta.task}, epoch {delta.epoch}: a delta contradicts what is held")
+            raise PeerViolation(f"log of task {delta.task}, epoch {delta.epoch}: a delta contradicts the held bytes")
         return max(extent, delta.offset + len(delta.bytes))
 
     def merge(self, delta: LogDelta) -> int:

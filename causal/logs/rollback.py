@@ -1,10 +1,10 @@
-"""Rollback of the smallest set (D9): what is lost, which tasks depend on it and roll back, how far each log stands.
+"""Rollback of the smallest set (D9): lost determinants, the tasks that depend on them, and how far each log stands.
 
-Beyond the sharing depth a failure can lose determinants on which other tasks depend.  Those are
-orphans: what they did since cannot be reproduced.  Every task that channels connect with the loss is asked what it
-depends on and stands still until the decision; a task that depends on nothing lost stays as it is, the others roll
-back to the last complete checkpoint and replay their own logs as far as a task that stays depends on them.  A rollback
-is no failure: a task keeps all determinants that it holds, so nothing more is lost by it.
+Beyond the sharing depth a failure can lose determinants on which other tasks depend. Those are orphans: their work
+since cannot be reproduced. Every task that channels connect with the loss is asked for its dependencies and pauses
+until the decision; a task that depends on nothing lost is unchanged, the others roll back to the last complete
+checkpoint and replay their own logs as far as an unchanged task depends on them. A rollback is no failure: a task keeps
+all determinants that it holds, so nothing more is lost by it.
 """
 
 from __future__ import annotations

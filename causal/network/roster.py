@@ -83,7 +83,7 @@ class Roster:
         """Read a roster.
 
         Raises:
-            PipelineError: it is no roster; the message names what is wrong.
+            PipelineError: it is not a roster; the message names the mistake.
         """
         try:
             content = tomllib.loads(text)

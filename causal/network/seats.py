@@ -26,8 +26,8 @@ def joined(texts: Iterable[str]) -> str:
 def seats_of(join: str, roster: Roster) -> list[Seat]:
     """Return the addresses in a text, separated by commas, and those of the other supervisors of a roster.
 
-    `NAME@tcp://…` says which supervisor is there; otherwise it is the one that the roster has at that address, or the
-    only one that it has.
+    `NAME@tcp://…` names the supervisor; otherwise it is the one with that address in the roster, or the only one of the
+    roster.
 
     Raises:
         PipelineError: it is not clear which supervisor is at an address.

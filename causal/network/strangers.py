@@ -1,9 +1,9 @@
-"""Bounds the connections to a CURVE socket that have not proved a key: of too many, the oldest are closed.
+"""A bound on the connections to a CURVE socket that have not proved a key: of too many, the oldest are closed.
 
-ZeroMQ accepts whatever connects, and each connection takes a descriptor until the handshake is over or has lasted
-`HANDSHAKE_MS`.  Without a bound, silent connections take all descriptors, and then the process writes no file either.
-`unbind` is no means against that: it ends the established connections as well.  A connection that has proved a key is
-never closed here, and a host that connects meanwhile has its handshake done before it is the oldest.
+ZeroMQ accepts whatever connects, and each connection uses a descriptor until the handshake is over or has lasted
+`HANDSHAKE_MS`. Without a bound, silent connections use up all descriptors, and then the process cannot open files
+either. `unbind` is no means against that: it ends the established connections as well. A connection that has proved a
+key is never closed here, and a host that connects meanwhile finishes its handshake before it is the oldest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STRANGERS_MAX = 256
 """The connections to one socket that may be in their handshake; fewer where the process may have few descriptors."""
 
 SHARE = 8
-"""Strangers take one in so many of the descriptors that the process may have."""
+"""Strangers may have one in this many of the descriptors that the process may open."""
 
 _SENT_TO_STRANGERS_MAX = 64 + 170
 """The bytes of ZMTP's greeting and of CURVE's WELCOME: a peer gets more only once its key is accepted."""
@@ -60,7 +60,7 @@ class Strangers:
         self.socket.connect(address)
 
     def serve(self) -> None:
-        """Take what has happened, and close the oldest of too many strangers."""
+        """Process socket events, and close the oldest of too many strangers."""
         while True:
             try:
                 event, descriptor = _EVENT.unpack(self.socket.recv_multipart(zmq.NOBLOCK)[0])

@@ -1,7 +1,7 @@
 """ZeroMQ as a transport: a ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
 
 In a job of several hosts there is a second ROUTER, for neighbours on other hosts: each is authenticated by its host's
-key, and only the host on which the supervisor has placed a task is heard for it.
+key, and only the host on which the supervisor has placed a task may speak for it.
 
 A socket promises nothing: messages may be lost silently at a reconnect.  Positions, credits and
 the in-flight log carry correctness, so no high-water mark may ever drop (credits bound what is

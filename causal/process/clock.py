@@ -77,9 +77,9 @@ def of_host(job_ns: int) -> int:
 
 
 def take_offset(directory: Path) -> None:
-    """Take the offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
+    """Adopt the offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
 
-    Two clocks drift apart by seconds in a day, so a process takes it again and again.
+    Two clocks drift apart by seconds in a day, so a process does this repeatedly.
     """
     global _correction
     measured_ns = read_offset(directory)

@@ -16,7 +16,7 @@ import stat
 import sys
 import threading
 import traceback
-from _io import _BufferedIOBase, _IOBase, _TextIOBase  # those of `io` ask each class that they do not know
+from _io import _BufferedIOBase, _IOBase, _TextIOBase  # those of `io` call each class that they do not know
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -31,9 +31,9 @@ NESTED_MAX = 8
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Run a process to its end, with what `main` returns as its status; raises what that raises.
+    """Run a process to its end, and return the status that `main` returns; raises what that raises.
 
-    A child that user code has forked, and that comes back from `main`, ends as `os._exit` ends it.
+    A child that user code has forked, and that returns from `main`, ends as `os._exit` ends it.
     """
     own = os.getpid()
     status = main()
@@ -86,7 +86,7 @@ def _attempt(step: Callable[[], object]) -> bool:
 
 
 def _write_files() -> None:
-    """Write what is in memory, on threads: to files on the disk first, and to the others as far as they are read."""
+    """Write buffered data, on threads: first to files on the disk, then to others as far as they are read."""
     if not _has_open_files():
         return
     gc.unfreeze()
@@ -141,7 +141,7 @@ def _is_built_in(file: object) -> bool:
 
 
 def _is_closed(file: Any) -> bool:
-    """Return whether nothing can be written: it is closed, or detached from what it wrote to, or says neither."""
+    """Return whether nothing can be written: it is closed, detached from its buffer, or does not report that."""
     return _answer(lambda: bool(file.closed)) is not False
 
 

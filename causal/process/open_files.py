@@ -11,8 +11,8 @@ DESCRIPTORS_MAX = 65_536
 def raise_limit() -> None:
     """Raise this process's limit on descriptors as far as the system allows; it is never lowered.
 
-    Shells and service managers give 1,024 with a much higher hard limit, because `select` cannot have more; nothing
-    here uses that.
+    Shells and service managers give 1,024 with a much higher hard limit, the limit of `select`, which nothing here
+    uses.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)

@@ -97,13 +97,13 @@ def open_log(path: Path) -> int:
 
 
 def bound(path: Path, more: int = 0) -> None:
-    """Empty a log that would be too large with so many bytes more; `NAME.log.1` gets what it had, or the end of that.
+    """Empty a log that this many bytes more would make too large; `NAME.log.1` gets its content, or the end of that.
 
-    Whatever writes there appends, so this concerns user code, its children and C libraries as well, which have the
-    descriptor and write to it directly.
+    Every writer appends, so this concerns user code, its children and C libraries as well, which have the descriptor
+    and write to it directly.
 
     Raises:
-        OSError: the disk is full, or the file is gone.
+        OSError: the disk is full, or the file was removed.
     """
     with open(path, "r+b") as log:
         if os.fstat(log.fileno()).st_size + more <= LOG_BYTES_MAX:

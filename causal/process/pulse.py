@@ -1,8 +1,8 @@
 """A worker's pulse: the messages of a thread that sends while the loop's thread is busy, so that silence means death.
 
-It has a socket of its own, made, used and closed on this thread (a ZeroMQ socket belongs to one thread).  The loop's
-heartbeats carry everything that a supervisor needs; a pulse says that the process lives, and what it works on.
-It cannot be sent while the process is stopped or C code holds the interpreter's lock: the limit is for these cases.
+It has a socket of its own, made, used and closed on this thread (a ZeroMQ socket belongs to one thread). The loop's
+heartbeats carry everything that a supervisor needs; a pulse shows that the process lives, and its current work. It
+cannot be sent while the process is stopped or C code holds the interpreter's lock: the limit is for these cases.
 """
 
 from __future__ import annotations

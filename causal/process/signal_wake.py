@@ -13,8 +13,8 @@ from contextlib import contextmanager
 def woken_by_signals() -> Iterator[socket.socket]:
     """Return a socket that each signal with a handler of Python's makes readable, with the number of the signal.
 
-    Both ends stay open until signals write elsewhere again: one that comes as the process ends is no error.  In another
-    thread than the main one, which alone may say where signals write, none makes it readable.
+    Both ends stay open until signals write elsewhere again: one that arrives as the process ends is not an error. In
+    another thread than the main one, which alone may set where signals are written, none makes it readable.
     """
     wake, waker = socket.socketpair()
     with wake, waker:

@@ -50,7 +50,7 @@ _PLAIN_TAG, _TUPLES_TAG, _VECTORS_TAG, _COUNTED_TAG = range(4)
 _PLAIN, _TUPLES, _COUNTED = bytes((_PLAIN_TAG,)), bytes((_TUPLES_TAG,)), bytes((_COUNTED_TAG,))
 _NOTHING = _PLAIN + encode_loosely([])
 _BLOCK = 512
-"""Tuples that are made columns at a time: of more together, those of the first column are gone from the cache."""
+"""Tuples that are converted to columns at a time: with more, those of the first column leave the cache."""
 _COPIED_BYTES_MAX = 4096
 """Up to this size a copy is faster than a view."""
 

@@ -5,9 +5,9 @@ trip unchanged.  Sets are refused (their order after a restore would depend on t
 are subclasses and objects, bytes that can be changed in place, and time zones that are more than an
 offset: nothing is ever unpickled.
 
-`msgpack` defines what is carried, its bytes and each refusal.  `ormsgpack`, which is two to four times as fast, is
-tried before where it can only agree or give up: all that it would take for something else is passed to a hook that
-refuses it, it knows no keys but texts, and what it reads must end where its input ends.
+`msgpack` defines what can be carried, its bytes and each refusal. `ormsgpack`, which is two to four times as fast, is
+tried first where it can only agree or give up: a hook refuses everything that it would encode differently, it supports
+only keys of text, and its input must be consumed completely.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class NotCarried(TypeError):
 def _extender(
     depth: int, extension: Callable[[int, bytes], Any], pack: Callable[[Any, int], bytes], swallowed: list[Any] | None
 ) -> Callable[[Any], Any]:
-    """Return the hook for what is within so many tuples and MessagePack has no type for."""
+    """Return the hook for values within this many tuples for which MessagePack has no type."""
 
     def extend(value: Any) -> Any:
         try:
@@ -266,10 +266,10 @@ _EXTENSIONS, _FRAGMENTS = getrefcount(_Extension), getrefcount(_Fragment)
 
 
 def encode(value: Any) -> bytes:
-    """Encode `value`: equal values of equal types give equal bytes.
+    """Encode `value`: equal values of equal types are encoded as equal bytes.
 
     Raises:
-        NotCarried: a type that would not come back unchanged, NaN as a key of a dict, or nesting that is too deep.
+        NotCarried: a type that would not be decoded unchanged, NaN as a key of a dict, or nesting that is too deep.
     """
     try:
         attempt = _attempt(value, 0)
@@ -283,13 +283,13 @@ def encode(value: Any) -> bytes:
 
 
 def encode_loosely(value: Any, tuples: int = 0) -> bytes:
-    """Encode like `encode`, but accepts bytearray and memoryview, which come back as bytes: for bulk.
+    """Encode like `encode`, but accept bytearray and memoryview, which are decoded as bytes: for bulk.
 
     Args:
-        tuples: the number of tuples around what is encoded, which count.
+        tuples: the number of tuples around the value, which count.
 
     Raises:
-        NotCarried: any other type that would not come back unchanged, NaN as a key, or nesting that is too deep.
+        NotCarried: any other type that would not be decoded unchanged, NaN as a key, or nesting that is too deep.
     """
     try:
         attempt = _attempt(value, tuples)

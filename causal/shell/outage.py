@@ -1,10 +1,10 @@
 """The calls of a sink's stores: an unavailable store throttles its task, and is retried for as long as configured.
 
-A call that raises `Unavailable` is retried, after 10 ms at first, after 1 s at last.  One that does not return at all
-is detected by the thread that sends pulses (`causal.process.pulse`), which reads `waiting` and `overdue`.  Either way
-`waiting` says since when and why, and the wait is limited.
+A call that raises `Unavailable` is retried, after 10 ms at first, later after 1 s. One that does not return at all is
+detected by the thread that sends pulses (`causal.process.pulse`), which reads `waiting` and `overdue`. Either way
+`waiting` has the start and the reason, and the wait is limited.
 
-A call that takes rows in parts calls `progressed` behind each: only the time since then counts as an outage.
+A call that accepts rows in parts calls `progressed` after each: only the time since then counts as an outage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _THREAD = threading.local()
 
 
 def progressed() -> None:
-    """Record, inside of a call of a store, that a part of what it was asked for is done for good."""
+    """Record, inside a call of a store, that a part of the call is done permanently."""
     calls: StoreCalls | None = getattr(_THREAD, "calls", None)
     if calls is not None:
         calls.progressed()

@@ -1,4 +1,4 @@
-"""Activities: what a process works on while that takes long, such as one record, a call, a store or loading a state.
+"""Activities: long work of a process, such as one record, a call, a store or loading a state.
 
 A heartbeat proves that a process lives; an `Activity` reports how far its work has come (design page 0013).
 """

@@ -1,9 +1,9 @@
-"""The size of one turn of a task: as many elements as are performed quickly, and few bytes.
+"""The size of one turn of a task: as many elements as can be performed quickly, and few bytes.
 
 Between turns a process sends heartbeats, answers its neighbours and learns of barriers; a process that is silent for
-longer counts as hung.  So a task begins with few elements per event and takes more as long as they are quickly
-performed, up to the job's limit; where records take long, or are large, an event has few.  The core has no clock: the
-shell reports how long a turn took.  The size is in the log like every event, so a replay takes the same.
+longer counts as hung. So a task begins with few elements per event and more as long as they are quickly performed, up
+to the job's limit; where records take long, or are large, an event has few. The core has no clock: the shell reports
+how long a turn took. The size is in the log like every event, so a replay uses the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A task's own log as its schedule (D1): while it has unread entries it is read, then it is appended to.
+"""A task's own log as its schedule (D1): while it has unread entries they are read, then new ones are appended.
 
 There is no second code path for recovery: `take` and `record` are the two halves of one question,
 "what comes next?", and `replaying` decides which half answers.

@@ -1,7 +1,7 @@
-"""The echo of a task: each event that it takes, forwarded to its hot standby in the same order (D18, 0026).
+"""The echo of a task: each event that it performs, forwarded to its hot standby in the same order (D18, 0026).
 
-An echo never delays its task.  A standby that lags too far, or that has lost a frame, costs the echo: it is given up,
-and after a wait another one begins, from which the standby can resume at a later checkpoint.  The states are those of
+An echo never delays its task. A standby that lags too far, or that has lost a frame, ends the echo, and after a wait
+another one begins, from which the standby can resume at a later checkpoint. The states are those of
 `causal.task.echo_states.ECHO`.
 """
 
@@ -151,10 +151,10 @@ class Echo:
         self._frames, self._frame_count, self._frame_bytes = [], 0, 0
 
     def answered(self, header: wire.Header, now_ns: int) -> None:
-        """Take the standby's report of how much of an echo it has performed, or that it has lost it.
+        """Process the standby's report of how much of an echo it has performed, or that it has lost it.
 
         Raises:
-            PeerViolation: it is no such report.
+            PeerViolation: it is not such a report.
         """
         report = read_echoed(header)
         if not ANSWERS[self.state] or (report.incarnation, report.echo) != (self._incarnation, self._number):

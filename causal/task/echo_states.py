@@ -1,4 +1,4 @@
-"""The echo between a task and its hot standby as tables: the states of both ends, and what becomes of which frame.
+"""The echo between a task and its hot standby as tables: the states of both ends, and the handling of each frame.
 
 The task numbers its echoes, and the frames of each.  An echo is never repaired: an end that cannot continue gives it
 up, and the task begins another one after a while (D18, 0026).  A frame that is dropped changes nothing.

@@ -189,7 +189,7 @@ class Execution:
                 raise ReplayDivergence(
                     self.name, f"its log has more behind barrier {schedule.epoch + 1}, the replay has not"
                 )
-            # An ordered task's log does not say how far it had come, but the receivers know their positions.
+            # An ordered task's log does not show its own progress, but the receivers know their positions.
             if self._by_content is not None and any(output.expecting for output in self._outputs):
                 return self._perform_ruled(self._by_content, effects)
             self._go_live(effects, now_ns)
@@ -337,9 +337,9 @@ class Execution:
         return True
 
     def _perform_loosely(self, channel: InputQueue, count: int, effects: list[Effect]) -> None:
-        """Perform an event that may change places with those before it, as long as nothing shows its order.
+        """Perform an event that may be exchanged with earlier ones, as long as nothing shows its order.
 
-        Few bytes may: a replay waits for the elements of one input while those of the others fill their queues.
+        This covers few bytes: a replay waits for the elements of one input while those of the others fill their queues.
         """
         self.schedule.defer_order(channel.ordinal, count)
         self._loose_bytes += channel.head_bytes(count)

@@ -1,11 +1,11 @@
 """The wait of a source's partition for more elements: many small batches cost more than the wait.
 
-A batch costs each task of the pipeline the same, of one element or of hundreds.  So a partition that gives a few
-elements at a time, more often than `FEW_PER_S`, is asked again only at the next multiple of `latency_target_ms`.  One
-that gives as many as it is asked for, or seldom anything, is asked immediately.
+A batch costs each task of the pipeline the same, of one element or of hundreds. So a partition that returns a few
+elements at a time, more often than `FEW_PER_S`, is read again only at the next multiple of `latency_target_ms`. One
+that returns as many as requested, or seldom anything, is read immediately.
 
-Multiples of the monotonic clock, which the tasks of a host share: what its sources give arrives within the millisecond
-in which they wake, so the tasks downstream often take all of it together.
+Multiples of the monotonic clock, which the tasks of a host share: the elements of its sources arrive within the
+millisecond in which they wake, so the tasks downstream often process all of them together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Gathering:
         return -(-now_ns // wait_ns) * wait_ns
 
     def took(self, elements: int, elements_max: int, now_ns: int) -> None:
-        """Take what the partition gave of the elements that it was asked for."""
+        """Record how many of the requested elements the partition returned."""
         if elements < elements_max:
             self._small_ns.append(now_ns)
         else:

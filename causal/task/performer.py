@@ -141,12 +141,12 @@ class PendingRead:
 
 
 class Performer:
-    """Performs the effects of one task.
+    """The performer of the effects of one task.
 
     Args:
-        handle: has the task handle an event; returns its effects.
+        handle: makes the task handle an event; returns its effects.
 
-    While a store is unavailable, effects wait in their order behind the one that failed; the task's answers to
+    While a store is unavailable, effects wait in their order after the one that failed; the task's answers to
     neighbours do not.
 
     Attributes:

@@ -1,11 +1,11 @@
 """The choice of the next input: by arrival, in turn, or by content (`delivery="ordered"`, 0009.5).
 
-By arrival, an input that is behind in event time may come before its turn: what a faster one sent waits on its way,
-where credit bounds it, and not in the state of a join or in windows that cannot close.
+By arrival, an input that is behind in event time may be chosen before its turn: the elements of a faster one wait in
+transit, where credit bounds them, and not in the state of a join or in windows that cannot close.
 
-An *ordered* task delivers, of the inputs that are neither blocked nor idle, one chunk of the one whose last
-delivered watermark is lowest; those that have ended come last.  Chunks are regenerated as they were, so this is a
-function of what was delivered before: nothing has to be logged, and arrival has no influence.
+An *ordered* task delivers, of the inputs that are neither blocked nor idle, one chunk of the one whose last delivered
+watermark is lowest; ended ones come last. Chunks are regenerated unchanged, so this is a function of earlier
+deliveries: nothing has to be logged, and arrival has no influence.
 """
 
 from __future__ import annotations

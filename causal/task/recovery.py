@@ -47,7 +47,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
 }
 
 REPLAYS = frozenset((State.SHADOWING, State.REPLAYING))
-"""The states in which what is performed was performed before: the log has it, or those who received its output do."""
+"""The states in which events are performed that were performed before, by the log or by receivers of the output."""
 
 PERFORMS = REPLAYS | {State.RUNNING}
 """The states in which events of the schedule are performed."""

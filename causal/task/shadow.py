@@ -1,8 +1,8 @@
-"""A hot standby: receives the echo of its task, and has a task of its own perform it (D18, 0026).
+"""A hot standby: receives the echo of its task, and makes a task of its own perform it (D18, 0026).
 
-It begins at a checkpoint from which on everything was echoed.  Whatever does not fit ends it without harm: the process
-is a passive standby then, which has to load the last checkpoint again.  The states are those of
-`causal.task.echo_states.SHADOW`, and ARRIVALS says what becomes of a frame.
+It begins at a checkpoint after which everything was echoed. Anything that does not fit ends it without harm: the
+process is a passive standby then, which has to load the last checkpoint again. The states are those of
+`causal.task.echo_states.SHADOW`, and ARRIVALS defines the handling of each frame.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Frame = tuple[wire.Header, bytes | memoryview]
 
 
 def read_frames(job: int, count: int, body: bytes) -> list[Frame]:
-    """Read the frames in the body of an ECHO, whose header says how many there are.
+    """Read the frames in the body of an ECHO, whose header has their number.
 
     Raises:
-        PeerViolation: they are not what its header says.
+        PeerViolation: they contradict the header.
     """
     frames: list[Frame] = []
     view, place = memoryview(body), 0
@@ -88,10 +88,10 @@ class Shadow:
         self.state = transition(SHADOW, self.state, step, incarnation=self.incarnation, echo=self._echo)
 
     def announce(self, incarnation: int) -> bool:
-        """Take which incarnation of the task is to be followed; returns whether what was performed so far is void.
+        """Set the incarnation of the task to follow; returns whether the work so far is void.
 
-        What another one has performed since the checkpoint may be other than what this one performs: a task whose
-        determinants no other process holds is free to.
+        Another incarnation may have performed other events since the checkpoint: a task whose determinants no other
+        process holds is free to do so.
         """
         if incarnation == self.incarnation:
             return False
@@ -102,10 +102,10 @@ class Shadow:
         return void
 
     def receive(self, link: bytes, parts: Sequence[bytes]) -> bool:
-        """Take a frame; returns whether what was performed so far is void, because another echo has begun.
+        """Store a frame; returns whether the work so far is void because another echo has begun.
 
         Raises:
-            PeerViolation: it does not follow on the one before, and the echo is lost.
+            PeerViolation: it does not follow the one before, and the echo is lost.
         """
         try:
             echo = read_echo(wire.read_header(parts, self._job))

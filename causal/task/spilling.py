@@ -25,9 +25,9 @@ class Spilling:
     def over_bounds(self) -> bool:
         """Return whether no more may be appended to the logs now.
 
-        A task waits for the disk while a segment is being written, and for a neighbour that is unavailable.  With all
+        A task waits for the disk while a segment is being written, and for a neighbour that is unavailable. With all
         neighbours connected it continues over its bounds: only the next checkpoint shortens the logs, and its barrier
-        comes behind what waits.  `causal.task.retention` requests that checkpoint before, and sources wait for it.
+        follows the waiting elements. `causal.task.retention` requests that checkpoint before, and sources wait for it.
         """
         memory, disk = self._channels.inflight_bytes()
         full = memory > 2 * self._memory_max

@@ -1,7 +1,7 @@
 """A task: one single-threaded state machine, events in, effects out (D1).
 
-Live, `Turn` picks what to perform from what has arrived and logs it; replaying, it reads the log and
-waits until that can be performed (`causal.task.execution`): there is no second code path for recovery.
+Live, `Turn` picks the next event from the arrived elements and logs it; replaying, it reads the log and waits until the
+next event can be performed (`causal.task.execution`): there is no second code path for recovery.
 """
 
 from __future__ import annotations

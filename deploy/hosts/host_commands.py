@@ -57,8 +57,7 @@ def _new_key(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a job of several hosts that the command line gives, complete and checked; None for not
-    given.
+    """Return the settings of a job of several hosts on the command line, complete and checked; None if there are none.
 
     Raises:
         PipelineError: one is missing or wrong.
@@ -186,7 +185,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 
 def shown(view: Mapping[str, Any], present: bool = True) -> Iterator[str]:
-    """Yield the lines for a user; those of a job that is not led any more say what was."""
+    """Yield the lines for a user; those of a job without a leader describe its last state."""
     width = max((len(host["host"]) for host in view["hosts"]), default=4)
     for host in view["hosts"]:
         silent_ms = host["last_heard_ms"] if present else None

@@ -182,7 +182,7 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
     """Refuse a new run of a job whose place is taken, or whose run before is led elsewhere or was interrupted here.
 
     Raises:
-        PipelineError: it is; the line says by whom, and what to do.
+        PipelineError: it is; the line names the owner and the remedy.
         Unavailable: the store does not answer.
     """
     if not config.listen:
@@ -267,13 +267,13 @@ def _brought(directory: JobDirectory) -> Brought:
 
 
 def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path, blueprint: Blueprint) -> bool:
-    """Return whether a job that was interrupted is resumed by taking its tasks over where they work; says so.
+    """Return whether an interrupted job is resumed by taking over its running tasks, and print that.
 
     Tasks of other settings or another graph cannot be: all begin again from the last checkpoint.  Neither can agents
     that end with `causal run`.
 
     Args:
-        before: its settings until now; `config` and `blueprint`: what it resumes with.
+        before: its settings until now; `config` and `blueprint`: those with which it resumes.
     """
     own = {name: getattr(config, name) for name in OF_THIS_MACHINE}
     if brought is not Brought.INTERRUPTED or config.on:
@@ -322,11 +322,12 @@ def fetch_decisions(job: Path) -> bool:
 
 
 def read_decisions(job: Path) -> Sequence[Record]:
-    """Return the decisions of a job that does not run here; of several hosts those in the store, which stays as it is.
+    """Return the decisions of a job that does not run here; with several hosts those in the store, which is not
+    changed.
 
     Raises:
         Unavailable: the store does not answer.
-        Fenced: it runs elsewhere, and has removed what was to be read.
+        Fenced: it runs elsewhere, and has removed the requested entries.
     """
     config = JobConfig.load(job)
     if not config.listen:

@@ -143,7 +143,7 @@ class JobDirectory:
         self._note_view()
 
     def _note_view(self) -> None:
-        """Name the view that is there in the lock, as that of the life before (`coming_up`)."""
+        """Name the existing view in the lock, as the view of the previous process (`coming_up`)."""
         with suppress(OSError):  # a disk that is full
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, str((self.path / VIEW).stat().st_mtime_ns).encode(), 0)
@@ -241,7 +241,7 @@ class JobDirectory:
                 for later in manifests_from(self.path, epoch_of(manifest) + 1):  # of a version that is taken back
                     later.unlink()
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
-            # The checkpoint covers what was logged before the change, and incarnations may begin again at 1.
+            # The checkpoint covers everything logged before the change, and incarnations may begin again at 1.
             shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
             (prepared / "ready").unlink()
         shutil.rmtree(prepared, ignore_errors=True)

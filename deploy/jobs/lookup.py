@@ -118,7 +118,7 @@ def names_job(text: str) -> bool:
 
 
 def chosen_job(arguments: argparse.Namespace) -> Path:
-    """Return the job's directory, named by itself, by a name under `.causal`, or not at all.
+    """Return the job's directory, given as a path, as a name under `.causal`, or not at all.
 
     Raises:
         PipelineError: there is no such job, there are several, or it is named twice.

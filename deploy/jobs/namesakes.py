@@ -1,7 +1,7 @@
 """Two pipeline files whose pipelines have one name: neither discards or resumes the job of the other.
 
-A file is the same as before if two of these hold: it has the same name, it has the same code, its path before has no
-file any more.  So a file that was moved, renamed or edited is the same, and an edited copy is another one.
+A file is the same as before if two of these hold: it has the same name, it has the same code, its previous path has no
+file any more. So a file that was moved, renamed or edited is the same, and an edited copy is another one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Decides what a resume may change: each field of `JobConfig` is in one class, `settings` in that of a replay.
 
 An interrupted job is replayed from its log, and only what wrote the log can replay it (D12, D19): other code, another
-`--set` value or another treatment of the clock would ask the log other questions, and contradict what was visible.  So
-a setting of the class `REPLAYED` changes where nothing is replayed, at a savepoint, or with `--code new`, which ends
-the job if it gives other rows than are visible.  Until a checkpoint is complete after that, the job's directory keeps
-what wrote the log, and `--code kept` resumes with it.
+`--set` value or another treatment of the clock would need other entries, and contradict visible rows. So a setting of
+the class `REPLAYED` changes where nothing is replayed, at a savepoint, or with `--code new`, which ends the job if its
+rows differ from visible ones. Until a checkpoint is complete after that, the job's directory keeps the code and
+settings that wrote the log, and `--code kept` resumes with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "f
 """The fields that `causal run` sets itself."""
 
 KEPT = frozenset(("guarantee", "sharing_depth", "determinant_flush", "key_groups", "store"))
-"""Those that say what is on disk and where: no resume changes them."""
+"""Settings that define what is on disk and where: no resume changes them."""
 
 REPLAYED = frozenset(("settings", "hidden_nondeterminism", "on_error", "record_bytes_max"))
 """Those that a replay reads: what an operator does on the same event depends on them."""

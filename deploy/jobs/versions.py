@@ -56,7 +56,7 @@ def first(path: Path, settings: dict[str, str]) -> Version:
     """
     version = Version(*freeze(path, settings))
     for name in hidden_by_python(version.archive):
-        warn(f"{name} beside the pipeline is not used: an import of that name means Python's own module; rename it")
+        warn(f"{name} next to the pipeline is not used: an import of that name means Python's own module; rename it")
     return version
 
 

@@ -45,7 +45,7 @@ SILENT_S = 15.0
 """The silence of a supervisor or an agent that counts as a hang, in a job on one machine."""
 
 LOAD_S = 60.0
-"""The same of an agent that was not heard since its own start: its modules may come from a slow disk."""
+"""The same for an agent not heard since its own start: its modules may come from a slow disk."""
 
 ANSWER_S = 2.0
 """The time that such a supervisor has to answer after all, before it is killed."""
@@ -127,8 +127,8 @@ class LocalDeployment:
         job: directory of the job, locked and prepared.
         progress: is called with the latest view from time to time, and the seconds since the start.
         servers: the processes that are kept alive, in the order in which they are stopped; none: supervisor and agent.
-        template: what forks these processes; none: each is an interpreter.
-        say: is called with a line about what is done with one of them.
+        template: the process that forks these; none: each is an interpreter.
+        say: is called with a line about each action on one of them.
         savepoint: whether the first SIGTERM ends the job at a savepoint, so that it may resume with other code.
     """
 
@@ -162,7 +162,7 @@ class LocalDeployment:
     def run(self) -> Outcome:
         """Run the job to its end, or until a signal comes.
 
-        Python takes signals in the main thread alone: in another one they are what its program makes of them.
+        Python handles signals only in the main thread: in another one they are up to the program.
         """
         began = self._news_s = self._turned_s = time.monotonic()
         adopt_orphans()
@@ -283,7 +283,7 @@ class LocalDeployment:
         return self._runtime is None or ask(str(self._runtime), "status", {}, ANSWER_S) is not None
 
     def _removed(self) -> str:
-        """Say which part of the job is gone, without which nothing recovers any more; empty if they are there."""
+        """Return which part of the job is missing, without which nothing recovers any more; empty if all exist."""
         return self._parts.lost(self._runtime)
 
     def _start(self, server: Server) -> None:
@@ -335,7 +335,7 @@ class LocalDeployment:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:
-        """Say why a server ended, by its log; what leaves it no log to write comes first."""
+        """Return why a server ended, from its log; a cause that prevents log lines comes first."""
         if removed := self._removed():
             return removed
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:

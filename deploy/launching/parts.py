@@ -67,7 +67,7 @@ class Parts:
         self._unwritten = ""
 
     def lost(self, runtime: Path | None) -> str:
-        """Say which part is gone, without which nothing recovers any more; empty if they are all there.
+        """Return which part is missing, without which nothing recovers any more; empty if all exist.
 
         Args:
             runtime: the directory of the job's sockets.

@@ -22,7 +22,7 @@ def port(text: str) -> int:
     """Return the port that an option gives.
 
     Raises:
-        argparse.ArgumentTypeError: it is no number of a port.
+        argparse.ArgumentTypeError: it is not a port number.
     """
     if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text:.20} is no port; give a number up to 65535")
@@ -33,7 +33,7 @@ def listening(text: str) -> tuple[str, int | None]:
     """Return the address and, if there is one, the port that `--metrics-listen` gives.
 
     Raises:
-        argparse.ArgumentTypeError: it is no address.
+        argparse.ArgumentTypeError: it is not an address.
     """
     match = _LISTEN.fullmatch(text)
     address = (match["six"] or match["bracketed"] or match["four"]) if match else ""

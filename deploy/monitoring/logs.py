@@ -58,7 +58,7 @@ def _known(job: Path) -> list[str]:
 
 
 def _new(tails: LogTails, host: str | None) -> Iterator[tuple[str, str]]:
-    """(label, line) of the new lines; those of other hosts have the name of the host behind the label."""
+    """Yield (label, line) of the new lines; for other hosts the label ends with the name of the host."""
     for path, (_, label, line) in tails.new():
         of_host = host_of(path.name)
         if host is None or host == of_host:

@@ -120,9 +120,8 @@ class ViewCollector(Collector):
 class Rising:
     """The highest value that each counter has had in this run.
 
-    A supervisor that has just begun has not heard from all tasks, and a rollback or a resumption takes positions
-    back; either would look like a process that counts from zero again, and Prometheus would add everything a second
-    time.
+    A supervisor that has just begun has not heard from all tasks, and a rollback or a resumption lowers positions;
+    either would look like a process that counts from zero again, and Prometheus would add everything a second time.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The part of `causal plan` about hosts: where tasks would be, and whether the sharing depth survives a host there.
 
-`causal run` says what too few hosts cost: before it begins, where it knows its hosts, and once they have joined.
+`causal run` prints the cost of too few hosts: before it begins, where it knows its hosts, and once they have joined.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standby.blueprint import Blueprint, Constraint
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
 
 LASTING_NS = 5_000_000_000
-"""The time for which standbys are missing before that is said: they start after the tasks, one after the other."""
+"""The time for which standbys may be missing before that is reported: they start after the tasks, one by one."""
 
 
 def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[str, Any]:
@@ -64,10 +64,10 @@ def no_room(hosts: int, tasks: Sequence[str]) -> str:
 
 
 class RoomWatch:
-    """Looks at a running job for tasks whose standbys no host has room for.
+    """A watch over a running job for tasks whose standbys no host has room for.
 
     Args:
-        known: the tasks of which that was said before the job began.
+        known: the tasks already reported before the job began.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -76,7 +76,7 @@ class RoomWatch:
         self._since_ns = 0
 
     def line(self, view: Mapping[str, Any]) -> str | None:
-        """Take a view; returns what is to be said about it, once for the same tasks."""
+        """Check a view, and return the lines to print about it, once for the same tasks."""
         finished = {task["task"] for task in view["tasks"] if task["state"] == "finished"}
         several = bool(view["hosts"]) and view["state"] == "running"
         lacking = frozenset(view["without_standby"]) - finished if several else frozenset()

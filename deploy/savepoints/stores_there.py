@@ -19,14 +19,14 @@ AFRESH = "or start the job without --resume"
 
 
 def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str = RENAME) -> dict[str, str]:
-    """Return sink task → place, for those whose sink says it.
+    """Return sink task → place, for sinks that declare it.
 
     Args:
         rows: sink task → the rows that the job has written.
         remedy: the alternative to restoring them.
 
     Raises:
-        PipelineError: the file or directory of a sink with rows is gone.
+        PipelineError: the file or directory of a sink with rows was removed.
     """
     places = planned.sink_places()
     for name in _gone(config, planned):

@@ -152,7 +152,7 @@ class Agent:
 
 
 class Attempts:
-    """The attempts of all agents of one job; `handle` takes an event and returns what is to be done."""
+    """The attempts of all agents of one job; `handle` processes an event and returns the actions."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.agents = {name: Agent(name) for name in names}

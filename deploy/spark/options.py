@@ -20,7 +20,7 @@ from operators.spark.java import find_java
 from standby.network.gate import EXECUTORS_ROSTER
 
 PORTS = range(7700, 7800)
-"""The ports tried where none is given: below those that the kernel takes for outgoing connections."""
+"""The ports tried where none is specified: below those that the kernel uses for outgoing connections."""
 
 _MASTER = re.compile(r"spark://(\[[^\]]+\]|[^:,/]+):\d+.*|k8s://(?:https?://)?(\[[^\]]+\]|[^:,/]+)(:\d+)?.*")
 
@@ -40,7 +40,7 @@ def for_executors(arguments: argparse.Namespace) -> bool:
 
 
 def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
-    """Return the settings that the options give; None for not given.
+    """Return the settings from the options; None for absent ones.
 
     Raises:
         PipelineError: one is wrong, or something is not installed.

@@ -1,4 +1,4 @@
-"""Raises an alert when a sensor has been silent for ten seconds, and says when it is back."""
+"""Alerts: raises one when a sensor has been silent for ten seconds, and reports when the sensor is back."""
 
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink

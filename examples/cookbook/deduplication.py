@@ -1,4 +1,4 @@
-"""Lets each event pass once, although its producer sends some of them again."""
+"""Deduplication: lets each event pass once, although its producer sends some of them again."""
 
 from operators import Operator, Pipeline, ValueState
 from operators.sinks import SqliteSink

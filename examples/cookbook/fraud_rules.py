@@ -1,4 +1,4 @@
-"""Judges each payment by rules that change while the job runs, and says by which version of them."""
+"""Payments judged by rules that change while the job runs; each verdict names the version of the rules."""
 
 from operators import BroadcastOperator, Pipeline
 from operators.sinks import SqliteSink

@@ -1,4 +1,4 @@
-"""Counts clicks per minute: immediately, corrected by what comes late, and nothing is dropped unseen."""
+"""Clicks per minute: counted immediately, corrected when late clicks arrive, and none is dropped unseen."""
 
 from operators import Count, Pipeline, Tumbling
 from operators.sinks import SqliteSink
@@ -6,7 +6,7 @@ from operators.sources import GeneratedSource
 
 
 def click(partition, number):
-    """Most clicks are in order; every tenth comes 30 seconds late, every hundredth five minutes."""
+    """Yield clicks mostly in order; every tenth is 30 seconds late, every hundredth five minutes."""
     delay_s = 300 if number % 100 == 50 else 30 if number % 10 == 3 else 0
     return {"page": f"/{number % 3}", "at_s": 300 + number / 10 - delay_s, "number": number}
 

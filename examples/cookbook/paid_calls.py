@@ -16,7 +16,7 @@ def order(partition, number):
 
 
 def charge(order, key):
-    """Run in one of 32 threads; what it raises is tried again, with the same key."""
+    """Run in one of 32 threads; if it raises, it is retried with the same key."""
     request = Request(url, json.dumps(order).encode(), {"Idempotency-Key": key})
     with urlopen(request, timeout=10) as response:
         return json.load(response)

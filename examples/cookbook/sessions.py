@@ -1,4 +1,4 @@
-"""Groups the clicks of each visitor into visits: what comes within fifteen seconds of another click is one visit."""
+"""Visits: clicks of a visitor within fifteen seconds of one another belong to one visit."""
 
 from operators import Aggregate, Pipeline, Session
 from operators.sinks import SqliteSink
@@ -6,7 +6,9 @@ from operators.sources import GeneratedSource
 
 
 def click(partition, number):
-    """Five of twenty visitors at a time, for twelve seconds each; clicks come up to two seconds out of order."""
+    """Yield the clicks of five of twenty visitors at a time, for twelve seconds each, up to two seconds out of
+    order.
+    """
     visitor = number // 100 * 5 % 20 + number % 5
     return {"visitor": visitor, "at_s": number / 8 + number * 31 % 16 / 8, "cents": number % 7 * 100}
 

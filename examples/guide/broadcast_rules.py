@@ -7,7 +7,7 @@ from operators.testing import run
 
 
 class Limit(BroadcastOperator):
-    """Keeps what is above its kind's limit."""
+    """Keeps events above the limit of their kind."""
 
     def process(self, record, ctx):
         if record["v"] > ctx.broadcast.get(record["kind"], 0):

@@ -1,4 +1,4 @@
-"""Orders with the payment that comes from 5 s before to 60 s after them."""
+"""Orders with the payment that arrives from 5 s before to 60 s after them."""
 
 from operators import Pipeline
 from operators.sinks import SqliteSink

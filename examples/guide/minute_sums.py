@@ -7,7 +7,7 @@ from operators.testing import run
 
 
 class Sum(Operator):
-    """Per sensor: what came in each minute, emitted once, when the minute is over."""
+    """Per sensor: the sum of each minute, emitted once, when the minute is over."""
 
     def process(self, record, ctx):
         end = record["at"] // 60 * 60 + 60

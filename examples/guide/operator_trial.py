@@ -1,4 +1,4 @@
-"""One operator by hand."""
+"""One operator, tried by hand."""
 
 from operators import Operator
 from operators.testing import OperatorTrial

@@ -18,7 +18,7 @@ numbers.sink("out", SqliteSink("counted.db"), parallelism=2)
 """)
 subprocess.run([sys.executable, "-m", "deploy", "run", "counting.py"], check=True)
 
-read_up_to = {}  # task -> position: what you keep beside what you made of the rows
+read_up_to = {}  # task -> position: keep it together with your results from the rows
 rows_read = []
 output = open_output("counted.db")  # or the directory, or URL, of a JsonLinesSink or a ParquetSink
 for _ in range(2):

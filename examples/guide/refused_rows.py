@@ -17,7 +17,7 @@ orders.sink("out", SqliteSink("orders.db", existing="replace"))
 """)
 assert main(["run", "orders.py"]) == 0
 
-with sqlite3.connect("orders.db") as db:  # from now on an id may come once
+with sqlite3.connect("orders.db") as db:  # from now on an id may occur once
     db.execute("DELETE FROM output WHERE position > 0")
     db.execute("CREATE UNIQUE INDEX once ON output(json_extract(record, '$.id')) WHERE position > 0")
 assert main(["run", "orders.py"]) == 1  # orders: sink 'out', position 9 of out/0: its store refuses the row: UNIQUE …

@@ -42,7 +42,7 @@ for seed in range(8):
 for seed in range(8):
     table = {}
     for place, old, new in run(built("speculative"), inputs, seed=seed, crash={"rows/0": 3})["out"]:
-        assert table.pop(place, None) == old  # a revision says what was there
+        assert table.pop(place, None) == old  # a revision contains the previous value
         if new is not None:
             table[place] = new
     assert [table[place] for place in sorted(table)] == ["a", "ab", "bc", "cd", "de"]

@@ -1,4 +1,4 @@
-"""Records that came already, remembered for eight seconds."""
+"""Records that have been seen already, remembered for eight seconds."""
 
 from operators import Operator, Pipeline, ValueState
 from operators.sinks import SqliteSink
@@ -7,7 +7,7 @@ from operators.testing import run
 
 
 class Again(Operator):
-    """Marks what came already in the last eight seconds of event time."""
+    """Marks records seen already in the last eight seconds of event time."""
 
     seen = ValueState[bool](ttl_s=8)
 

@@ -122,8 +122,8 @@ class SparkCluster:
         return None
 
     def worker(self, host: str) -> int:
-        """Return the process of the worker on a host: not the one that has put it into its namespaces, with the same
-        words.
+        """Return the process of the worker on a host, not the one with the same command line that moved it to its
+        namespaces.
         """
         below = _below(self._processes[host].pid)
         return next(pid for pid in below if _command(pid).startswith(str(self._java)) and WORKER in _command(pid))

@@ -1,6 +1,6 @@
-"""A source that holds back its end until a file is there, so what starts a job decides how long it runs.
+"""A source that withholds its end until a file exists, so the starter of a job decides how long it runs.
 
-Which elements there are is fixed all the same: they come at a pace, and as fast as they are taken once it is there.
+The elements are fixed all the same: they arrive at a pace, and as fast as possible once the file exists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operators.source import PartitionReader, Read, Source, SourceContext
 from operators.sources import SequenceSource
 
 LOOK_S = 0.1
-"""The pace of reading: what has come meanwhile is one batch, so that many jobs find room on one processor."""
+"""The pace of reading: the elements of one step are one batch, so that many jobs share one processor."""
 
 
 class GatedSource(Source[Any]):
@@ -32,7 +32,7 @@ class GatedSource(Source[Any]):
 
 
 class HeldReader:
-    """Reads at a pace up to the last element, and without one when the gate is there."""
+    """Reads at a pace up to the last element, and without a pace once the gate exists."""
 
     def __init__(self, source: GatedSource, paced: PartitionReader, free: PartitionReader) -> None:
         self._source, self._paced, self._free = source, paced, free

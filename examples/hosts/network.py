@@ -1,6 +1,6 @@
 """Hosts on one machine: a network namespace each, joined by a bridge in another one, that can be cut and healed.
 
-Needs root and `ip` (Debian's iproute2); `missing` says what is not there.
+Needs root and `ip` (Debian's iproute2); `missing` lists missing requirements.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Network:
         try:
             self._lay()
         except BaseException:
-            self.close()  # a network of which a part is missing is of no use, and its owner never sees it
+            self.close()  # an incomplete network is of no use, and its owner never sees it
             raise
 
     def _lay(self) -> None:
@@ -75,7 +75,7 @@ class Network:
         return CLOCK_STEP_S * (self._names.index(name) + 1)
 
     def clock_ns(self, name: str, at_ns: int) -> int:
-        """Return a moment of this process's monotonic clock as that of a host."""
+        """Convert a time of this process's monotonic clock to that of a host."""
         return at_ns + self.clock_s(name) * 1_000_000_000
 
     def processes(self, name: str) -> list[int]:
@@ -92,7 +92,7 @@ class Network:
         self._in(self._hub, "link", "set", f"v{self._names.index(name) + 1}", "master", "hub")
 
     def cut_one_way(self, source: str, target: str) -> None:
-        """Has packets from one host to another vanish; those of the other direction arrive."""
+        """Drop packets from one host to another; those of the other direction arrive."""
         self._in(self.space(source), "route", "add", "blackhole", f"{self.address(target)}/32")
 
     def heal_one_way(self, source: str, target: str) -> None:

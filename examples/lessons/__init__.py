@@ -1,4 +1,4 @@
-"""Failures to watch: five short programs, of which each shows one promise, breaks something, and checks the promise.
+"""Failures to watch: five short programs, each of which shows one promise, breaks something, and checks the promise.
 
     python -m examples.lessons                    all of them, about a minute
     python -m examples.lessons a_task_dies        one

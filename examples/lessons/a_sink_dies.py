@@ -1,4 +1,4 @@
-"""A sink is killed while a reader looks on: rows are visible immediately, and what was seen stays."""
+"""A sink is killed while a reader watches: rows are visible immediately, and visible rows stay."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from examples.lessons.lesson import Lesson
 
 
 def main() -> int:
-    """Return 0 if the resumed job continues behind the last visible row."""
+    """Return 0 if the resumed job continues after the last visible row."""
     with Lesson("Everything dies at the same time. The job continues behind the last row that was visible.") as lesson:
         job = lesson.start()
         lesson.until("receipts are visible", lambda: lesson.rows() > 1000)

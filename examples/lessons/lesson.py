@@ -1,4 +1,4 @@
-"""A lesson: a job in a directory of its own, lines about what happens to it, and the count of what is wrong."""
+"""A lesson: a job in a directory of its own, lines about its events, and the number of errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Lesson:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `causal run` of the job; arguments are those of the command."""
+        """Start `causal run` of the job, with the arguments of the command."""
         arguments = ("tills.py", "--set", f"count={SALES}", *arguments)
         self._running = subprocess.Popen(
             self.command("run", *arguments), cwd=self.directory, env=self._environment,
@@ -86,12 +86,12 @@ class Lesson:
         )
 
     def kill(self, task: str) -> None:
-        """Kill the process of a task, and wait until its successor has done what it had done."""
+        """Kill the process of a task, and wait until its successor has caught up."""
         subprocess.run(self.command("kill", task), cwd=self.directory, env=self._environment, check=True)
         self.until(f"{task} has recovered", lambda: any(each["task"] == task for each in self.view()["recoveries"]))
 
     def evening(self) -> None:
-        """Lets the last quarter of the sales come, after which the job ends."""
+        """Release the last quarter of the sales, after which the job ends."""
         (self.directory / tills.EVENING).touch()
 
     def end(self) -> tuple[int, str]:
@@ -143,7 +143,7 @@ class Lesson:
         return recoveries
 
     def kept(self, *others: bool) -> int:
-        """Count what is wrong with the receipts; returns 0 if nothing is, and all of the other conditions hold."""
+        """Count the errors in the receipts; returns 0 if there are none and all other conditions hold."""
         wrong = tills.wrong(self.database, SALES)
         self.say(", ".join(f"{name} {count}" for name, count in wrong.items()) + f", of {SALES:,} sales")
         return int(any(wrong.values()) or not all(others))

@@ -1,6 +1,6 @@
 """The pipeline of the lessons: tills of ten shops, whose receipts hash the receipt before, a lot and the time.
 
-No second performance gives the same receipts, so a row that was lost, doubled or changed breaks the chain of its shop.
+No second execution produces the same receipts, so a row that was lost, doubled or changed breaks the chain of its shop.
 
 The last quarter of the sales waits for the file `evening` next to it, so that a lesson decides when the job ends.
 
@@ -30,7 +30,7 @@ LOOK_S = 0.05
 
 
 class _HeldBack:
-    """A reader whose positions from a late one on are there once a file is."""
+    """A reader whose late positions become available once a file exists."""
 
     def __init__(self, reader: PartitionReader, late: int, evening: Path) -> None:
         self._reader, self._late, self._evening = reader, late, evening

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class Sellers(Operator):
-    """Joins each person with the auctions that the person opens, whichever of the two comes first."""
+    """Joins each person with the auctions that the person opens, whichever arrives first."""
 
     def __init__(self, terms: Terms) -> None:
         self._waiting_ms = terms.waiting_s * 1000
@@ -54,7 +54,7 @@ class Winning(Operator):
         self._waiting_ms = terms.waiting_s * 1000
 
     def process(self, record: Event, ctx: Any) -> None:
-        """Keep bids that come before their auction, and afterwards only the best one."""
+        """Keep bids that arrive before their auction, and afterwards only the best one."""
         state = ctx.state
         if record["kind"] == "auction":
             names = ("id", "seller", "category", "reserve", "time_ms", "expires_ms")
@@ -106,7 +106,7 @@ class LastSales(Operator):
         self._auctions = terms.auctions_mean
 
     def process(self, record: Row, ctx: Any) -> Iterator[Row]:
-        """Take a sale; sales come in the order in which the auctions expired."""
+        """Process a sale; sales arrive in the order in which the auctions expired."""
         prices = ctx.state["prices"] = [*ctx.state.get("prices", ()), record["price"]][-self._auctions :]
         yield {"seller": record["seller"], "auction": record["auction"], "mean": sum(prices) / len(prices)}
 

@@ -114,7 +114,7 @@ def session(work: Path) -> Any:
 
     os.environ["JAVA_HOME"] = str(java_home(find_java(), work))
     builder = SparkSession.builder.master("local[1]").appName("nexmark")
-    # Code is not generated: compiling it takes longer than these queries do.
+    # Code generation is off: compiling takes longer than these queries do.
     for name in ("spark.ui.enabled", "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"):
         builder = builder.config(name, "false")
     return builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()

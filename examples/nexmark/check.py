@@ -1,4 +1,4 @@
-"""Checks the rows of a query: as a multiset they are those of the model; for query 12 what holds for any run.
+"""Checks the rows of a query: as a multiset they are those of the model; for query 12 the properties of any run.
 
 python -m examples.nexmark.check OUT.db QUERY [SETTING=VALUE]...     # settings as the job was given them
 """

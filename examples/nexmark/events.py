@@ -43,10 +43,10 @@ class Events:
 
     Attributes:
         events_per_s: in event time; the source has its own rate.
-        out_of_order: the size of groups of neighbouring events that are shuffled; 1 for none, no multiple of 953.
+        out_of_order: the size of groups of neighbouring events that are shuffled; 1 for none, not a multiple of 953.
         base_ms: event time of event 0.
         scattered: seed each event's generator with its number, mixed.  Without it the seed is the number itself, as in
-            Beam: similar seeds begin with similar draws, so that hot auctions come in runs of thousands.
+            Beam: similar seeds begin with similar draws, so that hot auctions occur in runs of thousands.
     """
 
     events_per_s: int = 10_000
@@ -64,7 +64,7 @@ class Events:
 
     @property
     def out_of_order_s(self) -> float:
-        """The largest lag of an event behind one that was read before it."""
+        """The largest lag of an event after one that was read before it."""
         return self.out_of_order / self.events_per_s + 0.001
 
     def event(self, n: int) -> Event:
@@ -183,7 +183,7 @@ def last_auction(number: int) -> int:
 
 
 def _mixed(number: int) -> int:
-    """64 bits, each of which depends on the whole number (the finalizer of splitmix64)."""
+    """Return 64 bits, each of which depends on the whole number (the finalizer of splitmix64)."""
     mixed = (number + 1) * 0x9E3779B97F4A7C15 & _MASK
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     return mixed ^ mixed >> 27

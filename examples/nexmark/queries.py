@@ -30,11 +30,11 @@ def pipeline(
     out_of_order_s: float = 0.0,
     clean: Callable[[Any], Event] | None = None,
 ) -> Pipeline:
-    """One query between a source of events and a sink of rows.
+    """Return one query between a source of events and a sink of rows.
 
     Args:
-        out_of_order_s: the largest lag of an event behind one that was read before it.
-        clean: makes an event of a record of the source, where that is none yet.
+        out_of_order_s: the largest lag of an event after one that was read before it.
+        clean: makes an event of a record of the source, where that is not one yet.
 
     Raises:
         PipelineError: there is no such query.
@@ -162,7 +162,7 @@ def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[
 
 
 def _q8(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
-    """Persons who opened auctions in the window in which they came (`window_join`)."""
+    """Persons who opened auctions in the window in which they joined (`window_join`)."""
     size_ms = terms.window_s * 1000
     persons = events.filter("persons", _of("person")).key_by(lambda person: person["id"])
     auctions = events.filter("auctions", _of("auction")).key_by(lambda auction: auction["seller"])
@@ -202,7 +202,7 @@ def _side(events: Stream[Any], terms: Terms) -> Table[int, Row]:
 
 
 def _q13(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
-    """Bids with what a side table says (`join_table(…, wait=True)`)."""
+    """Bids with the data of a side table (`join_table(…, wait=True)`)."""
     by_place = events.filter("bids", _of("bid")).key_by(lambda bid: bid["auction"] % terms.side_rows)
 
     def joined(bid: Event, row: Row) -> Row:
@@ -212,7 +212,7 @@ def _q13(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _q14(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
-    """Sessions of bidders with what a side table says (`join_table(…, wait=True)`)."""
+    """Sessions of bidders with the data of a side table (`join_table(…, wait=True)`)."""
     by_place = _q11(events, terms, parallelism).key_by(lambda session: session["bidder"] % terms.side_rows)
 
     def joined(session: Row, row: Row) -> Row:

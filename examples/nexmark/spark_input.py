@@ -34,7 +34,9 @@ def spark_source(directory: str) -> SparkSource:
 
 
 def clean(row: dict[str, Any]) -> Event:
-    """Make an event from a row that has the columns of all kinds, without those of other kinds, which are null."""
+    """Make an event from a row that has the columns of all kinds, leaving out the columns of other kinds, which are
+    null.
+    """
     return {name: value for name, value in row.items() if value is not None}
 
 

@@ -54,10 +54,10 @@ class Terms:
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, str]) -> Terms:
-        """Make the terms that `--set` names; the others have their defaults.
+        """Return the terms that `--set` names; the others have their defaults.
 
         Raises:
-            PipelineError: a value is no number.
+            PipelineError: a value is not a number.
         """
         numbers: dict[str, Any] = {}
         for each in fields(cls):

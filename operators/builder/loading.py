@@ -110,7 +110,7 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
         PipelineError: as `load`.
         CorruptData: the archive is damaged or missing.
     """
-    if not config.code:  # a job that no `causal run` started: whoever started it provides the file
+    if not config.code:  # a job that no `causal run` started: its starter provides the file
         return load(config.pipeline, config.settings)
     if lasting:
         lend_code(directory, config.code)
@@ -205,7 +205,7 @@ def _packaged(file: Path, problem: BaseException) -> str:
     while (top.parent / "__init__.py").exists():
         top = top.parent
     name = ".".join(file.relative_to(top.parent).with_suffix("").parts)
-    return f"; run a file beside the directory {top.name} instead, with the line `from {name} import pipeline`"
+    return f"; run a file next to the directory {top.name} instead, with the line `from {name} import pipeline`"
 
 
 def _namesake(file: Path, problem: BaseException) -> str:

@@ -133,7 +133,7 @@ def _now() -> Any:
     real = datetimes.datetime.__dict__["now"]
 
     def now(cls: Any, tz: datetimes.tzinfo | None = None) -> Any:
-        """Return the current time, in a time zone if one is given; inside an operator that of `ctx.now()`."""
+        """Return the current time, in the time zone if there is one; inside an operator the time of `ctx.now()`."""
         active = RUNNING.active and inside("datetime.now()", REMEDY)
         if active is None:
             return real.__get__(None, cls)(tz)

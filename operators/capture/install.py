@@ -4,8 +4,8 @@ Outside of operators, and on other threads, everything stays as it was.
 
 Runs of the garbage collector are outside of operators as well: their moment depends on the process, not on the records.
 Finalisers (`__del__`, callbacks of weak references, functions in `gc.callbacks`) that a collection runs get the
-process's own clock and chance.  Those that run because the last reference went away are part of the code that let it
-go, and run at the same place in every execution of it.
+process's own clock and chance. Those that run because the last reference was dropped are part of the code that dropped
+it, and run at the same place in every execution of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEFINERS = (time, random, os, secrets, uuid, datetime)
 """The modules whose functions are replaced."""
 
 _installed: list[str] = []
-"""How this process was first patched, if it was."""
+"""The way in which this process was first patched, if it was."""
 
 _suspended: list[tuple[Active, str]] = []
 """The chain and its operator in which a collection was triggered; at most one."""

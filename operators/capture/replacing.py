@@ -1,9 +1,10 @@
 """Replacement of a function: where it is defined, and in every module that has imported it by name.
 
-Callers that want the process's own keep the originals: our own packages, and `logging`, whose stamps are for people.
+Callers that want the process's own keep the originals: our own packages, and `logging`, whose timestamps are for
+people.
 
-A process that goes through the globals of all modules has a copy of their memory afterwards.  So the one from which
-workers are forked does it once, and they replace what is where it has seen the originals.
+A process that goes through the globals of all modules has a copy of their memory afterwards. So the process from which
+workers are forked searches once, and they replace the places where it found the originals.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class ChainState:
         self._numbers = numbers
 
     def snapshot(self, full: bool, behind: str) -> ChainSnapshot:
-        """Freeze the state now, and encode what has changed `behind` a file (see `causal.ports.Chain.snapshot`)."""
+        """Freeze the state now, and encode the changes `behind` a file (see `causal.ports.Chain.snapshot`)."""
         increment = b""
         if behind:
             changed = self._frozen(False)
@@ -122,9 +122,9 @@ class ChainState:
 
 
 def _swapped(was: Sequence[Mapping[str, Sequence[str]]], now: Sequence[Mapping[str, Sequence[str]]]) -> bool:
-    """Return whether what was before one input is before the other one: a source, or operators of both or all of one.
+    """Return whether the same operators, or sources, precede two inputs: a source, or operators of both or all of one.
 
-    A name says nothing where a source that both versions have is before that operator: the source does.
+    Where a source of both versions precedes that operator, the source decides, not the operator's name.
     """
     if not (was and now):
         return False

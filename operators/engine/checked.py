@@ -11,10 +11,10 @@ _METHODS = ("read", "ready_in_s", "completed", "close")
 
 
 def checked(name: str, source: Source[Any], reader: Any) -> PartitionReader:
-    """Return the reader that `source.open` returned, which checks what it reads unless it is one of ours.
+    """Return the reader that `source.open` returned, wrapped in checks of what it reads unless it is one of our own.
 
     Raises:
-        PipelineError: it is no reader.
+        PipelineError: it is not a reader.
     """
     missing = [method for method in _METHODS if not callable(getattr(reader, method, None))]
     if missing:

@@ -408,7 +408,7 @@ class Plan:
                 if before and host and before != host:
                     raise PipelineError(f"{node.where}: {name} is placed on {before} and on {host}; give one of them")
                 places[name] = (host or before, {**known, **labels})
-                if node.kind == "source":  # what it needs beside the job is where its tasks are
+                if node.kind == "source":  # processes next to the job run where its tasks are
                     for companion in node.subject.companions(node.name, Path()):
                         places[f"companion-{companion.name}"] = places[name]
         return places
@@ -440,7 +440,7 @@ class Plan:
         return any(group.root.subject.takes_standard_input for group in self._groups if group.root.kind == "source")
 
     def companions(self, job_directory: Path) -> list[Companion]:
-        """Return the processes that the sources need beside the job."""
+        """Return the processes that the sources need in addition to the job."""
         return [
             companion
             for group in self._groups

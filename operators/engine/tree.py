@@ -17,10 +17,10 @@ from operators.stage.scope import Arrival, Scope
 
 
 class Tree:
-    """The tree of stages that a chain is made of.
+    """The tree of stages of which a chain consists.
 
     Attributes:
-        root: what is given the records that arrive.
+        root: the stage that receives the arriving records.
         numbers, arrival, active: what all stages share.
     """
 

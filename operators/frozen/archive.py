@@ -1,8 +1,8 @@
-"""The archive of a run's code: one zip file beside the job's state, named by the digest of its bytes.
+"""The archive of a run's code: one zip file in the job's directory, named by the digest of its bytes.
 
-It holds the source of the pipeline file and of each module of the user that it can reach, and `manifest.json`: where
-each came from, what could not be archived (with its version), the plan, and the versions of Python and of this package.
-Created once, never changed, read as data: nothing in it is unpickled, and sizes are checked before anything is read.
+It holds the source of the pipeline file and of each user module that it can reach, and `manifest.json`: where each came
+from, what could not be archived (with its version), the plan, and the versions of Python and of this package. Created
+once, never changed, read as data: nothing in it is unpickled, and sizes are checked before anything is read.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Archive:
 
     Attributes:
         modules: the pipeline file first, then by name.
-        outside: module → version or digest of what is used and not archived (installed packages, native modules).
-        plan: what `causal plan --json` prints, as it was when the code was archived.
+        outside: module → version or digest of code that is used and not archived (installed packages, native modules).
+        plan: the output of `causal plan --json` when the code was archived.
     """
 
     modules: tuple[Module, ...]

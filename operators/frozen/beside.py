@@ -1,7 +1,7 @@
-"""Keeps apart the modules of pipelines that one process loads from several directories, as tests do.
+"""Separation of the modules of pipelines that one process loads from several directories, as tests do.
 
-Two pipelines may import modules of one name, such as `helpers`, that lie beside each.  `sys.modules` has room for one
-of them: while a pipeline is loaded or run, those of others that have names of modules beside it are set aside.
+Two pipelines may import modules of one name, such as `helpers`, one in each directory. `sys.modules` has room for one
+of them: while a pipeline is loaded or run, modules of others with the names of modules in its directory are set aside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from operators.frozen.importing import OUR_OWN, LiveFinder, is_source_of_user, o
 
 
 class Beside:
-    """The modules beside one pipeline that cannot be in `sys.modules` all the time."""
+    """The modules of one pipeline's directory that cannot be in `sys.modules` all the time."""
 
     def __init__(self, finder: LiveFinder) -> None:
         self._finder = finder

@@ -1,7 +1,7 @@
-"""Imports the modules of a user: from the disk while a run begins, from the archive ever after.
+"""Imports of user modules: from the disk while a run begins, from the archive afterwards.
 
-A finder in front of Python's own answers for modules of the user and for nothing else.  The standard library and our
-own packages are never hidden by a file of the same name beside the pipeline, and `sys.path` stays as it is.
+A finder in front of Python's own handles user modules and nothing else. The standard library and our own packages are
+never hidden by a file of the same name in the pipeline's directory, and `sys.path` is not changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOME = Path(__file__).resolve().parents[2]
 """The directory of our own packages."""
 
 OURS = frozenset(("causal", "operators", "pyspark_causal"))
-"""Packages of ours that pipelines import: these names mean ours, whatever lies beside the pipeline."""
+"""Packages of ours that pipelines import: these names always mean ours, whatever the pipeline's directory contains."""
 
 OUR_OWN = frozenset(("benchmarks", "deploy", "docs", "examples", "standby", "tests"))
 """Further packages in `HOME`; a user may have modules of these names."""
@@ -80,16 +80,16 @@ def show_lines(module: Module) -> None:
     try:
         text = decode_source(module.source)
     except (SyntaxError, UnicodeDecodeError):
-        return  # compiling says what is wrong
+        return  # compiling reports the error
     linecache.cache[module.path] = (len(module.source), None, text.splitlines(True), module.path)
 
 
 class LiveFinder(MetaPathFinder):
-    """Finds modules on the disk: beside the pipeline first, then where Python looks.
+    """A finder of modules on the disk: first in the pipeline's directory, then where Python looks.
 
     Args:
         root: the pipeline's directory.
-        recording: each source is read once, and that is both what runs and what `read` keeps.
+        recording: each source is read once, and the same text runs and is kept in `read`.
     """
 
     def __init__(self, root: Path, recording: bool) -> None:

@@ -47,7 +47,9 @@ def versions_now(kept: Archive) -> Archive:
 
 
 def hidden_by_python(archive: Archive) -> list[str]:
-    """Return files beside the pipeline that an import seems to mean, but that have names of the standard library."""
+    """Return files of the pipeline's directory that an import probably means, but that have names of the standard
+    library.
+    """
     named = {name.partition(".")[0] for module in archive.modules for name in _named(module)}
     places = ((name, archive.root / f"{name}.py") for name in sorted(named & sys.stdlib_module_names))
     return [path.name for _, path in places if path.exists()]
@@ -77,7 +79,7 @@ def _named(module: Module) -> Iterator[str]:
     try:
         tree = ast.parse(module.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # it is archived as it is, and says what is wrong when it runs
+        return  # it is archived unchanged, and reports the error when it runs
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -87,7 +87,7 @@ def _column(node: Node) -> str:
 
 
 def _class_of_source(node: Node) -> str:
-    """Return of which class of this package a source is: its positions count what that class says."""
+    """Return the class of this package on which a source is based: it defines what the source's positions count."""
     kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.")]
     return kinds[0].__name__ if kinds[0] is not Source else "source of your own"
 

@@ -90,7 +90,7 @@ class _Lines:
         self._bytes = [0]
 
     def count(self, wanted: int, lasting: int) -> int:
-        """Return the number of whole lines that there are, up to `wanted`; what is behind line `lasting` may change."""
+        """Return the number of complete lines, up to `wanted`; anything after line `lasting` may change."""
         line, byte = self._lines[-1], self._bytes[-1]
         try:
             with open(self._path, "rb") as file:

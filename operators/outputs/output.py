@@ -18,12 +18,12 @@ class Output(Protocol):
         ...
 
     def look(self) -> None:
-        """Read what is there now.
+        """Read the present output.
 
         Raises:
             PipelineError: no sink has written there.
             Unavailable: it cannot be read at the moment.
-            CorruptData: what is there is damaged.
+            CorruptData: the output is damaged.
         """
         ...
 

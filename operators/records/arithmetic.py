@@ -179,8 +179,8 @@ def total_of(total: Total) -> Any:
 def _decimal_of(parts: list[Any]) -> Decimal:
     """Return the sum of the Decimals and ints, rounded once to the precision of the context.
 
-    Exponents may be too far apart for one int.  So terms are added from the greatest exponent on, up to a gap so wide
-    that of what is behind it only the sign matters.
+    Exponents may be too far apart for one int. So terms are added from the greatest exponent down, to a gap so wide
+    that only the sign of the rest matters.
     """
     terms = {exponent: coefficient for exponent, (coefficient, _) in parts[_TENS].items()}
     terms[0] = terms.get(0, 0) + parts[_WHOLE]  # a sum begins at 0, whose exponent it has at most

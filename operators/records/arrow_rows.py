@@ -1,15 +1,15 @@
-"""Turns a range of rows of Arrow data into plain dicts, the same dicts whenever they are asked for.
+"""Conversion of a range of rows of Arrow data to plain dicts, always the same dicts for the same rows.
 
 Structs and maps become dicts, timestamps of any unit datetime (UTC where they are instants, naive otherwise), dates
-naive datetime at midnight, decimals Decimal, binary bytes, dictionaries their values.  A time with a fraction of a
-microsecond, or of a year that datetime does not have, a map that is no dict and a text that is not UTF-8 are refused by
-their value.  Only of Spark, which does not check it, such a text is repaired: what is not UTF-8 is replaced by U+FFFD,
-as `bytes.decode("utf-8", "replace")` does.
+naive datetime at midnight, decimals Decimal, binary bytes, dictionaries their values. A time with a fraction of a
+microsecond, or of a year that datetime does not have, a map that is not a dict and a text that is not UTF-8 are refused
+by their value. Only text from Spark, which does not check it, is repaired: invalid UTF-8 is replaced by U+FFFD, as
+`bytes.decode("utf-8", "replace")` does.
 
 Times are computed from their integers: what pyarrow makes of them depends on whether pandas is installed, and on the
 time zones that the machine knows.
 
-Nothing here imports pyarrow before it is given Arrow data.
+Nothing here imports pyarrow before Arrow data arrives.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int, repairs: b
     """Return rows `start` to `start + count` of the table.
 
     Args:
-        repairs: whether text that is not UTF-8 is repaired; otherwise it is no record's.
+        repairs: whether text that is not UTF-8 is repaired; otherwise it is refused.
 
     Raises:
-        Unheld: a value of theirs is no record's.
+        Unheld: one of the values cannot be part of a record.
     """
     return _rows(table, start, count, _refuse, _repaired_text if repairs else _exact_text)
 

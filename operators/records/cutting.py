@@ -1,7 +1,7 @@
-"""Cuts the output of one event for a channel into pieces that fit a chunk.
+"""Cutting of the output of one event for a channel into pieces that fit a chunk.
 
-The cuts follow from the records alone, so a replay cuts at the same places.  No encoded piece is kept while the next is
-determined: beside the records themselves, one large record is in memory once.
+The cuts follow from the records alone, so a replay cuts at the same places. No encoded piece is kept while the next is
+determined: in addition to the records themselves, one large record is in memory once.
 """
 
 from __future__ import annotations

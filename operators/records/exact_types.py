@@ -1,9 +1,10 @@
-"""The one decision whether a column of an Arrow type keeps a value: stored unchanged, or refused.
+"""The single decision whether a column of an Arrow type keeps a value: stored unchanged, or refused.
 
-Arrow itself would take more, and silently change it.  A value is kept if what is read back equals it: an integer may be
-read back as a float or a decimal of the same value, a tuple as a list, a time with a zone as the same instant in the
-column's zone, a midnight without a zone as its date.  Whatever makes columns of values comes here: `exact_array` for
-values of records, `exact_vectors` for columns whose types Arrow finds, `check_cast` for columns of another type.
+Arrow itself would accept more values and silently change them. A value is kept if it reads back equal: an integer may
+be read back as a float or a decimal of the same value, a tuple as a list, a time with a zone as the same instant in the
+column's zone, a midnight without a zone as its date. Every conversion of values to columns uses this module:
+`exact_array` for values of records, `exact_vectors` for columns whose types Arrow finds, `check_cast` for columns of
+another type.
 """
 
 from __future__ import annotations

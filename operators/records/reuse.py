@@ -1,8 +1,8 @@
-"""Refuses records whose dict, list or buffer is filled again for a later record.
+"""Refusal of records whose dict, list or buffer is filled again for a later record.
 
-A batch is encoded at the end of its event, so what is filled again shows the last record in all of them; how many
-records a batch has depends on the load.  A stage thus remembers what was in its last records also when their event is
-over, and refuses such a function whatever the size of the batches.
+A batch is encoded at the end of its event, so a reused object shows the last record in all of them; how many records a
+batch has depends on the load. A stage thus remembers what was in its last records also when their event is over, and
+refuses such a function whatever the size of the batches.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Reuse:
     def check(self, records: Sequence[Any], operator: str) -> None:
         """Refuse a batch in which a record is an earlier one, filled again.
 
-        Costs a copy of one record per batch, and a look at the last ones.  One that is given again as it was is no
-        mistake.
+        This costs a copy of one record per batch, and a comparison with the last ones. A record repeated unchanged is
+        accepted.
 
         Raises:
             TypeError: with the remedy.
@@ -149,7 +149,7 @@ def _differ(container: Any, copy: Any) -> bool:
 
 
 def _watched(buffer: Any) -> Callable[[], Any]:
-    """Return a function that gives the buffer as long as it is there; one that is kept alive keeps a file mapped."""
+    """Return a function that returns the buffer while it exists; a reference to the buffer would keep a file mapped."""
     try:
         return ref(buffer)
     except TypeError:

@@ -1,8 +1,8 @@
-"""The one conversion between seconds, as users give and see them, and nanoseconds, as everything inside counts.
+"""The single conversion between seconds, as users write and see them, and nanoseconds, which all code inside counts.
 
-Inside, a time or a duration that a user gave is whole microseconds.  Up to the year 2242 a float of seconds
-distinguishes any two microseconds, and there the way from seconds to nanoseconds and back gives the same float: a
-bound of a window, a timer or an event time that comes back from a record is the number that went out.
+Inside, a time or a duration from a user is whole microseconds. Up to the year 2242 a float of seconds distinguishes any
+two microseconds, and there the way from seconds to nanoseconds and back yields the same float: a bound of a window, a
+timer or an event time read back from a record is the number that was written.
 """
 
 from __future__ import annotations

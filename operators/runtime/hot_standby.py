@@ -1,4 +1,4 @@
-"""The part of a standby process that performs what its task performs, milliseconds behind it (D18, 0026).
+"""The part of a standby process that performs the events of its task, milliseconds after it (D18, 0026).
 
 Pure: frames of the echo, states that were loaded, and turns come in.  The same object runs in a worker and in the
 simulator.  Whenever something does not fit, it reports so and begins again from a later checkpoint.
@@ -46,13 +46,13 @@ class HotStandby(Generic[Image]):
 
     Args:
         job: the fingerprint of the job.
-        make: makes a task of a state.
-        ask: asks the disk of the process for an effect: it takes in-flight entries that are over their bound in memory.
-        report: called with one line, and whether the task itself is to blame: its operators depend on more than their
+        make: creates a task from a state.
+        ask: asks the disk of the process for an effect: it stores in-flight entries above their bound in memory.
+        report: called with one line, and whether the task itself is the cause: its operators depend on more than their
             input and their log.
 
     Attributes:
-        image: the state that was loaded and that nothing was performed on; None while there is none.
+        image: the loaded state, on which nothing was performed; None while there is none.
     """
 
     def __init__(

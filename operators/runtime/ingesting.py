@@ -1,9 +1,9 @@
-"""The process beside a job that writes the lines of a source into its ingest log.
+"""The process next to a job that writes the lines of a source into its ingest log.
 
     python -m operators.runtime.ingesting JOB_DIRECTORY SOURCE ROOT_PID
 
-Exit status 0: the input has ended.  2: another start would fail again, the last line of standard error says why.
-Anything else: restart it.
+Exit status 0: the input has ended. 2: another start would fail again, see the last line of standard error. Anything
+else: restart it.
 """
 
 from __future__ import annotations

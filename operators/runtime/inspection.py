@@ -33,7 +33,7 @@ def key_of(text: str) -> Any:
     """Parse a key: JSON, in which a list is a tuple and an object a kind that JSON does not have, or a plain text.
 
     Raises:
-        PipelineError: it is empty, or begins as JSON does and is none, or is no key.
+        PipelineError: it is empty, begins like JSON and is not JSON, or is not a key.
     """
     try:
         if _plain(text):

@@ -1,9 +1,8 @@
-"""A worker's side of the control plane: the messages that it takes, the acts that follow, and its reports.
+"""A worker's side of the control plane: the messages that it handles, the acts that follow, and its reports.
 
-Pure: messages, reports of the running task and the passing of time come in, acts go out, to be performed
-in order.  The same object runs in a worker process and in the simulator.  Every message may come twice;
-one that makes no sense here is ignored.  Each beat has all that a supervisor needs that has just started; while nothing
-changes, beats are rarer.
+Pure: messages, reports of the running task and the passing of time come in, acts go out, to be performed in order. The
+same object runs in a worker process and in the simulator. Every message may arrive twice; one that makes no sense here
+is ignored. Each beat has everything that a restarted supervisor needs; while nothing changes, beats are rarer.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from causal.task.checkpointing import SnapshotFile
 from causal.topology import Topology
 
 REST_BEATS = 5
-"""The heartbeats of a process that has nothing new are so many times rarer, but so many fit into the silence that
+"""A process without news sends heartbeats less often by this factor, but at least this many within the silence that
 counts as death."""
 
 SPENT = ("busy_s", "blocked_s", "idle_s")
@@ -116,8 +115,8 @@ class Load:
 class Begin:
     """Become `task` in that incarnation, from the state that `files` restore, which is that of `epoch`.
 
-    Where the process runs the task already, in a lower incarnation, it ends that one and goes back in place;
-    what is known of determinants goes over to the new one as far as `rollback` lets it stand.
+    Where the process runs the task already, in a lower incarnation, it ends that one and rolls back in place; known
+    determinants pass to the new one as far as `rollback` keeps them.
     """
 
     task: int
@@ -282,7 +281,7 @@ class Membership:
         return self._beat(now_ns, facts)
 
     def _facts(self) -> dict[str, Any]:
-        """Return what a beat says beside the peers of the task: all that a supervisor needs that has just started."""
+        """Return the heartbeat fields except peers: everything that a restarted supervisor needs."""
         vitals = self._vitals()
         facts: dict[str, Any] = {
             "pid": self._pid,

@@ -38,10 +38,10 @@ REHEARSAL_S_MAX = 600.0
 class Rehearsals:
     """The checks of one standby.
 
-    State: `checked` epochs were the same a second time; `problem` says what was not, and stays.
+    State: `checked` epochs were the same a second time; `problem` describes the difference, permanently.
 
     Args:
-        fetch: brings a file from the shared store, in a job of several hosts.
+        fetch: fetches a file from the shared store, in a job of several hosts.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class Rehearsals:
     def _rehearsed(
         self, name: str, image: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
     ) -> str:
-        """Return what differs, or nothing; runs in a process of its own, whose modules are as they were loaded.
+        """Return the difference, or nothing; runs in a process of its own, whose modules are as they were loaded.
 
-        The first epoch is performed twice there.  The task had performed nothing before it either, so only the second
-        time, behind a first one, differs where operators keep something that is no state.
+        The first epoch is performed twice there. The task had performed nothing before it either, so only the second
+        run, after a first one, differs where operators keep something that is no state.
         """
         first, rehearsed = self._begun(image)
         try:

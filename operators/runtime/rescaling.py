@@ -1,8 +1,8 @@
-"""Turns one pipeline's state at a savepoint into that of another: other parallelism, operators added or gone.
+"""Conversion of a pipeline's state at a savepoint to that of another: other parallelism, operators added or removed.
 
 At a final barrier no element is in flight, so the new graph begins there: channels between tasks at position 0, sources
-and sinks where they stood, keyed tables by key group.  All of it offline, task by task: a fresh chain of the new plan
-takes the parts that are its own and writes them as its first snapshot.
+and sinks where they stood, keyed tables by key group. All of it happens offline, task by task: a fresh chain of the new
+plan loads its parts and writes them as its first snapshot.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Rescaling:
             self._finished[task.index] = self._stays_finished(task)
 
     def _stays_finished(self, task: Task) -> bool:
-        """Return whether a task has nothing to do any more: it had finished, or is new behind inputs that have ended.
+        """Return whether a task has nothing left to do: it had finished, or is new and reads only inputs that have
+        ended.
 
         Raises:
             PipelineError: nothing would let it finish.
@@ -240,7 +241,7 @@ class Rescaling:
         """Return the inputs of old tasks that those of a new one continue.
 
         An input continues those from the same operators; where as many tasks perform these as before, those from the
-        task of the same number.  If its operators are new, it continues those from operators that send here no more.
+        task of the same number. If its operators are new, it continues those from operators that no longer send here.
         """
         inputs = self._plan.topology.inputs(task.index)
         before = [
@@ -262,7 +263,7 @@ class Rescaling:
         return [each or others for each in origins]
 
     def _continues(self, channel: Channel, old: Channel) -> bool:
-        """Return whether the records of a channel come from the task that sent those of an old one, or its
+        """Return whether the records of a channel come from the task that sent those of an old channel, or its
         successor.
         """
         topology, before = self._plan.topology, self._before

@@ -1,9 +1,9 @@
 """The state that a process has in memory: one at a time, and no longer than it is used.
 
-What a task performs on stays for as long as the process runs it, so the collector leaves it alone (`gc.freeze`): going
-through gigabytes would stop the task.  What was frozen is never collected again, and chains and tasks are cycles, so a
-state that another one replaces would stay forever.  So only this freezes, and it releases what it has frozen, with
-the files of it, before the next state begins.
+The state of a task lives as long as the process runs it, so the collector skips it (`gc.freeze`): going through
+gigabytes would stop the task. What was frozen is never collected again, and chains and tasks are cycles, so a state
+that another one replaces would stay forever. So only this module freezes, and it releases the frozen state, with the
+files of it, before the next state begins.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Loading:
     """A state that is being loaded.
 
     Attributes:
-        act: what it is loaded for.
-        steps: of the loading; each gives the bytes that are loaded by now.
+        act: the reason for the loading.
+        steps: of the loading; each yields the bytes loaded so far.
     """
 
     act: Load | Begin
@@ -61,7 +61,7 @@ class Resident:
         gc.freeze()
 
     def release(self) -> None:
-        """Free the state, which is not performed on any more, and its files; `collect` frees what is around it."""
+        """Free the state, which is no longer used, and its files; `collect` frees the objects around it."""
         image, self.image = self.image, None
         if image is not None:
             image.chain.release()

@@ -1,9 +1,9 @@
-"""Derives what the version that wrote a savepoint had sent of the rows of its tables, for the version that continues.
+"""Derivation of the table rows that the version which wrote a savepoint had sent, for the version that continues.
 
-A running job derives an old value again, with the code that sent it.  The code of a run is part of the run, so at an
-upgrade the version before says what each reader had received of each row; where the new code says something else, that
-is stored with the row as unsettled (`operators.kinds.tables.unsettled`).  All of it is done offline, before anything
-is started.
+A running job derives an old value again, with the code that sent it. The code of a run is part of the run, so at an
+upgrade the earlier version reports what each reader had received of each row; where the new code differs, that is
+stored with the row as unsettled (`operators.kinds.tables.unsettled`). All of it is done offline, before anything is
+started.
 """
 
 from __future__ import annotations
@@ -173,9 +173,9 @@ def _stages(chain: Chain) -> Sequence[Any]:
 
 
 def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[Sequence[Any]]) -> None:
-    """Refuse an aggregate that would not take a value back as the one before would: rows would be wrong for good.
+    """Refuse an aggregate that would not retract a value as the one before would: rows would stay wrong.
 
-    Both take back each value that is in a group, from an accumulator that the one before made of it.
+    Both retract each value of a group, from an accumulator that the earlier one created.
 
     Raises:
         PipelineError: they differ.

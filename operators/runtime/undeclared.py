@@ -1,8 +1,8 @@
-"""Watches what user code keeps where no checkpoint sees it: attributes, globals, closures, defaults of arguments.
+"""Watch over data that user code keeps where no checkpoint sees it: attributes, globals, closures, default arguments.
 
-A `Witness` takes a digest of each of these; asked later, it names those that have changed.  A digest is a hint, not a
-proof: it is bounded, it does not look into what only C code can see, and a cache changes as well.  So what it names
-explains a difference that was found in another way, and is never itself an error.
+A `Witness` takes a digest of each of these; asked later, it names those that have changed. A digest is a hint, not a
+proof: it is bounded, it does not look into what only C code can see, and a cache changes as well. So its names explain
+a difference that was found in another way, and are never errors by themselves.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Witness:
 def explained(
     problem: ReplayDivergence, places: list[Place], topology: Topology, commuting: Collection[str] = ()
 ) -> str:
-    """Return the error's line, with what has changed in the place of general advice; that depends on whether it reads.
+    """Return the error's line, with the changes found in place of general advice, which depends on whether it reads.
 
     Args:
         commuting: the tasks whose operators say that their records commute.
@@ -273,7 +273,7 @@ def _file_of(module: Mapping[str, Any]) -> str:
 
 
 class _Walk:
-    """The digest of one value, of which it looks at so many parts."""
+    """The digest of one value, of which it reads a bounded number of parts."""
 
     def __init__(self, values_max: int) -> None:
         self._left = values_max

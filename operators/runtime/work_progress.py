@@ -1,8 +1,8 @@
-"""Finds out, from another thread, how far the work of a process has come: the loop's thread notes next to nothing.
+"""Progress of a process's work, seen from another thread: the loop's thread records next to nothing.
 
-A thread looks now and then.  Where the loop's thread is found at the same place again, the frames of that thread show
-which operator runs, on which record and key, and at which line.  So nothing is done per record to know it.  Each look
-at work is a sample as well: over many, the keys that take the most of the task's time lead.
+A thread samples occasionally. Where the loop's thread is found at the same place again, the frames of that thread show
+which operator runs, on which record and key, and at which line. So nothing is done per record. The samples also show
+which keys take most of the task's time.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ class Progress:
 
 
 def _key(stage: Any, variables: dict[str, Any], inner: Any) -> Any:
-    """Return the key that one frame knows; `inner`, which the frames further in know, where it knows none.
+    """Return the key that one frame knows, or `inner`, the key that the frames further in know.
 
-    What keeps state has variables of that name too, which hold the name of a value: they are not the record's key.
+    Code that keeps state has variables of that name for the name of a value: they are not the record's key.
     """
     context = getattr(stage, "_ctx", None)
     if context is not None and hasattr(stage, "_keyed"):

@@ -105,8 +105,8 @@ _log = logging.getLogger("causal.worker")
 class Worker:
     """A process with sockets from the first moment, and a task after its promotion.
 
-    State: `following`, or what `hot` performs, while it is a standby, `driver` once promoted; never both.  While
-    `loading`, acts wait in `later`, but for what is said to the supervisor and the order to end.
+    State: `following`, or what `hot` performs, while it is a standby, `driver` once promoted; never both. While
+    `loading`, acts wait in `later`, except reports to the supervisor and the order to end.
     """
 
     def __init__(self, job_directory: Path, slot: str) -> None:
@@ -329,7 +329,7 @@ class Worker:
                 self._drive(act, task)
                 return
             self.following = hot.take_image()
-            del hot, task  # what it has performed is released before the checkpoint is loaded
+            del hot, task  # the old state is released before the checkpoint is loaded
         image, self.following = self.following, None
         if self.driver is not None:
             self.retained = self.driver.task.retained(act.rollback)
@@ -504,7 +504,7 @@ class Worker:
                 self.stopping = True
 
     def _look_at_bounds(self, now_ns: int) -> None:
-        """Beat immediately when the task has come to want a checkpoint: until it begins, what is kept grows."""
+        """Beat immediately when the task requests a checkpoint: until it begins, the logs that are kept grow."""
         self.bounds_look_due_ns = now_ns + LOOK_AT_BOUNDS_NS
         wanted_epoch = self.driver.task.retention.wanted_epoch if self.driver is not None else 0
         if wanted_epoch > self.wanted_epoch:

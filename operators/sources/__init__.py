@@ -1,4 +1,4 @@
-"""Sources of records.  Those with a process beside the job are imported only when they are named.
+"""Sources of records. Those with a process next to the job are imported only when they are named.
 
 So nothing else needs PySpark, and no worker loads a web server.
 """

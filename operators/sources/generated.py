@@ -34,11 +34,11 @@ differ."""
 class SequenceSource(Source[R_co]):
     """A source whose elements `start` to `stop - 1` of a partition are `read(partition, start, stop)`, a pure function.
 
-    It is meant for data that is there in slices already: files, arrays, benchmarks.
+    It is meant for data that already exists in slices: files, arrays, benchmarks.
 
     Args:
         count: elements per partition; None: endless.
-        rate: elements per second over all partitions; None: as fast as they are taken.
+        rate: elements per second over all partitions; None: as fast as they are consumed.
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("partition", "start", "stop")
@@ -153,7 +153,7 @@ class GeneratedSource(SequenceSource[R_co]):
             try:
                 values.extend(map(make, repeat(partition), range(start, stop)))
                 if len(values) < stop - start:
-                    make(partition, start + len(values))  # map() took a StopIteration for the end; here it comes out
+                    make(partition, start + len(values))  # map() treated a StopIteration as the end; here it is raised
                     raise RuntimeError("StopIteration was raised")
             except CausalError:
                 raise
@@ -172,12 +172,12 @@ def _failed(name: str, partition: int, elements: str, function: str, problem: Ex
 
 
 class _Reader:
-    """A reader of one partition.  With a rate, element i is due `i * interval_ns` after the job began to read.
+    """A reader of one partition. With a rate, element i is due `i * interval_ns` after the job began to read.
 
-    A fast one gives what is due at the end of a step of time: an element enters when it is due, and waits for it.
+    A fast one returns elements at the end of a step of time: an element enters when it is due, and waits for it.
 
-    A position whose turn is far ahead was read by another clock: the machine was restarted, or the job moved.  The job
-    then counts as begun when this clock would have come to that position.
+    A position whose turn is far ahead was read by another clock: the machine was restarted, or the job moved. The job
+    then counts as begun at the time when this clock would have reached that position.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class _Reader:
         """Make sure, before the first read, that the pace continues from its position."""
         if not self._sure and position and self._due_ns(position) > now_ns + self._interval_ns + AHEAD_NS:
             self._began_ns = now_ns - int(position * self._interval_ns)
-            with suppress(OSError):  # the next process comes to the same, from a checkpoint that lies behind
+            with suppress(OSError):  # the next process arrives at the same, from an earlier checkpoint
                 save_earlier(self._directory, of_job(self._began_ns))
         self._sure = True
 

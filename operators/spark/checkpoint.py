@@ -1,12 +1,12 @@
 """Spark's checkpoint of a job with a shared store: on the driver's disk, and as of each published batch in the store.
 
-The manifest of a batch names the object with what the checkpoint was when the batch was committed.  A driver begins
-with the checkpoint of the last manifest, whatever is on its disk: so where Spark continues and what is published
-cannot differ, and no directory has to be mounted, nor does Hadoop need a client of the store.
+The manifest of a batch names the object with the checkpoint as it was when the batch was committed. A driver begins
+with the checkpoint of the last manifest, whatever is on its disk: so Spark continues exactly after the published
+batches, and no directory has to be mounted, nor does Hadoop need a client of the store.
 
-    spark/<batch>-<token>-<chance>      the files that were written since the object's parent, and which are gone
+    spark/<batch>-<token>-<chance>      the files written since the object's parent, and the names of removed ones
 
-An object without a parent has all files; from time to time one is written, and what is before it is removed.
+An object without a parent has all files; from time to time one is written, and earlier ones are removed.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ _FLOATS = {text: float(text) for text in NOT_FINITE.values()}
 
 
 def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
-    """Return the schema of the rows that are there: that of Parquet files, or of the first rows of each task.
+    """Return the schema of the existing rows: that of Parquet files, or of the first rows of each task.
 
     Raises:
-        PipelineError: there are none yet, or they are no objects.
+        PipelineError: there are none yet, or they are not JSON objects.
     """
     schema = getattr(output, "schema", None)
     if schema is None:

@@ -2,9 +2,9 @@
 
     python -m operators.spark.daemon WORKER_MODULE
 
-Set as `spark.python.daemon.module`; the workers are forked from it, and inherit the finder.  In an executor that has
-no directory of the job the archive comes from the shared store, by way of another process: the client of the store has
-threads, and nothing may fork behind it.
+Set as `spark.python.daemon.module`; the workers are forked from it, and inherit the finder. In an executor that has no
+directory of the job the archive comes from the shared store, by way of another process: the client of the store has
+threads, and nothing may fork after its creation.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m operators.spark.driver JOB_DIRECTORY SOURCE
 
-Exit status 0: the query has ended by itself and the log says so.  2: another start would fail again, the last line of
-standard error says why.  Anything else: restart it; it resumes where Spark's checkpoint and the log are.
+Exit status 0: the query has ended and the log records it. 2: another start would fail again, see the last line of
+standard error. Anything else: restart it; it resumes where Spark's checkpoint and the log are.
 """
 
 from __future__ import annotations
@@ -127,14 +127,14 @@ def sockets(source: SparkSource, job_directory: Path) -> dict[str, str]:
 def drive(
     source: SparkSource, place: IngestPlace, code: str = "", beside: Path | None = None, bytes_max: int = 1 << 30
 ) -> int:
-    """Run the query of a source until it ends by itself; returns the process's exit status.
+    """Run the query of a source until it ends, and return the process's exit status.
 
     The process belongs to this call: SIGTERM and SIGINT end it, its children are waited for.
 
     Args:
         code: digest of the archive that Spark's workers import the pipeline's modules from.
         beside: without an archive, the directory that they import them from.
-        bytes_max: what may be published and not read.
+        bytes_max: the bound on published bytes that are not read.
     """
     try:
         _drive(source, place, code, beside, bytes_max)
@@ -189,7 +189,7 @@ def _has_ended(log: IngestLog) -> bool:
 
 
 def _begun(place: IngestPlace, log: IngestLog) -> tuple[IngestPlace, int]:
-    """Take the log over, and have Spark's checkpoint be what belongs to it; returns the place to write to and a token.
+    """Take over the log and make Spark's checkpoint match it; returns the place to write to and a token.
 
     Raises:
         PipelineError: log and checkpoint are of different queries.
@@ -367,7 +367,7 @@ def _start(
 def _await(query: StreamingQuery, publisher: BatchPublisher) -> None:
     try:
         query.awaitTermination()
-    except Exception as problem:  # Spark's, or that of a JVM that is gone.
+    except Exception as problem:  # the group of Spark, or of a JVM that has ended
         cause = publisher.problem or problem
         if isinstance(cause, CausalError):
             raise cause from problem

@@ -1,16 +1,16 @@
-"""Spark's source of what a sink wrote: `spark.readStream.format("causal").option("path", …)`, and `spark.read`.
+"""Spark's source of a sink's output: `spark.readStream.format("causal").option("path", …)`, and `spark.read`.
 
-An offset is {"run": …, task: next position}.  A position never has another row, and rows that may still be taken back
-are not read (below full sharing depth, until a checkpoint covers them): so what Spark's own checkpoint says has been
-read is read once, whatever dies on either side.
+An offset is {"run": …, task: next position}. A position never has another row, and rows that may still be withdrawn are
+not read (below full sharing depth, until a checkpoint covers them): so rows that Spark's own checkpoint covers are read
+once, whatever dies on either side.
 
 Options:
 
     path             of a SqliteSink's file, or of the directory of a JsonLinesSink or a ParquetSink
-    maxRowsPerBatch  rows of one micro-batch, over all tasks; without it all that are there
+    maxRowsPerBatch  rows of one micro-batch, over all tasks; without it all existing ones
     records          "columns" (default): the keys of each record are columns, those of the schema that is given, or of
                      the rows that are there; "json": columns task, position, record, where record is a JSON text
-    uncovered        "true": also rows that may still be taken back; for a job that has ended
+    uncovered        "true": also rows that may still be withdrawn; for a job that has ended
 
 Columns `_task` and `_position` of a given schema are filled with where the row is from.
 """
@@ -71,7 +71,7 @@ class Reading:
         return cls(values["path"], None if rows is None else int(rows), records == "json", uncovered == "true")
 
     def output(self) -> Output:
-        """Return the reader, which has looked at what is there now."""
+        """Return the reader, which has already read the present rows."""
         output = open_output(self.path)
         output.look()
         return output
@@ -160,7 +160,7 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         return {"run": output.run, **advanced(self._positions(output, start), ends, rows_max)}
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the offset behind the rows that are there."""
+        """Return the offset after the last existing row."""
         output = self._looked()
         return {"run": output.run, **self._ends(output)}
 

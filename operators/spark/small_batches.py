@@ -1,8 +1,8 @@
 """Small micro-batches of Spark: its driver collects their rows and writes the segments itself.
 
-A batch of a few rows takes longer on its way through a task's Python worker than all else that happens to it.  What is
-collected is bounded by a number of rows, which follows from what those of the batch before have taken; Spark stops at
-it, and the tasks write that batch instead.
+For a batch of a few rows, the way through a task's Python worker takes longer than everything else. The collected rows
+are bounded by a number that follows from the size of the previous batch's rows; Spark stops at it, and the tasks write
+that batch instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The source of a streaming DataFrame, `SparkSource`.
 
-A driver process beside the job runs the query and writes micro-batches into the ingest log; source tasks read the log.
+A driver process next to the job runs the query and writes micro-batches into the ingest log; source tasks read the log.
 Spark is imported by the driver only.
 """
 
@@ -34,15 +34,15 @@ class SparkSource(Source[dict[str, Any]]):
         read: `read(spark)` returns a streaming DataFrame; called in the driver process, at each of its starts.
         partitions: into how many partitions the rows go; fixed for the life of the job's directory.
         trigger: least time between two micro-batches, as Spark writes it ("200 milliseconds", "5 seconds").
-        available_now: read what is there when the query starts, then end: the job is bounded.
+        available_now: read the data available when the query starts, then end: the job is bounded.
         output_mode: "append", as Spark has no other one here; a DataFrame that aggregates needs a watermark.
         master: where Spark runs its tasks; "local[n,f]" is on the driver's own machine, with n threads, and a task
             that has failed f times fails the query (which is then restarted).
-        batch_rows_max: rows that Spark hands over together (one Arrow batch).  How much one micro-batch takes is an
+        batch_rows_max: rows that Spark hands over together (one Arrow batch).  The size of a micro-batch is an
             option of the reader that `read` uses, `maxFilesPerTrigger` for files.
         memory: heap of the driver's JVM, as Java writes it ("1g").
         conf: further entries of Spark's configuration; they win over ours.
-        vectors: give the rows as Arrow columns, as Spark wrote them, instead of dicts.
+        vectors: return the rows as Arrow columns, as Spark wrote them, instead of dicts.
         failures_max: how often in a row a micro-batch may fail because a function of `read` raises (a UDF, on one row);
             then the job ends with a line that names the error.
     """

@@ -3,7 +3,7 @@
 The driver itself writes the segments of a batch of a few rows.
 
 Any attempt of a task may write segments, none of which counts; the driver publishes those of the attempts whose results
-Spark gives it.  Only one kind of Python worker runs, which Spark keeps between batches.
+Spark returns to it. Only one kind of Python worker runs, which Spark keeps between batches.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _DRIVER = (1 << 63) - 1
 
 
 class BatchPublisher:
-    """Publishes the micro-batches of one query, in the process of its driver.
+    """A publisher of the micro-batches of one query, in the process of its driver.
 
     Args:
-        token: with which the log was taken over.
+        token: the token of the log's take-over.
         checkpoint: Spark's own, of the query.
-        bytes_max: what may be published and not read.
+        bytes_max: the bound on published bytes that are not read.
         apart: executors on other hosts run the tasks.
-        wanted: whether anything still waits for a batch; called again and again while one cannot be published.
+        wanted: whether anything still waits for a batch; called repeatedly while one cannot be published.
 
     Attributes:
-        problem: why the last batch failed; Spark passes on its text alone.
+        problem: why the last batch failed; Spark passes on only its text.
     """
 
     def __init__(

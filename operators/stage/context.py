@@ -183,10 +183,10 @@ class Context(Calls):
         """Call `on_timer(name, ctx)` for the current key at `at_s` (seconds, as `now()`) or soon after; setting it
         again moves it.
 
-        Timers fire one by one, the earliest first, at equal times the one that was set
-        first.  A timer in the past fires after the current event.  With `clock="event"` it fires when the watermark
-        reaches `at_s`, at the latest when the input ends; a time before that of the current record or timer is set to
-        that time.  Timers of the two clocks are independent.
+        Timers fire one by one, the earliest first, at equal times the one that was set first. A timer in the past fires
+        after the current event. With `clock="event"` it fires when the watermark reaches `at_s`, at the latest when the
+        input ends; a time before the current record or timer is moved to the time of that. Timers of the two clocks are
+        independent.
 
         Logs: `timer`: 1 byte and the difference per firing; nothing with `clock="event"`.
 
@@ -235,7 +235,7 @@ class Context(Calls):
 
 
 def _check_seconds(at_s: object) -> None:
-    """Refuse the time of a timer that is no number.
+    """Refuse the time of a timer that is not a number.
 
     Raises:
         TypeError: the message says how to get seconds.

@@ -12,10 +12,10 @@ from operators.capture.active import RUNNING
 
 
 class EventLogger(logging.Logger):
-    """Passes what is new on to the logger `operators.NAME`; asks for each message that this one would take.
+    """A handler that passes new messages on to the logger `operators.NAME`, if that would accept them.
 
     Args:
-        replays: a method that returns whether the event that is under way is a replay; false between events.
+        replays: a method that returns whether the current event is a replay; false between events.
     """
 
     def __init__(self, operator: str, replays: Callable[[], bool]) -> None:

@@ -21,11 +21,11 @@ NO_KEY: Any = _NO_KEY
 
 
 class Remedied(Exception):
-    """A problem that says itself what to do about it, in place of the general advice.
+    """A problem whose text contains its own remedy, in place of the general advice.
 
     Args:
         text: what is wrong.
-        remedy: what to do, as it follows "; ".
+        remedy: the remedy, as it follows "; ".
     """
 
     def __init__(self, text: str, remedy: str) -> None:
@@ -34,7 +34,7 @@ class Remedied(Exception):
 
 
 _REVISION_BYTES = 64
-"""The bytes of a revision beside its key and two rows, and those of the bounds of a window in its key, at most."""
+"""The most bytes of a revision besides its key and two rows, and of the bounds of a window in its key."""
 _CORRECT = "correct the pipeline and resume with --code new"
 _REMEDY = f"{_CORRECT}, or resume with --on-error dead-letter to set such records aside"
 
@@ -184,7 +184,7 @@ class Failures:
         raise OperatorFailed(self.line(operator, NO_KEY, None, record, problem)) from problem
 
     def line(self, operator: str, key: Any, position: int | None, record: Any, problem: Exception) -> str:
-        """Return the line that says what happened, where, and what to do."""
+        """Return the line that describes the failure, its place, and the remedy."""
         of_key = "" if key is NO_KEY else f", key {shown(key)}"
         of_record = "" if record is None else f"; record {shown(record)}"
         if record is None and position is not None and operator in self._givers:

@@ -30,13 +30,13 @@ class Kind:
     """One method of the builder that makes an operator.
 
     Attributes:
-        stage: makes its stage for one task.
-        keyed: whether it works behind key_by only, there as well, or never.
+        stage: creates its stage for one task.
+        keyed: whether it works only after key_by, there as well, or never there.
         begins: whether it is a task of its own, whatever feeds it.
         check: refuses a node that cannot run, with a PipelineError.
-        takes: which form of records it works on.
-        gives: the form of what it gives; None: the form that it is given.
-        keeps_time: whether what it gives has its event time where what it is given has it.
+        takes: the form of its input records.
+        gives: the form of its output; None: that of its input.
+        keeps_time: whether its output has event time where its input has it.
         counts_suffice: whether its stage only counts its records by key, so that their keys may come as `Counted`.
         asides: tags of its side outputs; None: whatever the user's code calls them.
         meaning: returns, as errors show it, what its state means beyond its kind: which windows it is of, for example.

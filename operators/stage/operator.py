@@ -16,13 +16,13 @@ class Operator:
     (`ListState` and its like): attributes of the operator are not checkpointed.  Clocks, random numbers
     and the outside world are asked through `ctx`, so that a recovery can repeat what was done.
 
-    A record that raises stops the job, or goes to the dead letters, as the job is set.  What was done
-    before the exception stands either way: state that was changed, records that were yielded, timers that were set.
+    A record that raises stops the job, or goes to the dead letters, as the job is set. Effects from before the
+    exception remain either way: state that was changed, records that were yielded, timers that were set.
 
-    An operator may also define `process_batch(records, keys, ctx)`, which is then called instead of
-    `process` with all records that arrived together, and `ctx.states(keys)` gives their states.  It must
-    return one iterable of records.  How many records arrive together varies between runs (never
-    between a run and its replay); an exception in it always stops the job, because no record can be blamed.
+    An operator may also define `process_batch(records, keys, ctx)`, which is then called instead of `process` with all
+    records that arrived together, and `ctx.states(keys)` returns their states. It must return one iterable of records.
+    How many records arrive together varies between runs (never between a run and its replay); an exception in it always
+    stops the job, because no record can be blamed.
     """
 
     commutes: ClassVar[bool] = False

@@ -1,7 +1,7 @@
-"""Routes each output record to a task: by key group, in turn, or to the one that there is.
+"""Routing of each output record to a task: by key group, in turn, or to the only one.
 
-A route gathers what an event gives, and is emptied at the event's end, when each output channel's
-records are encoded together.  Per record a keyed route costs one dict lookup and one append.
+A route collects the output of an event, and is emptied at the event's end, when each output channel's records are
+encoded together. Per record a keyed route costs one dict lookup and one append.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Arrival:
 
     @property
     def channel(self) -> int:
-        """The input channel in the order of delivery: one behind a change of the graph is above all before it.
+        """The input channel in the order of delivery: a channel from after a change of the graph is above all earlier
+        ones.
 
         Such a change gives inputs other numbers, and positions begin again at 0.
         """

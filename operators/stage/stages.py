@@ -1,8 +1,8 @@
 """The operators of a chain as batch loops: a list of records in, a list of records out.
 
-Only the user's function runs per record.  Nothing tracks which record is under way: a list iterator
-knows how many it has left, so the record on which a function raised is found afterwards (`last_index`).
-An `Agenda` is what is due by the wall clock in all stages of a task.
+Only the user's function runs per record. Nothing tracks which record is under way: a list iterator knows how many
+remain, so the record on which a function raised is found afterwards (`last_index`). An `Agenda` has the due times by
+the wall clock of all stages of a task.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def apply(
                 results.extend(map(fn, part))
                 if len(results) + len(lost) == end:
                     break
-                fn(records[last_index(records, rows)])  # map() took a StopIteration for the end; here it comes out
+                fn(records[last_index(records, rows)])  # map() treated a StopIteration as the end; here it is raised
                 raise Ended("StopIteration was raised")
             except CausalError:
                 raise
@@ -123,18 +123,18 @@ class Stage:
         ordinal: its place in the chain.
         parent: the stage whose output is this one's input; None for the first.
         traced: whether a fused stage follows, so that `source_of` may be asked.
-        traces: whether `source_of` is known; false where whole batches are worked on.
-        takes_rows: whether `run` may be given `Rows` for a list, when it is given keys.
+        traces: whether `source_of` is known; false where whole batches are processed.
+        takes_rows: whether `run` accepts `Rows` instead of a list, when it receives keys.
         sides: whether it distinguishes its inputs: `run_side` is called instead of `run`.
-        makes_marks: whether it makes watermarks of its own: `pieces` is asked for what it gives.
-        asks: whether it asks the outside world.
-        renews: whether what fires may make more due in the same event; `due` then gives everything once.
+        makes_marks: whether it makes watermarks of its own: `pieces` returns its output.
+        asks: whether it calls the outside world.
+        renews: whether what fires may make more due in the same event; `due` then returns everything once.
         replicated: its tables of which every task holds the same copy.
         moves: whether its state without a key may go to any of its tasks, when there are more or fewer of them.
         counts: reason -> how many elements it dropped, held back or revised; the chain checkpoints it.
         aside: tag -> records for that side output; the chain takes them away.
-        keys: of the records that it gave last, where it stands before an operator that works by key.
-        side: the input, of the operator behind it, that they are for.
+        keys: of the records of its last output, where it precedes an operator that works by key.
+        side: the input of the next operator for which they are meant.
         refused: the indices of its last output that cannot be carried, and are not among the input of those after it.
         leaves: whether its output leaves the task while records may be set aside, so that it must be carried.
         tags_leaving: the tags whose side output does.
@@ -265,7 +265,7 @@ class Stage:
         return mark_ns
 
     def pieces(self) -> Iterable[tuple[Any, int | None]]:
-        """Remove and return what was made since the last call, in order: records, and the watermark behind them.
+        """Remove and return the output since the last call, in order: records, and the watermark after them.
 
         Only asked of a stage that makes watermarks; END_NS is not among them.
         """
@@ -288,7 +288,7 @@ class Stage:
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for answers that no more records are to come."""
+        """Whether so many answers are outstanding that no more records should arrive."""
         return False
 
     def asked(self) -> list[Request]:
@@ -336,10 +336,10 @@ class Stage:
         return headers[0] if headers else {}
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
-        """Return what tasks at a savepoint said of their inputs, said of the inputs of this task.
+        """Return the inputs' headers of tasks at a savepoint, converted to the inputs of this task.
 
         Args:
-            headers: theirs; all else in them stays.
+            headers: theirs; everything else in them is kept.
         """
         return headers
 
@@ -359,7 +359,7 @@ class Stage:
         return self.header(), [table.snapshot(full) for table in self.tables()]
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        """Take over what `header` gave; with `full`, forget everything else first."""
+        """Restore the state that `header` returned; with `full`, forget everything else first."""
         if full:
             for table in self.tables():
                 table.clear()
@@ -472,7 +472,7 @@ class FlatMapStage(Stage):
                 except CausalError:
                     raise
                 except Exception as problem:
-                    del out[marks[-1] if marks else 0 :]  # what it had given before it raised
+                    del out[marks[-1] if marks else 0 :]  # its output before it raised
                     self.failed(last_index(records, rows), record, problem)
                 marks.append(len(out))
             if first and out:
@@ -498,7 +498,7 @@ class Agenda:
             self.look(place)
 
     def look(self, place: int) -> None:
-        """Add what is due now in a stage."""
+        """Add the due entries of a stage."""
         for entry in self._stages[place].due(self._due_ns):
             # Numbered, so that the last item of an entry is never compared.
             heappush(self._heap, (*entry[:3], self._number, place, entry))
@@ -508,7 +508,7 @@ class Agenda:
         return bool(self._heap)
 
     def taken(self) -> tuple[int, list[Due]]:
-        """Remove and return (place of a stage, its entries that come before those of any other stage)."""
+        """Remove and return (place of a stage, its entries that precede those of every other stage)."""
         place, entries = self._heap[0][4], list[Due]()
         while self._heap and self._heap[0][4] == place:
             entries.append(heappop(self._heap)[5])

@@ -1,7 +1,7 @@
-"""Input that cannot be read as a record: an element of its own, so that positions behind it stay what they are.
+"""Input that cannot be read as a record: an element of its own, so that later positions do not change.
 
-A reader gives an `Unreadable` where a record would be, and the source's stage handles it as a record on which user code
-raises: the job ends with one line, or a dead letter is written (`--on-error`).
+A reader returns an `Unreadable` where a record would be, and the source's stage handles it as a record on which user
+code raises: the job ends with one line, or a dead letter is written (`--on-error`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class BadInput(Remedied, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An element that is no record.
+    """An element that is not a record.
 
     Attributes:
         where: the file and line, or whatever names the place.
         why: what is wrong with it.
-        raw: what stands there, or its beginning.
+        raw: its text, or the beginning of it.
         option: what to change in the pipeline so that it can be read; empty where nothing would help.
     """
 
@@ -39,10 +39,10 @@ class Unreadable:
 
 
 class ReadingStage(OneToOneStage):
-    """The stage of a source that may give `Unreadable`.
+    """The stage of a source that may return `Unreadable`.
 
     Args:
-        remedy: what to do about input that is no record.
+        remedy: the remedy for input that is not a record.
     """
 
     def __init__(self, name: str, scope: Scope, remedy: str = SET_ASIDE) -> None:

@@ -14,7 +14,7 @@ IDLE_NS = -(1 << 63)
 """The watermark of an idle input: it is not waited for until its next element."""
 
 _NEVER_NS = 1 << 64
-"""A time behind the end of every window, which may be behind END_NS."""
+"""A time after the end of every window, which may be after END_NS."""
 
 Origins = Sequence[Sequence[tuple[int, int]]]
 """The inputs that each input of a task continues, behind a change of the job's graph, as (place among the tasks that
@@ -117,7 +117,7 @@ class Merge:
     def rewired(headers: Sequence[dict[str, Any]], origins: Origins) -> dict[str, Any]:
         """Return the header of a task that continues those of several.
 
-        No input is idle: those that are say so again, so that operators which are new behind them hear it, too.
+        No input is idle: idle inputs report it again, so that new operators after them learn it, too.
         """
         marks = [least(headers[place]["marks"][input] for place, input in each) for each in origins]
         ended = [bool(each) and all(headers[place]["ended"][input] for place, input in each) for each in origins]

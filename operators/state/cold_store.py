@@ -64,7 +64,7 @@ class ColdStore:
             yield from self._base.execute("SELECT k, COALESCE(o, k) FROM cold")
 
     def names_behind(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """Return (key, its name) of the next `count` keys in their order; fewer only where no more are there."""
+        """Return (key, its name) of the next `count` keys in their order; fewer only at the end."""
         base, query = self._base, "SELECT k, COALESCE(o, k) FROM cold WHERE k > ? ORDER BY k LIMIT ?"
         return [] if base is None else self._tried(lambda: base.execute(query, (key, count)).fetchall())
 

@@ -50,7 +50,7 @@ class Disk:
         tables: int,
         fresh: Callable[[], Any] | None = None,
     ) -> ColdValues:
-        """Return the values of one of `tables` tables; the other arguments are those of `ColdValues`."""
+        """Return the values of one of `tables` tables; for the other arguments see `ColdValues`."""
         return ColdValues(ColdStore(self.directory), self.memory_bytes_max // tables, pack, unpack, fresh)
 
 
@@ -116,7 +116,7 @@ class ColdValues(dict[Any, Any]):
         return KeysOfCold(self)
 
     def spool(self) -> Spool:
-        """Return a new file beside the store, for what a snapshot encodes."""
+        """Return a new file in the directory of the store, for the data that a snapshot encodes."""
         return Spool(self._store.directory)
 
     def shrink(self) -> None:
@@ -286,7 +286,9 @@ class KeysOfCold:
         return keys
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return those of these keys that are left; the others did not exist, and will not be taken."""
+        """Remove and return the remaining ones of these keys; the others did not exist, and will not be asked for
+        again.
+        """
         claimed = self._listed.intersection(keys)
         self._listed -= claimed
         if self._read_out:

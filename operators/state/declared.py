@@ -95,7 +95,7 @@ class State:
     def __set__(self, operator: Any, value: State) -> None:
         # Without __get__, so that a read is that of an attribute.
         if not isinstance(value, State):
-            raise TypeError(f"state {self.name!r} was assigned to; change what it holds: self.{self.name}{self.use}")
+            raise TypeError(f"state {self.name!r} was assigned to; change its content: self.{self.name}{self.use}")
         vars(operator)[value.name or self.name] = value
 
     def codec(self) -> Codec:
@@ -312,8 +312,8 @@ class ReducingState(_One[T]):
 class ListState(State, MutableSequence[T], Generic[T]):
     """A list per key, of which a checkpoint writes only what was appended.
 
-    Items are copied when they are put and when they are read: to change an item, assign it.  The list is written whole
-    after that, and after other changes: `del self.items[:-9]` keeps the last 9.
+    Items are copied when they are stored and when they are read: to change an item, assign it. The list is written
+    whole after that, and after other changes: `del self.items[:-9]` keeps the last 9.
     """
 
     label = "a list"
@@ -426,7 +426,8 @@ class ListState(State, MutableSequence[T], Generic[T]):
 class MapState(State, MutableMapping[K, V], Generic[K, V]):
     """A dict per key, of which a checkpoint writes the entries that changed; it iterates as a dict does.
 
-    Values are copied when they are put; what is read is the state itself, as with a dict, and may be changed in place.
+    Values are copied when they are stored; reading returns the state itself, as with a dict, which may be changed in
+    place.
     """
 
     label = "a map"

@@ -1,8 +1,8 @@
-"""Values by (key, slot) that are never changed, and are taken out together when event time has passed them.
+"""Values by (key, slot) that are never changed, and are removed together when event time has passed them.
 
-An entry is one tuple in a list or on a heap.  Nothing is looked up by key, so a batch of entries is added without a
-loop, and what is taken before the next batch comes never was on the heap.  What a snapshot has not encoded yet is
-encoded before it is taken: user code may change it then.
+An entry is one tuple in a list or on a heap. Nothing is looked up by key, so a batch of entries is added without a
+loop, and entries removed before the next batch never reach the heap. Entries that a snapshot has not encoded yet are
+encoded before they are removed: user code may change them then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The bytes of a fragment: keys, values and keys that are gone, as MessagePack; tuples of one length become columns.
+"""The bytes of a fragment: keys, values and removed keys, as MessagePack; tuples of one length become columns.
 
 A tuple by itself costs MessagePack a call into Python and an extension; the keys of windows and joins are tuples of
-tuples, and their accumulators often are as well.  Each of the three lists is `[0, items]`, or `[length, column, …]` of
-columns that are such lists again.  A fragment without columns has the three lists as they are.
+tuples, and their accumulators often are as well. Each of the three lists is `[0, items]`, or `[length, column, …]` of
+columns that are such lists again. A fragment without columns has the three lists unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from causal.records.values import NotCarried, decode, encode
 from operators.records.keys import canonical_keys
 
 Entry = tuple[list[Any], list[Any], list[Any]]
-"""A fragment: keys, what is written for each, and keys that are gone."""
+"""A fragment: keys, the encoded value of each, and removed keys."""
 
 _DEPTH_MAX = 3
 """The most levels of tuples that become columns: a pair of a key and a slot of a time and a number has two."""

@@ -87,9 +87,9 @@ class KeyedTable:
     Attributes:
         dirty: the keys touched since the last snapshot.
         since: of a dirty key, which part of its value earlier snapshots have; without an entry they have none of it.
-        of_one_group: whether what increments continue may be missing, as one key group alone is loaded.
+        of_one_group: whether the base of increments may be missing, because only one key group is loaded.
         defined: the clause of messages with the file:line of its operator; empty where that is not known.
-        numeric: whether the values that were encoded last were numbers, of which each takes next to no time.
+        numeric: whether the values that were encoded last were numbers, of which each takes almost no time.
     """
 
     __slots__ = (
@@ -171,7 +171,7 @@ class KeyedTable:
         return ListedKeys(set(self.values)) if self.cold is None else self.cold.pending()
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Return what is written for each of these keys, `ABSENT` for one that has no value.
+        """Return the encoded value of each of these keys, `ABSENT` for one without a value.
 
         Args:
             since: as the attribute was at the barrier.
@@ -272,8 +272,8 @@ class TableJob:
     def before(self, keys: Collection[Any]) -> None:
         """Encode those of `keys` that are pending: they are about to change.
 
-        If they are few, some that the next step would encode are encoded with them, which costs hardly more.  To find
-        out which of no more numbers than `keys` are about to change would take longer than to encode all of them.
+        If they are few, some that the next step would encode are encoded with them, which costs hardly more. With no
+        more numbers than `keys`, encoding all of them is faster than finding those about to change.
         """
         claimed = self._pending.claim(keys, self._table.numeric)
         if claimed:

@@ -1,4 +1,4 @@
-"""The keys that a snapshot job has still to encode: those of a table at the barrier, less what it has taken."""
+"""The keys that a snapshot job has still to encode: those of a table at the barrier, less those it has encoded."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class PendingKeys(Protocol):
         ...
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return those of these keys that are left: they are about to change.
+        """Remove and return the remaining ones of these keys: they are about to change.
 
         Args:
-            or_all: whether it may be all that are left, if they are no more than these keys.
+            or_all: whether all remaining keys may be returned, if they are no more than these.
         """
         ...
 
@@ -43,7 +43,7 @@ class ListedKeys:
         return self._all() if len(keys) <= keys_max else [keys.pop() for _ in range(keys_max)]
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return those of these keys that are left, or all that are left if they are no more."""
+        """Remove and return the remaining ones of these keys, or all remaining keys if they are no more."""
         if or_all and len(self._keys) <= len(keys):
             return self._all()
         claimed = self._keys.intersection(keys)

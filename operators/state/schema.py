@@ -51,7 +51,7 @@ class Codec:
         self.shape = shape
 
     def pack(self, value: Any) -> Any:
-        """Return what is written.
+        """Return the encoded value.
 
         Raises:
             NotCarried: the value is of another type.
@@ -235,7 +235,7 @@ def _text(shape: Shape) -> str:
 
 @cache
 def codec_of(hint: Any) -> Codec:
-    """Return the codec of a type; of `Any`, or of a type variable, that of whatever can be carried.
+    """Return the codec of a type; for `Any` or a type variable, the codec of everything that can be carried.
 
     Raises:
         TypeError: it cannot be carried; the message says which part and what to use instead.

@@ -57,11 +57,11 @@ class SlotTable(PairTable):
 
 
 class Slots:
-    """A `SlotTable` and what is derived from it.
+    """A `SlotTable` and the indexes derived from it.
 
     Attributes:
-        table: what is checkpointed.
-        values: (key, slot) -> value; the owner calls `touch` before it changes one, and `added` behind a new one.
+        table: the checkpointed table.
+        values: (key, slot) -> value; the owner calls `touch` before it changes one, and `added` after a new one.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Slots:
         return self._taken(self._index.pop(until_ns))
 
     def take_first(self) -> list[tuple[Pair, Any]]:
-        """Remove and return, as `take` does, the one that is due first, if there is any."""
+        """Remove and return the entry that is due first, as `take` does, if there is any."""
         at_ns = self.next_ns()
         if at_ns is None:
             return []

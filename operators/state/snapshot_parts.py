@@ -96,10 +96,9 @@ def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes
 
 
 def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
-    """Return the part that holds those of an increment, behind the snapshot in the file with that digest; empty for too
-    much.
+    """Return the part with these keys of an increment on the snapshot in the file with that digest; empty if too large.
 
-    A standby takes it into memory as a whole.
+    A standby loads it into memory as a whole.
     """
     if sum(map(len, parts)) > INCREMENT_BYTES_MAX:
         return b""

@@ -1,8 +1,8 @@
 """Records by key in the order of event time, of which the oldest are dropped together when event time has passed them.
 
-A key has one list of entries, so a batch looks up each key once, and nothing is kept beside an entry to find out when
-it is over: an index has the keys of each *span* of time, and a span whose every entry is over is dropped as a whole.
-Entries are never changed, only replaced: a snapshot needs the lists of the barrier and no copy before a change.
+A key has one list of entries, so a batch looks up each key once, and nothing is kept per entry to find out when it is
+over: an index has the keys of each *span* of time, and a span whose every entry is over is dropped as a whole. Entries
+are never changed, only replaced: a snapshot needs the lists of the barrier and no copy before a change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Entry = tuple[int, int, Any, bool]
 STEP_NS = 1000
 """Times are whole microseconds."""
 _SPANS = 16
-"""The parts of the time that an entry is kept: so much longer, at most, than needed it is there."""
+"""The parts into which the life of an entry is divided: it is kept longer than needed by one of them, at most."""
 _LEAST_NS = 1_000_000
 _SLACK = 1024
 
@@ -159,7 +159,7 @@ class Timelines(KeyedTable):
         return _EntriesJob(self, keys, entries, self._floor_ns, full)
 
     def load(self, fragment: bytes) -> None:
-        """Take over a fragment that a job encoded, or one of a version that named what it had dropped."""
+        """Load a fragment that a job encoded, or one of a version that named the dropped entries."""
         pairs, values, gone = unpacked(fragment)
         for key, slot in gone:
             self._remove(key, slot)
@@ -184,9 +184,9 @@ class Timelines(KeyedTable):
                 del self.values[key]
 
     def settle(self, mark_ns: int) -> None:
-        """Forget, behind a load, what is over by the watermark of the snapshot, and was taken before it.
+        """Forget, after a load, the entries below the watermark of the snapshot, and those matched before it.
 
-        What was taken counts as matched, so that no other task, which is less far, takes it again.
+        Removed entries count as matched, so that no other task, which has less progress, uses them again.
         """
         for key, slot in self._waiting.pop(mark_ns) if self._waiting is not None else ():
             entries = self.values[key]

@@ -64,7 +64,7 @@ class Expiry(Protocol):
         ...
 
     def header(self) -> list[Any]:
-        """Return what a snapshot holds beside the ages of the places."""
+        """Return the part of a snapshot besides the ages of the places."""
         ...
 
     def load_header(self, header: Sequence[Any]) -> None:
@@ -182,10 +182,10 @@ class EventExpiry:
 class ClockExpiry:
     """Ages by the wall clock.
 
-    The places that are written between two timers are one generation.  It counts as written when the second of them
-    is due, however late that fires (after a resume, say): what is due fires before the next event begins.  Only the
-    last event before it may have lasted longer, so what that wrote counts as written when the timer fires.  The first
-    timer a time to live later removes the generation: never too early.
+    The places that are written between two timers are one generation. It counts as written when the second of them is
+    due, however late that fires (after a resume, say): due timers fire before the next event begins. Only the last
+    event before it may have lasted longer, so its writes count as written when the timer fires. The first timer a time
+    to live later removes the generation: never too early.
 
     Attributes:
         current_ns: start of the current generation, which identifies it; None while there are no places.

@@ -319,7 +319,7 @@ def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
 
 
 def _note_clock(undo: Undo, table: str, expiry: Expiry | None) -> None:
-    """Record what an expiry knows beside the ages of its places, before their first change: it is restored last."""
+    """Record the expiry's data besides the ages of its places, before their first change: it is restored last."""
     if expiry is not None and undo.first((table, _CLOCK)):
         undo.note(partial(expiry.load_header, expiry.header()))
 

@@ -1,7 +1,7 @@
 """The tasks of one job in this process: the links between them, deaths, and incarnations that replace one another.
 
-Nothing happens here by itself.  A subclass says when a frame arrives, whose turn it is and who dies, and what a task
-has instead of a disk, stores, readers and the outside world; the effects of tasks are performed as in a worker.
+Nothing happens here unasked. A subclass decides when a frame arrives, whose turn it is and who dies, and what replaces
+a task's disk, stores, readers and the outside world; the effects of tasks are performed as in a worker.
 """
 
 from __future__ import annotations

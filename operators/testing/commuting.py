@@ -1,7 +1,7 @@
-"""The check that operators with `commutes = True` do: their records are performed in another order beside the run.
+"""The check of operators with `commutes = True`: their records are also performed in another order.
 
 Two more chains of the task have the same records: one in the order of arrival, one as a replay would have them, with
-the records of each input together.  Where something leaves, and at each barrier, both must have the same state.
+the records of each input together. At each output and at each barrier, both must have the same state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Noting:
 class ReorderedChain:
     """A chain whose operators say that they commute, and two that show whether they do.
 
-    From an event on that asks for what is logged nothing is compared until the task begins again.
+    After an event that uses logged answers nothing is compared until the task begins again.
     """
 
     def __init__(self, chain: Chain, begun: Callable[[], Chain], fresh: Callable[[], Chain], nodes: Sequence[Node]):

@@ -29,9 +29,9 @@ _NOTHING: Final = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A record that is there only when the wall clock stands at `seconds`; without a record, time passes, nothing else.
+    """A record that is available only when the wall clock reaches `seconds`; without a record, only time passes.
 
-    What follows in its partition is there no earlier.
+    Later records of its partition are not available earlier.
     """
 
     seconds: float
@@ -44,11 +44,11 @@ class At:
 
 
 class Partition:
-    """The elements of one partition, each with the time from which it is there.
+    """The elements of one partition, each with the time from which it is available.
 
     Attributes:
-        endless: it does not end behind its last element, because more may be added.
-        ends_ns: not before then does it end.
+        endless: it does not end after its last element, because more may be added.
+        ends_ns: it ends no earlier.
     """
 
     def __init__(self, records: Iterable[Any] | Records = (), endless: bool = False) -> None:

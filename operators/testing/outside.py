@@ -53,7 +53,7 @@ class MemoryStore:
     """The store of one sink task, in memory; it outlives every crash.
 
     Attributes:
-        account: what it has taken.
+        account: the accepted bundles.
     """
 
     def __init__(self, task: str, run: str) -> None:
@@ -68,7 +68,7 @@ class MemoryStore:
         return b"".join([rows for _, rows in self._bundles])
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """Fence every lower incarnation, and return what is held."""
+        """Fence every lower incarnation, and return the held determinants."""
         if incarnation < self.account.incarnation:
             raise fenced(self.task, incarnation)
         self.account.incarnation = incarnation

@@ -106,7 +106,7 @@ class MemoryDisk(Segments):
 
 
 class MemoryReader:
-    """A reader of a partition: how much of what is there a read returns is chance."""
+    """A reader of a partition: chance decides how many of the available elements a read returns."""
 
     def __init__(self, world: Surroundings, channel: int) -> None:
         self._world = world
@@ -130,7 +130,9 @@ class MemoryReader:
 
 
 class CalledAtOnce:
-    """Calls functions immediately; responses come in any order, and there are no time-outs, which are of real time."""
+    """An executor that calls functions immediately; responses arrive in any order, and there are no time-outs, which
+    need real time.
+    """
 
     def __init__(self, world: Surroundings, process: Process) -> None:
         self._world = world

@@ -34,12 +34,12 @@ class TrialResult:
     """The results of a run.
 
     Attributes:
-        rows: by sink, the records as they reached it; of several tasks, one task's behind the other's.  The records
+        rows: by sink, the records as they reached it; of several tasks, one task's after the other's.  The records
             that went to the dead-letter output are under "dead-letters".
         counts: operator → reason → how many elements (late, expired …).
         recoveries: how many crashes were recovered from.
-        determinant_bytes: by kind, what the logs held that were written.
-        elements: task → records that it was given.
+        determinant_bytes: by kind, the bytes of the written logs.
+        elements: task → records that it received.
         clock_s: where the wall clock stood at the end.
     """
 
@@ -82,21 +82,21 @@ def run(
 
     Args:
         pipeline: one that was built, or the path of a pipeline file.
-        inputs: source → its records, or a list of such lists, one for each of its partitions; `At(seconds, record)` for
-            a record that is there no earlier.  A bounded generated source may be left out: it is read.
-        crash: task → behind how many of the records that it is given it dies, or several such numbers; then it is
+        inputs: source → its records, or a list of such lists, one for each of its partitions; `At(seconds, record)`
+            for         a record that is not available earlier.  A bounded generated source may be left out: it is read.
+        crash: task → after how many received records it dies, or several such numbers; then it is
             restored from its last checkpoint and replays.
         seed: of everything that could vary: whose turn it is, random numbers, when checkpoints are taken.
         clock_s: where the wall clock starts; it moves only when no task has anything to do.
-        checkpoint_every: records read between two checkpoints; 0: none; None: the seed says when.
-        settings: what `--set` gives, where `pipeline` is a path.
-        batch: the most records of one event; with 1 a crash is exactly behind the record that is meant.
+        checkpoint_every: records read between two checkpoints; 0: none; None: the seed decides.
+        settings: the values of `--set`, where `pipeline` is a path.
+        batch: the most records of one event; with 1 a crash comes exactly after the given record.
         config: further fields of `causal.config.JobConfig`, such as `on_error="dead-letter"`.
 
     Raises:
-        PipelineError: the pipeline, an input or a crash that cannot be or never came.
+        PipelineError: the pipeline, an input or a crash that is impossible or never happened.
         OperatorFailed, ReplayDivergence: as in a job; the former also when state at the end cannot be checkpointed, the
-            latter when a replay gave something else than what the others already had: an operator is not deterministic.
+            latter when a replay differed from what the others already had: an operator is not deterministic.
     """
     settings = settings or {}
     _check(pipeline, {"settings": settings}, clock_s, checkpoint_every)

@@ -1,6 +1,6 @@
 """Determinants on stable storage in memory, with the rules of `causal.storage.stable` as invariants.
 
-A directory that a younger incarnation has removed takes what is written into it, and nothing reads it.
+A directory that a younger incarnation has removed still accepts writes, and nothing reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs one operator by itself, step by step, with time, watermarks and crashes by hand (`OperatorTrial`)."""
+"""Run of one operator by itself, step by step, with time, watermarks and crashes under control (`OperatorTrial`)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class OperatorTrial:
 
     @without_our_frames
     def checkpoint(self) -> None:
-        """Keep the state as it is now: a crash after this replays only what comes behind it."""
+        """Keep the present state: a crash after this replays only later records."""
         self._world.checkpoint()
         self._world.settle()
 

@@ -1,9 +1,9 @@
 """The world of a test: all tasks of a pipeline in this process, their links, stores and disk, time, chance and death.
 
 Everything that could vary follows from the seed: whose turn it is, which frame arrives first, when a checkpoint is
-taken, how soon a dead task is replaced.  No frame is lost and there is no supervisor: a task that dies hands over what
-it had sent, its upstream is notified, a fresh incarnation takes the last complete checkpoint and replays.  The clock
-stands still while any task has something to do; then it moves to the next moment for which one waits.
+taken, how soon a dead task is replaced. No frame is lost and there is no supervisor: a task that dies hands over what
+it had sent, its upstream is notified, a fresh incarnation takes the last complete checkpoint and replays. The clock
+stands still while any task has something to do; then it moves to the next time for which one waits.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class CandidateWatch(threading.Thread):
         ]
 
     def hearing(self) -> Candidate | None:
-        """Return a candidate that hears hosts; None if there is none."""
+        """Return a candidate that receives messages of hosts; None if there is none."""
         return self._candidates.hearing(time.monotonic_ns())
 
     def close(self) -> None:

@@ -238,7 +238,7 @@ class Election:
         return Led(term, ledger, self._depot, clock, own, identity, self._job)  # type: ignore[arg-type]
 
     def _follow(self) -> None:
-        """Take over settings and graph of a newer term of another supervisor, and show who leads."""
+        """Adopt settings and graph of a newer term of another supervisor, and show the leader."""
         seen = self._candidacy.seen
         if seen is None or seen.term.number == self._followed or seen.term.holder == self._identity.holder:
             return

@@ -1,7 +1,8 @@
-"""The difference between this host's monotonic clock and the supervisor's, from round trips: no I/O, time comes in.
+"""The difference between this host's monotonic clock and the supervisor's, from round trips: no I/O, times are passed
+in.
 
-Two monotonic clocks have nothing in common, so a moment of one means nothing on another host.  Each answer of the
-supervisor says when it was written, and lies between two readings here: half of the shortest round trip bounds the
+Monotonic clocks have no common origin, so a time of one means nothing on another host. Each answer of the supervisor
+has the time at which it was written, and lies between two readings here: half of the shortest round trip bounds the
 error.
 """
 
@@ -42,5 +43,5 @@ class ClockOffset:
 
     @property
     def settled(self) -> bool:
-        """Whether there are so many samples that the next ones need not come soon."""
+        """Whether there are enough samples that the next ones can wait."""
         return len(self._samples) >= SETTLED_SAMPLES

@@ -3,13 +3,13 @@
     python -m standby.host.forkserver DESCRIPTOR MODULE PADDING
 
 An order is one message on the socket of that descriptor: {"argv", "slot", "log"}; the answer is {"pid"} or {"error"}.
-The process of that pid is a child of the one that orders: it was forked by a process that ended immediately, and the
-one that orders adopts orphans.  It has its own command line and marks from its first moment, its own session, its
-output in its log, and runs `MODULE.main()`.  It does not differ from a new interpreter: a server runs no thread, opens
-no context, uses no file of the user's, and ends with the process that it serves.
+The process of that pid is a child of the process that ordered it: it was forked by a process that ended immediately,
+and the ordering process adopts orphans. It has its own command line and marks from its first moment, its own session,
+its output in its log, and runs `MODULE.main()`. It does not differ from a new interpreter: a server runs no thread,
+opens no context, uses no file of the user's, and ends with the process that it serves.
 
 `causal run` forks such a server from itself (`standby.host.template`) for the supervisor and the agent, and an agent
-that comes from there has one for its workers from the first moment.  Their orders have an environment and a directory.
+forked from it has one for its workers from the first moment. Their orders have an environment and a directory.
 """
 
 from __future__ import annotations

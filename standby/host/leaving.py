@@ -1,6 +1,6 @@
-"""A host that is asked to end: it waits until its tasks are on other hosts, as long as that can be expected.
+"""A host that is asked to end: it waits until its tasks are on other hosts, while that can be expected.
 
-Pure: times come in.  The beats of its agent say that it leaves, and the supervisor drains it.
+Pure: times are passed in. The beats of its agent report that it leaves, and the supervisor drains it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Leaving:
         self.known = self.known or sent_s >= self.since_s
 
     def left(self, processes: int) -> bool:
-        """Return whether nothing of the job is here any more, and nothing will come."""
+        """Return whether nothing of the job is here any more, and nothing will arrive."""
         return self.known and not processes
 
     def in_vain(self, now_s: float) -> bool:

@@ -35,7 +35,7 @@ READY_S = 5.0
 """The time in which a new interpreter would be ready."""
 
 ANSWER_S = 60.0
-"""The time that a fork may take: longer than on any machine, because what is forked after it would be one too many."""
+"""The time allowed for a fork: longer than on any machine, because a process forked after it would be superfluous."""
 
 
 class Template:

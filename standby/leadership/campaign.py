@@ -37,7 +37,7 @@ def campaign(
     Args:
         describe: returns the term of that number as this supervisor would lead it, after the newest one seen.
         report: is called with the problem while the store is unavailable, and with "" when it answers again.
-        hears: says whether this supervisor hears hosts.
+        hears: returns whether this supervisor hears hosts.
     """
     failed = False
     now_ns = yield Pause(0)

@@ -1,11 +1,11 @@
-"""A supervisor's way to leadership and out of it: a state machine.  Pure.
+"""A supervisor's way to leadership and out of it: a state machine. Pure.
 
-A candidate watches the journal of the newest term: its growing is the leader's sign of life, and no clock of another
-machine is read.  Only when it has stood still for `SILENCE_NS` of the candidate's own time does the candidate stand
-for the next term.  Time in which the candidate itself could not look hardly counts: the leader could not write either.
-A candidate that hears no host (`hearing`) waits twice as long: another one may hear some.
-A supervisor that was elected may take longer than that to read the journal before it leads: each one that another has
-prevented from it doubles the time, so that candidates of a slow store do not depose each other forever.
+A candidate watches the journal of the newest term: its growth is the leader's sign of life, and no clock of another
+machine is read. Only when it has not grown for `SILENCE_NS` of the candidate's own time does the candidate stand for
+the next term. Time in which the candidate itself could not read it hardly counts: the leader could not write either. A
+candidate that hears no host (`hearing`) waits twice as long: another one may hear some. A supervisor that was elected
+may take longer than that to read the journal before it leads: each one that another has prevented from it doubles the
+time, so that candidates of a slow store do not depose each other forever.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Candidacy:
         self.step("fence")
 
     def saw(self, sighting: Sighting | None, now_ns: int, hears: bool = True) -> None:
-        """Take what a look has found, and decide what to do about it.
+        """Process the result of a look, and decide on the next step.
 
         Args:
             hears: whether this candidate hears hosts.

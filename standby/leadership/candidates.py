@@ -19,12 +19,14 @@ EXPIRY_NS = 35_000_000_000
 """More than the time between three marks: a store may be slow, or unavailable for a while."""
 
 FRESH_NS = 15_000_000_000
-"""More than the time between two marks: for so long a candidate counts as one that hears hosts if its mark says so."""
+"""More than the time between two marks: for this long a candidate counts as one that hears hosts if its mark says
+so.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A supervisor that waits.
+    """A supervisor that waits to lead.
 
     Attributes:
         name: the name of its key; empty without keys.

@@ -1,9 +1,9 @@
-"""Whether a supervisor hears the hosts of its job, and when one that leads leaves the job to another.  Pure.
+"""Whether a supervisor hears the hosts of its job, and when a leader should leave the job to another. Pure.
 
-A journal that grows shows that its leader reaches the store, and says nothing about hosts.  So each supervisor counts
-what it hears of hosts, as a leader and as a candidate alike, and a candidate shows in its mark whether it hears any.  A
-leader that hears none leaves only where a candidate does: while every host is dead, or no candidate could do better,
-nothing changes.
+A journal that grows shows that its leader reaches the store, but nothing about hosts. So each supervisor counts the
+messages of hosts, as a leader and as a candidate alike, and a candidate shows in its mark whether it hears any. A
+leader that hears none leaves only where a candidate hears some: while every host is dead, or no candidate could do
+better, nothing changes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ show that they hear none either."""
 
 
 class Hearing:
-    """Counts how long one supervisor has heard no host.
+    """The time for which one supervisor has heard no host.
 
-    Time in which it did not look hardly counts: it may have been suspended.
+    Time in which it did not check hardly counts: it may have been suspended.
 
     Args:
         leads: it has just begun to lead, so the silence begins now; a candidate hears no host before the first message.

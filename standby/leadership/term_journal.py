@@ -199,8 +199,8 @@ def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
 def _sealed(term: int, by: int) -> Procedure[int]:
     """Seal a journal and return the place of its last entry before the seal; -1 if it has none.
 
-    A seal counts only if a list that is asked for behind it shows it as the last entry: its leader may have removed
-    what an earlier list has shown, so that the seal took a place in the past, where it stops no entry.
+    A seal counts only if a list requested afterwards shows it as the last entry: its leader may have removed entries of
+    an earlier list, so that the seal took a place in the past, where it stops no entry.
     """
     entries = yield Names(journal_folder(term))
     place = number_of(entries[-1]) if entries else 0

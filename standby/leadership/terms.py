@@ -1,8 +1,8 @@
-"""Terms and journal entries as objects of the shared store: their names and contents.  Pure.
+"""Terms and journal entries as objects of the shared store: their names and contents. Pure.
 
-A term is one supervisor's time as the leader of a job; the one that creates its object is elected.  The journal of a
-term is a sequence of entries, which its leader creates one after the other.  The entry that another supervisor creates
-in the leader's place seals the journal: the leader can decide nothing any more.
+A term is one supervisor's time as the leader of a job; the one that creates its object is elected. The journal of a
+term is a sequence of entries, which its leader creates one after the other. An entry that another supervisor creates
+instead of the leader seals the journal: the leader can decide nothing any more.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Inbox:
         Args:
             slot: the process for which it speaks; empty for itself.
             placed_on: the host on which the supervisor has placed that process; None for a process that it does not
-                know, whose message says that it is still there.
+                know, whose message shows that it still exists.
         """
         try:
             if not slot:

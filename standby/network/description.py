@@ -68,14 +68,14 @@ class Inquiry:
     def answer(
         self, say: Callable[[str], None], wanted: Callable[[], bool] = lambda: True, term: int = 0
     ) -> Description:
-        """Wait for the description, however long it takes, and say once what it waits for.
+        """Wait for the description, however long that takes, and report once what it waits for.
 
         Args:
-            term: descriptions of earlier terms are not taken.
+            term: descriptions of earlier terms are ignored.
 
         Raises:
             PipelineError: the supervisor refuses this host; where there are several, none of them has answered.
-            Unavailable: it is not wanted any more.
+            Unavailable: it is no longer wanted.
         """
         context: zmq.Context[Any] = zmq.Context()
         questions = [_Question(context, seat, self._name, self._key) for seat in self._seats]

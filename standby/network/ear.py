@@ -1,7 +1,7 @@
 """The ear of a candidate: it listens where agents will join, and counts what hosts send, which it does not answer.
 
-Agents send to every supervisor.  What is heard here is what this candidate would hear as the leader, because the
-socket, its keys and its roster are those of a leader.
+Agents send to every supervisor. This candidate hears exactly what it would hear as the leader, because the socket, its
+keys and its roster are those of a leader.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger("standby.election")
 
 
 class Ear(threading.Thread):
-    """Listens on a thread of its own until `close`.
+    """A listener on a thread of its own until `close`.
 
     Args:
         config: that of this machine: where it listens, its key and its roster.

@@ -1,7 +1,7 @@
 """The supervisor's side of the network: the socket at which agents join, their keys, their tethers.
 
-A message here is of a host of the roster, under the name that belongs to its key.  Without keys the socket is bound
-to loopback alone, and a host is who it says it is.
+A message here comes from a host of the roster, under the name that belongs to its key. Without keys the socket is bound
+to loopback alone, and the name in a message is believed.
 """
 
 from __future__ import annotations

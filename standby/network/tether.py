@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 LINE_BYTES_MAX = 200
 STRANGERS_MAX = 64
-"""Connections that have not said yet what they are; more are refused immediately."""
+"""Connections that have not identified themselves yet; more are refused immediately."""
 
 INTRODUCTION_S = 2.0
-"""The time that a connection has to say what it is."""
+"""The time that a connection has to identify itself."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Tethers:
         return hmac.digest(self._seed.encode(), host.encode(), "sha256").hex()
 
     def closed(self) -> Iterator[tuple[str, str]]:
-        """Take what has happened; yields (host, session) of each tether that has ended."""
+        """Process socket events, and yield (host, session) of each tether that has ended."""
         ready = [descriptor for descriptor, _ in self.wake.poll(0)]
         for descriptor in ready:
             end = self._ends.get(descriptor)
@@ -106,7 +106,7 @@ class Tethers:
             self.wake.register(connection.fileno(), select.EPOLLIN)
 
     def _introduced(self, end: _End, data: bytes) -> bool:
-        """Return whether a connection may stay: it has said what it is, or may still do so."""
+        """Return whether a connection may stay: it has identified itself, or still has time to."""
         end.received += data
         line, newline, _ = end.received.partition(b"\n")
         if not newline:

@@ -93,9 +93,9 @@ class HostUplink:
     Args:
         host: the name under which the host joins.
         supervisors: the supervisor and its successors.  The host sends to all, so that a candidate knows whether it
-            hears hosts, and obeys the one of the highest term.
+            hears hosts, and obeys the one with the highest term.
         job: the directory of this host.
-        key: the host's key; None speaks plainly, over loopback only.
+        key: the host's key; None means plain messages, over loopback only.
     """
 
     def __init__(

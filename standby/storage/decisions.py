@@ -29,11 +29,11 @@ class Decisions(Protocol):
         """
 
     def check(self) -> None:
-        """Take the signs of `wake`.
+        """Clear the signals of `wake`.
 
         Raises:
-            Fenced: another supervisor leads the job: what is not written yet never is.
-            CausalError: what else has ended the writing.
+            Fenced: another supervisor leads the job: pending decisions are never written.
+            CausalError: something else has ended the writing.
         """
 
     def close(self) -> None:

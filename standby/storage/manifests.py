@@ -136,7 +136,7 @@ def _is_over(name: str, through_epoch: int) -> bool:
     snapshot = _SNAPSHOT.fullmatch(name)
     if snapshot:
         return int(snapshot[1]) <= through_epoch
-    # A supervisor of the version before, which knows that epoch as its last, must not remove what it does not know.
+    # A supervisor of the previous version, which knows that epoch as its last, must not remove parts unknown to it.
     other = _FIRST.fullmatch(name) or _RECORDING.fullmatch(name)
     return other is not None and int(other[1]) < through_epoch
 

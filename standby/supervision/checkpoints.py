@@ -199,9 +199,9 @@ class Coordinator:
         return any(slot.wanted_epoch > self.complete and slot.state is WorkerState.SERVING for slot in slots)
 
     def _nothing_changed(self) -> bool:
-        """Return whether every task has performed nothing since the last complete checkpoint, as its last beat says.
+        """Return whether no task has performed anything since the last complete checkpoint, by its last beat.
 
-        A beat that says something else has this asked again.
+        A beat that differs makes the supervisor check again.
         """
         holders = map(self._assignments.holder, self._assignments.tasks.values())
         return self.complete > 0 and all(

@@ -33,7 +33,7 @@ class Companions:
         return len(self._running) < len(self._calls)
 
     def record_beat(self, host: str, known: Iterable[str]) -> None:
-        """Take which processes the agent of a host knows, living or ended."""
+        """Record which processes the agent of a host knows, living or ended."""
         known = set(known)
         for slot in self._calls:
             if slot in known:

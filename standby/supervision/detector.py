@@ -37,7 +37,7 @@ class Detector:
         self._observed_ns = now_ns
 
     def excuse(self, until_ns: int) -> None:
-        """Lets silence count from that moment on: no process could be heard before."""
+        """Count silence from that time on: no process could be heard before."""
         self._amnesty_ns = max(self._amnesty_ns, until_ns)
 
     @property

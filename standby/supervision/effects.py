@@ -50,7 +50,7 @@ class KillProcess:
 
     slot: str
     host: str = ""
-    """The host that it is on, as far as the supervisor knows; otherwise that of its last message."""
+    """The host of the process, as far as the supervisor knows; otherwise that of its last message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ class AgentBeat:
     roster: str = ""
     """The mark of the roster that the host has."""
     job_ns: int | None = None
-    """The same moment in the job's time, as the host knows it: a new supervisor takes it from there."""
+    """The same time in the job's clock, as the host knows it: a new supervisor adopts it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class End:
     last_line: str
 
     def __str__(self) -> str:
-        """Return the clause that says how it ended; empty where there is nothing to say."""
+        """Return the clause about how it ended; empty where there is nothing to report."""
         if self.status is None or self.killed_ns is not None:
             return f"; it ended with: {self.last_line}" if self.last_line else ""
         was, why = "" if self.status >= 0 else "was ", self.last_line or ("" if self.status else "user code ended it")

@@ -95,10 +95,10 @@ class Hosts:
     """All hosts of a job.
 
     Args:
-        several: hosts join over the network; otherwise `LOCAL` is there from the start, and is the only one.
+        several: hosts join over the network; otherwise `LOCAL` is the only one, from the start.
         timeout_ns: silence of an agent that counts as the death of its host.
         expected: the number of hosts that are to join.
-        expect_ns: how long the first tasks wait for those of them that are missing.
+        expect_ns: how long the first tasks wait for missing ones.
         beat_ns: the shortest interval of an agent's beats, however short the time-out is.
     """
 
@@ -254,9 +254,9 @@ class HostLosses:
         """Host → how often it was lost, also where the losses are not kept any more."""
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; the ends of processes behind a `host_lost` are those of its tasks.
+        """Apply one decision; the ends of processes after a `host_lost` are those of its tasks.
 
-        A host that was drained before it ended has left, and is no loss.
+        A host that was drained before it ended has left, and is not a loss.
         """
         kind = record["kind"]
         if kind == "host_lost" and not record.get("left"):

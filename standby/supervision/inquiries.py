@@ -1,12 +1,12 @@
-"""Lost determinants (D9): ask what depends on them, decide which tasks roll back, and carry it out.
+"""Lost determinants (D9): ask for dependencies on them, decide which tasks roll back, and carry it out.
 
 A task that finds a part of its own log lost reports it in its beats.  Every task of its connected component is then
 asked and pauses; the other components of the job continue.  When all have answered, the decision is journaled and sent
 to each of these tasks until its beats show that it has acted on it.  A supervisor that dies at any moment leaves a
 question to be repeated or a decision to be carried out.
 
-Questions are numbered through the whole job, so a number is never that of two losses.  A record without a component is
-of a version that asked every task: it counts for each component.
+Questions are numbered through the whole job, so a number is never that of two losses. A record without a component
+comes from a version that asked every task: it counts for each component.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything that a supervisor knows of its job: what decisions have made of it, and what beats repeat.
+"""Everything that a supervisor knows of its job: the results of decisions, and the content of beats.
 
 Rules change it.  A view of the job, or an answer to a question about it, needs this and no rules.
 """

@@ -1,7 +1,7 @@
 """The orders that the supervisor gives to the agent of a host, each a control message of one kind.
 
-An order names a slot, a role or a file, and what to do with it.  None holds a command line, a path outside
-of the job's directory or code.  Each may come twice, or to an agent that has carried it out already.
+An order names a slot, a role or a file, and what to do with it. None holds a command line, a path outside of the job's
+directory or code. Each may arrive twice, or at an agent that has already carried it out.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from msgspec import Meta
 from causal.commands import Command, Natural, read_kind
 
 PROTOCOL = 6
-"""The version of what agents and supervisors say to each other.
+"""The version of the messages between agents and supervisors.
 
 It rises by one with each new kind or key of a message, and agents of the version before may still join, so that hosts
-are upgraded one by one: what is new has a default, and what an agent does not know it drops.  Where the two could not
-work together, as with new frames between tasks, it rises by two.  `tests/architecture/protocol.json` has what is said
-under a number; a difference fails a test.
+are upgraded one by one: new keys have a default, and an agent drops unknown ones. Where the two could not work
+together, as with new frames between tasks, it rises by two. `tests/architecture/protocol.json` has the messages of each
+version; a difference fails a test.
 """
 
 Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]

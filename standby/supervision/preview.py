@@ -89,10 +89,10 @@ def hosts_needed(topology: Topology, depth: int) -> int:
 
 
 def copies_at_home(topology: Topology, hosts: Mapping[str, str], depth: int) -> dict[str, int]:
-    """Task → the most copies of its determinants on one way downstream that are on its own host.
+    """Task → the most copies of its determinants on one path downstream that are on its own host.
 
     Args:
-        depth: the tasks downstream, one behind the other, that hold a task's determinants.
+        depth: the consecutive tasks downstream that hold a task's determinants.
     """
     result: dict[str, int] = {}
     for owner in topology.tasks:

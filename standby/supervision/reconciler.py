@@ -1,4 +1,4 @@
-"""Promotes processes, starts those that are missing, and sends tasks the addresses of their neighbours.
+"""Promotion of processes, start of missing ones, and the addresses that tasks receive of their neighbours.
 
 Everything here compares the actual state with the wanted one and closes the difference, so it does not
 matter which event caused it: the start of the job, a death, two deaths, a death while recovering, or a
@@ -52,7 +52,7 @@ class Reconciler:
         Args:
             pool: the number of processes that all tasks share; None where each task has a standby of its own.
             together: one failure rolls every task back to the last complete checkpoint (at-least-once).
-            every_epoch: standbys load each epoch by itself, to check it.
+            every_epoch: standbys load each epoch separately, to check it.
             hot: the tasks whose standbys perform what they perform.
         """
         self._assignments = assignments

@@ -9,7 +9,7 @@ from standby.supervision.assignments import Assignments, WorkerEntry
 from standby.supervision.effects import Outbox, Record
 
 FINISHED = (0, "")
-"""(status, reason) of a job that came to its end by itself."""
+"""(status, reason) of a job that ended without being stopped."""
 WAIT_NS_MAX = 60_000_000_000
 """The time that the end is held back for tasks of which no epoch has been performed again."""
 
@@ -27,7 +27,7 @@ class Checks:
         """Task → slot of a standby that lives → epochs."""
         self._epochs_of_ended: dict[str, int] = {}
         self._once: set[str] = set()
-        """The tasks of which an epoch was checked, as the journal says."""
+        """The tasks of which an epoch was checked, according to the journal."""
         self._finished_ns: int | None = None
 
     def apply(self, record: Record) -> None:
@@ -42,7 +42,7 @@ class Checks:
                 self._end(slot)
 
     def _end(self, slot: str) -> None:
-        """Count what a standby has checked among that of those that have ended, of which there may be many."""
+        """Add a standby's checks to those of the ended standbys, of which there may be many."""
         for task, epochs in self._epochs_by_slot.items():
             if slot in epochs:
                 self._epochs_of_ended[task] = self._epochs_of_ended.get(task, 0) + epochs.pop(slot)

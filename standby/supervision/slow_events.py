@@ -1,7 +1,7 @@
 """Lines in the supervisor's log about processes whose work takes long.
 
-The first line of a process comes after `LINE_NS`, and each next one after twice as long, so that a job whose every
-record takes a minute has a few lines, not one per record.
+The first line of a process comes after `LINE_NS`, and each later one after twice as long, so that a job whose every
+record takes a minute logs a few lines, not one per record.
 """
 
 from __future__ import annotations

@@ -384,7 +384,7 @@ class Supervision:
             self._outbox.add(SendHost(event.host, orders.Refused(REPLACED, event.session).message()))
             return  # two agents with one key would end each other's processes in turn
         if host is not None and host.living and host.session != event.session:
-            self._lose_host(host, "its agent began again without the processes of before")
+            self._lose_host(host, "its agent began again without its earlier processes")
         if host is None or not host.living:
             facts = {"slots": event.slots, "zone": event.zone, "machine": event.machine, "labels": dict(event.labels)}
             facts.update(version=event.version, breakable=event.breakable)

@@ -71,7 +71,7 @@ def _raw(name: str, value: Any) -> Any:
 
 
 def _higher(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the higher of two values of each figure, one of which includes what the other one counts."""
+    """Return the higher of two values of each figure, one of which includes the count of the other."""
     result = dict(one)
     for name, value in other.items():
         earlier = result.get(name, value)

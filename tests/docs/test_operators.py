@@ -129,7 +129,7 @@ def test_an_operator_logs_what_the_table_says(call: str, build: Build) -> None:
     logged = {kind for kind, size in result.determinant_bytes.items() if size and kind != "order"}
     documented = set(re.findall(r"`(\w+)`", row[2]))
     if call in (".process(", ".broadcast("):
-        assert row[2] == "what it asks of `ctx`" and not logged
+        assert row[2] == "every answer of `ctx`" and not logged
     else:
         assert logged == documented, row
     assert result["out"]

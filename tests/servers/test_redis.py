@@ -192,7 +192,7 @@ def test_a_server_without_memory_keeps_all_and_takes_nothing(own_redis: Redis) -
         store.write(bundle(sink, 0, 0))
         client.config_set("maxmemory", "1kb")
         for _ in range(2):
-            with pytest.raises(Unavailable, match="out of memory and keeps what it has: raise maxmemory"):
+            with pytest.raises(Unavailable, match="out of memory and keeps its data: raise maxmemory"):
                 store.write(bundle(sink, 1, *range(1, 500)))
         assert entries(own_redis, sink) == [("0-1", 0)]
         store.truncate(1)

@@ -70,9 +70,9 @@ class Asking(StreamBase[T]):
         Logs: `answer`: 4 bytes and the response, per record.
         State: requests without a response.
 
-        `fn(record, idempotency_key)` runs in a thread of the worker, which continues meanwhile.  A replay uses the same
-        responses without calling.  If the task died before anything depended on the response it calls again, with the
-        same key: 32 hexadecimal digits that identify this record in this run.
+        `fn(record, idempotency_key)` runs in a thread of the worker, which continues meanwhile. A replay uses the same
+        responses without calling. If the task died before anything depended on the response, the call is repeated, with
+        the same key: 32 hexadecimal digits that identify this record in this run.
 
         Args:
             fn: a plain function; its result is anything that can be a record.  It may block.

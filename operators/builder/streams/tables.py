@@ -48,7 +48,7 @@ class Tables(StreamBase[T], Generic[K, T]):
 
         Args:
             assigner: `Tumbling` or `Sliding` of event time.
-            grace_s: how far behind stream time a record of a window that has ended may be; one further behind is
+            grace_s: how far a record of an ended window may be behind stream time; one further behind is
                 counted and goes to `.side("late")`.  Stream time is the watermark, or without watermarks the largest
                 time of the records of the task so far.
         """

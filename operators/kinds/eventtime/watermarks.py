@@ -259,7 +259,7 @@ class WatermarkStage(OneToOneStage):
         return states[0] if states else self._fresh_generator().state
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Take what is said of the inputs, which are rewired."""
+        """Restore the state of the inputs, which are rewired."""
         return headers[0]
 
 

@@ -1,8 +1,8 @@
 """`join_table(as_of=True)`: each record of a stream with the row that was valid at the event time of the record.
 
-Both sides are kept until the watermark says that nothing older will arrive on either: then the row of a record follows
-from event times alone, whichever side was faster and however records were batched (D13).  Rows are versions
-(time, row); of two versions of one time that of the later channel, or the later one on the same channel, is valid.
+Both sides are kept until the watermark shows that nothing older will arrive on either: then the row of a record follows
+from event times alone, whichever side was faster and however records were batched (D13). Rows are versions (time, row);
+of two versions of one time the one of the later channel, or the later one on the same channel, is valid.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ class Buffer:
     """The records of one side that may still find partners.
 
     Attributes:
-        keeps: whether a record without a partner gives a result.
+        keeps: whether a record without a partner has a result.
         low_ns, high_ns: a partner's time less the record's is between these, both included.
         hold_ns: how far below the watermark the time of such a result may be.
-        over_ns: no partner of a record can arrive when the watermark has passed its time by so much.
+        over_ns: no partner of a record can arrive when the watermark has passed its time by this much.
     """
 
     def __init__(self, table: str, operator: str, key_groups: int, low_ns: int, high_ns: int, keeps: bool) -> None:

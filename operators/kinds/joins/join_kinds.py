@@ -52,7 +52,7 @@ def _check_rows(node: Node) -> None:
 
 
 def _meaning(node: Node) -> str:
-    """Return of which windows what is kept is, and whether it says what has no partner."""
+    """Return the windows whose records the state holds, and whether it marks records without a partner."""
     parts = [f"how={node.options['how']!r}"]
     if "within_ns" in node.options:
         before_ns, after_ns = node.options["within_ns"]

@@ -95,7 +95,7 @@ class TimedJoinStage(JoinStage):
         self._reached.load(header)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Take the least watermark of the tasks; for the keys of the others, what was late there stays late."""
+        """Adopt the least watermark of the tasks; records that were late for keys of the others stay late."""
         reached = self._reached.merged(headers)
         others = [{name: value for name, value in header.items() if name not in _REACHED} for header in headers]
         return {**super().merge_headers(others), **reached}

@@ -22,7 +22,7 @@ class Waiting:
 
     Attributes:
         entries: the waiting records.
-        over: whether the other side has ended, so that no record waits any more.
+        over: whether the other side has ended, so that records no longer wait.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:

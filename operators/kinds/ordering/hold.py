@@ -1,8 +1,8 @@
 """`delivery="ordered"` in a chain: records are held until the watermark has passed them, then released in order.
 
-The order is total: event time, then input channel, then position there; what arrived before a change of the job's
-graph precedes what came behind it at the same time.  A record below the watermark of its own
-channel is late, whatever the other channels did; after idleness a record below the released ones is late, too.
+The order is total: event time, then input channel, then position there; records from before a change of the job's graph
+precede later ones of the same time. A record below the watermark of its own channel is late, whatever the other
+channels did; after idleness a record below the released ones is late, too.
 """
 
 from __future__ import annotations

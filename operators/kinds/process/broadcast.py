@@ -143,10 +143,10 @@ class ChangedRule(Remedied, TypeError):
 
 
 class Reading(Mapping[Any, Any]):
-    """The table as `process` reads it; a value that it changes in place is recognised, of a small table in that event.
+    """The table as `process` reads it; it detects a value changed in place, in a small table during the same event.
 
-    The digest of a value is taken when it is first read, and again behind events that have read it, of as many values
-    as have `BYTES_PER_EVENT` in the mean: a large table would cost too much behind each event.
+    The digest of a value is taken when it is first read, and again after events that have read it, for as many values
+    as have `BYTES_PER_EVENT` on average: a large table would cost too much after each event.
     """
 
     def __init__(self, values: Mapping[Any, Any]) -> None:
@@ -217,7 +217,9 @@ class Reading(Mapping[Any, Any]):
 
 
 def _digest_of(value: Any) -> tuple[bytes, int]:
-    """Return the digest of a value and its encoded bytes, of one that cannot be carried any more those of nothing."""
+    """Return the digest of a value and its encoded bytes; those of nothing for a value that can no longer be
+    carried.
+    """
     try:
         body = encode(value)
     except NotCarried:

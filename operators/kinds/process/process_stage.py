@@ -163,7 +163,9 @@ class ProcessStage(Stage):
     def _with_time(
         self, pairs: Iterable[tuple[Any, Any]], time_of: Callable[[Any], Any], out: list[Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Fire what is due before each record by its time, so that this does not depend on where watermarks stand."""
+        """Fire due timers before each record by its time, so that the result does not depend on where watermarks
+        stand.
+        """
         for key, record in pairs:
             time_ns = ns_of(time_of(record))
             self._fire_event_timers(time_ns, out)

@@ -1,4 +1,4 @@
-"""Revisions `(key, old, new)`: plain tuples, None for no row, `old` what was last sent for the key.
+"""Revisions `(key, old, new)`: plain tuples, None for no row, `old` the value last sent for the key.
 
 A value is sent once: where it is the same as the one before it (`sameness.same`), there is no revision.  The revision
 of an unsettled row has a fourth item, see `operators.kinds.tables.unsettled`.
@@ -44,7 +44,7 @@ def end_ns(key: tuple[Any, Any, Any]) -> int:
 class _ValueStage(Stage):
     """Base of stages that call a function on the values of revisions.
 
-    A value on which it raises gives nothing; it is one dead letter when it is added, none when it is retracted.
+    A value on which it raises has no result; it is one dead letter when it is added, none when it is retracted.
     """
 
     traces = False
@@ -110,7 +110,7 @@ class GroupStage(_ValueStage):
     def _settle(
         self, derived: Any, after: tuple[Any] | None, new: Any, sent: dict[str, Any], out: list[Revision]
     ) -> None:
-        """Take from each aggregate what it has of an unsettled row: [group, value] or None."""
+        """Retract from each aggregate its part of an unsettled row: [group, value] or None."""
         known = [sent.get(name, derived) for name in self._readers]
         if known and all(same(known[0], each) for each in known):
             group, old = known[0] or (None, None)

@@ -86,7 +86,7 @@ class SuppressStage(Stage):
         self._slots.add({(key, self._later_ns(mark_ns)): value for (key, _), value in waiting})
 
     def passes(self, mark_ns: int) -> int:
-        """Hold the watermark back: what is held has the time at which it arrived."""
+        """Hold the watermark back: a held revision has the time at which it arrived."""
         return mark_ns if self._after_ns is None or mark_ns in (END_NS, IDLE_NS) else mark_ns - self._after_ns
 
     @property
@@ -113,7 +113,7 @@ class SuppressStage(Stage):
         return {**headers[0], "mark": max(marks_ns, default=None)}
 
     def changed(self, epoch: int) -> None:
-        """Make what is held due when the options of now say so; its time counts from when it was held."""
+        """Make held revisions due when the current options require it; their time counts from when they were held."""
         was_ns, self._after_was_ns = self._after_was_ns, self._after_ns
         waiting = self._slots.take(over_until(END_NS))
         self._slots.add({(key, self._due_again_ns(key, due_ns, was_ns)): value for (key, due_ns), value in waiting})

@@ -1,9 +1,9 @@
-"""Unsettled rows: a version of the job before this one sent them otherwise than the code of this one would.
+"""Unsettled rows: an earlier version of the job sent them differently from what the current code would send.
 
-A row is derived again with the code of the run when it is retracted, so that nothing is stored twice.  At an upgrade
-what the version before had sent is stored wherever the new code says something else (`operators.runtime.sent_rows`),
-by row: {name of a reader: what it received last, None for nothing}, and under `OWN` the row itself.  The first revision
-of such a row carries that with it to all its readers, `(key, old, new, sent)`, and then the row is settled: no operator
+A row is derived again with the code of the run when it is retracted, so that nothing is stored twice. At an upgrade the
+value sent by the earlier version is stored wherever the new code derives another (`operators.runtime.sent_rows`), by
+row: {name of a reader: what it received last, None for nothing}, and under `OWN` the row itself. The first revision of
+such a row carries that with it to all its readers, `(key, old, new, sent)`, and then the row is settled: no operator
 between them leaves the revision out, and each reader takes back what it received.
 """
 
@@ -46,7 +46,9 @@ class RowStage(Stage, ABC):
         return self.unsettled.values
 
     def settle(self, sent: dict[Any, dict[str, Any]]) -> None:
-        """Store what was sent of unsettled rows, by the keys of their revisions; there are no others from then on."""
+        """Store the values sent of unsettled rows, by the keys of their revisions; all other rows are settled from then
+        on.
+        """
         self.unsettled.clear()
         self.unsettled.values.update(sent)
 

@@ -28,7 +28,7 @@ _LOAD_MAX = 2
 """The least number of places per key."""
 _DENSE_MIN = 1 << 16
 _SPAN_MAX = 4
-"""The limits of a dense range: so many places, or so many per key."""
+"""The limits of a dense range: this many places, or this many per key."""
 
 
 def column_of(vectors: Vectors, name: str) -> pa.Array:

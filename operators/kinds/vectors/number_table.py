@@ -1,4 +1,4 @@
-"""One number per key in an array by slot, and its snapshots: what was touched since the last one, by key group.
+"""One number per key in an array by slot, and its snapshots: numbers touched since the last one, by key group.
 
 A fragment has the format of `operators.state.keyed_tables`, `[keys, values, gone]`, so either can load what the other
 wrote. The values are copied at the barrier, 8 bytes per key, so the job encodes the state at the barrier.

@@ -1,4 +1,4 @@
-"""Routes vectors to tasks: rows by key group, whole batches in turn, or all to one channel.
+"""Routing of vectors to tasks: rows by key group, whole batches in turn, or all to one channel.
 
 The group of a key is that of the row path (`operators.records.keys`); it is computed once per key and looked up for a
 batch.

@@ -1,4 +1,4 @@
-"""Windows: assigners choose the windows of a record, aggregates say what is kept of it, triggers when it is emitted."""
+"""Windows: assigners choose the windows of a record, aggregates reduce it, triggers decide when a window is emitted."""
 
 from operators.kinds.windows.aggregates import Aggregate, Count, Max, Mean, Min, Reduce, Sum
 from operators.kinds.windows.assigners import CountWindow, Global, Session, Sliding, Tumbling

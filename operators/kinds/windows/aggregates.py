@@ -139,7 +139,7 @@ class Mean(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return a mean on an exact total, in which what is subtracted leaves no trace."""
+        """Return a mean on an exact total, from which a subtracted value leaves no trace."""
         of = self._of
         return Aggregate(
             lambda: (0, 0),

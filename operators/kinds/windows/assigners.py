@@ -26,11 +26,11 @@ _PLAIN = (str, bytes, int, float, bool, type(None))
 class Assigner(Protocol):
     """The interface of the assigners of windows by time; `.window` takes any of event time.
 
-    Both methods depend on their arguments alone, in every process and every replay.  Every window ends behind all times
+    Both methods depend on their arguments alone, in every process and every replay. Every window ends after all times
     in it, and none ends before one that starts earlier.
 
     Attributes:
-        clock: the clock of the times; by the wall clock there are Tumbling, Sliding and Session only.
+        clock: the clock of the times; the wall clock has only Tumbling, Sliding and Session.
     """
 
     clock: Clock

@@ -24,7 +24,7 @@ _MICROSECOND_NS = 1000
 
 
 class WallClock(ServedStage, AssignedStage):
-    """Mixin that gives the wall clock to the stage of event time that is the other base."""
+    """Mixin that runs the other base, a stage of event time, on the wall clock."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)

@@ -175,7 +175,7 @@ class Contents(ABC):
                 self.refused(pair, window, problem)
 
     def emit_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
-        """Append the result of several pairs of one key, the earliest first, as of one window; they are kept."""
+        """Append the result of several pairs of one key, the earliest first, as one window; the pairs are kept."""
         before = len(out)
         try:
             contents = list(map(self.values.__getitem__, pairs))

@@ -43,7 +43,7 @@ class SessionStage(WindowedStage):
         late, changed = list[Any](), dict[Pair, _Session]()
         groups: dict[Pair, list[int]] = {}
         grown: dict[Any, tuple[_Session, list[int]]] = {}
-        """Key → the session of its last record, and the places in the batch of what it has got."""
+        """Key → the session of its last record, and the places of its records in the batch."""
         failed = self._failed_in(range(len(rows)), rows)
         sessions_of, gap_ns, floors = self._sessions.get, self._gap_ns, self._floors.of_group
         closed_ns = self._closed_of(None) if not floors else None

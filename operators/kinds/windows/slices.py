@@ -27,7 +27,7 @@ divides the size, so that a window has as many slices as a record has windows.""
 _NEVER_NS = -(1 << 63)
 """A mark below all times."""
 _WAKE = 0
-"""The slot of a key in the index of what is due: each key has one time."""
+"""The slot of a key in the index of due times: each key has one time."""
 
 
 def sliced(assigner: object, contents: object) -> bool:
@@ -168,7 +168,7 @@ class SliceStage(AssignedStage):
         self._contents.drop(gone)
 
     def _schedule(self, key: Any) -> None:
-        """Schedule what is due next for a key: the end of a window, or of the first slice."""
+        """Schedule the next time of a key: the end of a window, or of the first slice."""
         slices = self._slices[key]
         if not slices:
             del self._slices[key]

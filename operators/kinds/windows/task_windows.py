@@ -4,13 +4,12 @@ A window is *open* from its first element to its firing, and holds exactly what 
 between.  So a replay, which repeats deliveries and firings in the logged order, repeats the contents
 without asking any clock.  The firing is logged (`services.window`) as an interval of arrival numbers.
 
-Which end does a window have?  That must be known in a replay too, and it decides when the window is
-due.  It could be taken from `due_ns` of the firing alone, but then a firing that was meant for a timer
-of the same chain could not be distinguished from the window's, and an element that arrived after a
-boundary would close with the window before it.  So the clock is read once when a window opens, as a
-determinant like any other: a few bytes per window and operator, none per record or key.
-The end is the next multiple of the size, and never one that has been used before, even when the wall
-clock steps back.
+The end of a window must be known in a replay too, because it decides when the window is due. It could be taken from
+`due_ns` of the firing alone, but then a firing that was meant for a timer of the same chain could not be distinguished
+from the window's, and an element that arrived after a boundary would belong to the window before it. So the clock is
+read once when a window opens, as a determinant like any other: a few bytes per window and operator, none per record or
+key. The end is the next multiple of the size, and never one that has been used before, even when the wall clock steps
+back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Windows with a trigger: emitted when the trigger fires, and at their end if records have arrived since.
 
-Beside its content a window has `[unseen, wake, begun, seen, state]` until it is removed: whether records have arrived
-since it was emitted, when the trigger is to be called (ns), the number of the first record that it holds, how many
-have arrived, and the state of the trigger.  Each record is put and judged before the next, so batches do not matter;
-where no judgement can fire, all of a batch are put together.
+In addition to its content a window has `[unseen, wake, begun, seen, state]` until it is removed: whether records have
+arrived since it was emitted, when the trigger is to be called (ns), the number of the first record that it holds, how
+many have arrived, and the state of the trigger. Each record is added and judged before the next, so batches do not
+matter; where no judgement can fire, a batch is added as a whole.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class TriggeredStage(ServedStage, PaneStage):
         self._came(Counter(pairs))
 
     def _came(self, counts: Mapping[Pair, int]) -> None:
-        """Record so many records in each window, none of which causes it to be emitted."""
+        """Add this many records to each window, none of which causes it to be emitted."""
         self._table.touch(counts)
         for pair, count in counts.items():
             entry = self._entries.get(pair)

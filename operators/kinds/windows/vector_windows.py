@@ -27,7 +27,7 @@ from operators.state.keyed_tables import FragmentJob
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that arrived one after the other; `arrived` is the number of the first, `generation` that of arrival."""
+    """Rows that arrived together; `arrived` is the number of the first, `generation` that of the arrival."""
 
     generation: int
     arrived: int

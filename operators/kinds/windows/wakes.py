@@ -1,7 +1,7 @@
 """The index of which window is due when: at its end, then again when its lateness is over.
 
-Each item is a (key, slot) and has one time, which may be moved: a session is moved whenever it grows.  An item that is
-moved to a later time stays where it is in the index, and is moved there when the earlier time has come.
+Each item is a (key, slot) and has one time, which may be moved: a session is moved whenever it grows. An item that is
+moved to a later time keeps its place in the index until the earlier time, and is moved then.
 """
 
 from __future__ import annotations

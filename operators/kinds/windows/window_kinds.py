@@ -48,7 +48,7 @@ def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
 
 
 def _counts(node: Node) -> bool:
-    """Return whether a window only counts its records: what it emits does not depend on when they came."""
+    """Return whether a window only counts its records: its output does not depend on when they arrived."""
     assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
     at_end = trigger is None or type(trigger) is AtEnd
     plain = not node.vectors and node.options.get("delivery") is None

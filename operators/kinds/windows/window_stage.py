@@ -194,7 +194,7 @@ class WindowedStage(Stage, ABC):
         return {"lateness": self._lateness_ns, **merged}
 
     def _settle(self) -> None:
-        """Derive the index of what is due, after state was loaded."""
+        """Derive the index of due windows after state was loaded."""
         if self._stale:
             self._stale = False
             self._wakes.clear()
@@ -202,7 +202,7 @@ class WindowedStage(Stage, ABC):
 
     @abstractmethod
     def _rebuild(self) -> None:
-        """Add every open window to the index of what is due."""
+        """Add every open window to the index of due windows."""
 
 
 class AssignedStage(WindowedStage):

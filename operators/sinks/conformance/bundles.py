@@ -31,7 +31,7 @@ def holds_what_was_written(subject: Subject) -> None:
     for rows in (1, 5, EPOCH_ROWS, EPOCH_ROWS + 30):
         state = fill(subject, store, state, rows)
         subject.expect_rows(rows, "rows are visible as soon as write returns")
-    expect_held(subject, store.last_bundle(), "an open store answers what is held")
+    expect_held(subject, store.last_bundle(), "an open store returns the held bundle")
     store.close()
     again, reopened = subject.opened()
     expect(reopened.next == state.next, "a closed store gives its position back", f"{reopened.next}, not {state.next}")
@@ -193,7 +193,7 @@ def fences_zombies(subject: Subject) -> None:
     for bundle in (own, repeated, own):
         expect_error(Fenced, "a zombie's bundle is refused", lambda bundle=bundle: old.write(bundle))  # type: ignore[misc]
     expect_error(Fenced, "a zombie cannot truncate", lambda: old.truncate(1))
-    expect_error(Fenced, "a zombie cannot read what is held", old.last_bundle)
+    expect_error(Fenced, "a zombie cannot read the held bundle", old.last_bundle)
     subject.expect_rows(9, "a zombie changes nothing")
     expect_error(Fenced, "an older incarnation cannot open", lambda: subject.opened(2))
     fill(subject, young, young_state, 20, 3)

@@ -1,4 +1,4 @@
-"""Checks of what a store promises when the world takes no rows: it is unavailable, or it refuses a row for good."""
+"""Checks of the promises of a store that accepts no rows: it is unavailable, or it refuses a row permanently."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def waits_for_an_unavailable_store(subject: Subject) -> None:
     with subject.away():
         expect_error(Unavailable, "it may be unavailable again", lambda: store.write(bundle_at(subject, state, 5)))
         store.close()
-        with suppress(Unavailable):  # a journal of its own may report what is held, and fences immediately
+        with suppress(Unavailable):  # a journal of its own may report the held determinants, and fences immediately
             subject.opened(2)[0].close()
     store, state = subject.opened(3)
     subject.expect_rows(state.next, "the next process finds rows and position agreed")

@@ -1,8 +1,8 @@
 """The steps of a write at which a process can be stopped or killed, in the store's own code and between.
 
-A write takes hundreds of calls and returns of functions, most of them in code that changes nothing outside; a window
-between two steps that should be one may be a handful of them.  So places in the files that define the store, and the
-calls made from there, are all tried, as far as a bound allows, and beside them steps spread evenly over the whole.
+A write takes hundreds of calls and returns of functions, most of them in code without outside effects; a gap between
+two steps that should be one may be a handful of them. So places in the files that define the store, and the calls made
+from there, are all tried, up to a bound, and in addition steps spread evenly over the whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The material of every check of the kit: a sink under test, bundles to write, what must be held and seen.
+"""The material of every check of the kit: a sink under test, bundles to write, expected determinants and rows.
 
-Everything that a store is given (rows, digest, determinants) is a function of the position alone, so after any
-accident the kit can say what must be held from the position that is held.
+All input of a store (rows, digest, determinants) is a function of the position alone, so after any accident the kit can
+say what must be held from the position that is held.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ class NotConforming(AssertionError):
 
 @dataclass(slots=True)
 class Subject:
-    """A sink under test and the eyes of a user.
+    """A sink under test and what a user sees of it.
 
     Args:
         sink: empty and fresh.
         read: what a user sees of a task's rows now, in order; called at any moment.
-        seen: what `read` is expected to give when these records were written; the records themselves by default.
+        seen: what `read` is expected to return when these records were written; the records themselves by default.
         away: inside this context no process can reach or write the store: its server is stopped, its file locked …
-        tears: each changes what is stored for a task as a writer may leave it that dies in the middle of the last
+        tears: each changes the stored data of a task to what a writer may leave that dies in the middle of the last
             bundle, which has 5 rows; it e.g. cuts the end off a file.  None are needed where a transaction of the
             store holds all of a bundle.
         replacing: the same sink, but one that lets a newer run take the place of an older one; by default a copy of
             `sink` with `existing="replace"`, if `sink` has that option.
-        reads: what a user reads where this record was put, where that is not its JSON (`conformance.values.as_json`).
-        poison: gives a record that is encoded and that the store will refuse for good from now on; it may add a
+        reads: what a user reads where this record was written, where that is not its JSON
+            (`conformance.values.as_json`).
+        poison: returns a record that can be encoded and that the store refuses permanently from now on; it may add a
             constraint to the store first, which has rows of the kit by then.
     """
 
@@ -65,7 +66,7 @@ class Subject:
             self.replacing.existing = "replace"
 
     def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, StoreState]:
-        """Return a new store object, as a new process would have it, and what it holds."""
+        """Return a new store object, as a new process would open it, and its state."""
         store = self.sink.open_store(task, self.job_directory)
         return store, store.open(task, run, incarnation)
 

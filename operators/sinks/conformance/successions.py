@@ -38,7 +38,7 @@ def lets_no_older_run_come_back(subject: Subject) -> None:
     late = bundle_at(subject, old_state, 3)
     expect_error(Fenced, "a run that was replaced cannot write", lambda: old.write(late))
     expect_error(Fenced, "a run that was replaced cannot truncate", lambda: old.truncate(1))
-    expect_error(Fenced, "a run that was replaced cannot read what is held", old.last_bundle)
+    expect_error(Fenced, "a run that was replaced cannot read the held bundle", old.last_bundle)
     for incarnation in (1, 2):
         _expect_refused(successor, "run-2", "a run that was replaced cannot open again", incarnation)
     successor.expect_rows(9, "a run that was replaced changes nothing")

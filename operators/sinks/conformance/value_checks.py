@@ -1,6 +1,6 @@
-"""Checks of every value that a record can have: a user reads what was put, or the row is refused.
+"""Checks of every value that a record can have: a user reads the value that was written, or the row is refused.
 
-A store may refuse what it has no type for; it must not round, cut, convert or leave out.
+A store may refuse a value for which it has no type; it must not round, cut, convert or omit it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _key(key: Any) -> str:
 
 
 def keeps_every_value_or_refuses_it(subject: Subject) -> None:
-    """Each value inside of a record: what is read is what was put, or the row is refused and not there."""
+    """Check each value inside of a record: it reads back unchanged, or the row is refused and absent."""
     store, state = subject.opened()
     spelled = as_json if subject.reads is None else subject.reads
     position, digest = state.next, state.digest

@@ -56,7 +56,7 @@ def _mark_at(state: StoreState, position: int) -> WithdrawPoint:
 
 
 def remembers_where_bundles_ended(subject: Subject) -> None:
-    """Mark and dependencies come back; a complete checkpoint leaves the last of what it covers."""
+    """Check that mark and dependencies are returned, and that a complete checkpoint leaves the last it covers."""
     store, state = _opened(subject)
     fill_marked(subject, store, state, EPOCH_ROWS + 14)
     store.close()
@@ -79,13 +79,15 @@ def marked_depends(epoch: int, rows: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def takes_rows_back(subject: Subject) -> None:
-    """Rows and determinants after a mark are gone immediately and for good; others may take their place."""
+    """Check that rows and determinants after a mark are removed immediately and permanently, and others may replace
+    them.
+    """
     store, state = _opened(subject)
     fill_marked(subject, store, state, 30)
     store.close()
     store, state = _opened(subject, 2)
     left = store.withdraw(_mark_at(state, 21))
-    expect(left.next == 21, "the answer says what is left", repr(left.next))
+    expect(left.next == 21, "the answer reports the rest", repr(left.next))
     expect(left.withdrawn == 9, "the answer says how much was ever taken back", repr(left.withdrawn))
     subject.expect_rows(21, "rows after the mark are gone")
     expect_held(subject, left, "determinants after the mark are gone with their rows")
@@ -121,7 +123,7 @@ def takes_back_only_to_a_mark(subject: Subject) -> None:
 
 
 def takes_back_rows_that_were_left_out(subject: Subject) -> None:
-    """Rows that were refused behind the mark are not counted any more; those refused before it are."""
+    """Check that rows refused after the mark no longer count, while those refused before it do."""
     if subject.poison is None:
         raise SkipTest("give Subject(poison=…) to have refused rows checked, if the store can refuse any")
     store, state = _opened(subject)

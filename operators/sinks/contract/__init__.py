@@ -1,16 +1,16 @@
-"""The contract of a sink, and all that the author of one imports (D8).
+"""The contract of a sink, and everything that the author of one imports (D8).
 
-A sink has no downstream to hold its determinants, so its store holds them beside the rows.  A `Sink` encodes records
-and opens a `SinkStore` for each of its tasks; the runtime gives that store a `Bundle` at a time, and asks it after a
-failure what it holds (`StoreState`).  An `Account` decides which bundle may be taken, the same for every store; what a
-store adds is to make that durable in one atomic step.  Errors that a store may raise:
+A sink has no downstream to hold its determinants, so its store holds them next to the rows. A `Sink` encodes records
+and opens a `SinkStore` for each of its tasks; the runtime passes one `Bundle` at a time to that store, and reads its
+state (`StoreState`) after a failure. An `Account` decides which bundle is accepted, the same for every store; a store
+only makes that durable in one atomic step. Errors that a store may raise:
 
     Fenced             a younger incarnation has opened the store: this process must exit
     Superseded         a newer run has begun to write the same output: the job ends with that line (`check_newest`)
     Unavailable        nothing was written, or the bundle may be written again: it is retried for `sink_retry_timeout_s`
-    RowRefused         the world will never take that row: the job ends, or the row is put aside (`on_error`)
+    RowRefused         the row will never be accepted: the job ends, or the row is put aside (`on_error`)
     PipelineError      the user must change something first; the job ends with that line
-    CorruptData        what is stored does not match its digest; the job ends with that line
+    CorruptData        stored data does not match its digest; the job ends with that line
 
 `operators.sinks.conformance` checks a sink; docs/guide/sinks.md writes one, step by step.
 """

@@ -1,9 +1,9 @@
-"""The account that a store keeps of one sink task, and the rules of D8 by which every store takes bundles.
+"""The account that a store keeps of one sink task, and the rules of D8 by which every store accepts bundles.
 
-Pure: no file, no database.  A store loads an `Account`, asks it to take a bundle, and makes exactly what it
-answers durable in one atomic step.  When that step fails, the store drops the account and loads it again, so
-what is in memory never runs ahead of what is stored.  A store that appends keeps an account as numbers and parts, one
-that writes it as a whole as bytes (`packed`).
+Pure: no file, no database. A store loads an `Account`, asks it to take a bundle, and makes exactly what it answers
+durable in one atomic step. When that step fails, the store drops the account and loads it again, so the account in
+memory never runs ahead of the stored one. A store that appends keeps an account as numbers and parts, one that writes
+it as a whole as bytes (`packed`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Account:
 
         Raises:
             InvariantViolation: the bundle does not begin at the next position, or its sizes do not agree.
-            PeerViolation: a delta leaves a gap or contradicts what is held.  The account is then unusable: drop it.
+            PeerViolation: a delta leaves a gap or contradicts the held determinants.  The account is then unusable:
+                drop it.
 
         State: everything, unless the result is None.
         """
@@ -115,7 +116,7 @@ class Account:
             self.mark_refused[-1] = self.refused
 
     def withdraw(self, mark: WithdrawPoint) -> None:
-        """Take back every bundle after `mark`, and the determinants that came with them."""
+        """Withdraw every bundle after `mark`, and the determinants that came with them."""
         invariant(mark in self.marks, "rows are taken back to a mark of the store", task=self.task, next=mark.next)
         while self.marks[-1] != mark:
             self.marks.pop()
@@ -133,7 +134,7 @@ class Account:
             log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
 
     def merge(self, deltas: Iterable[LogDelta]) -> tuple[LogDelta, ...]:
-        """Take determinants; returns only what was new, each delta beginning where its log ended."""
+        """Store determinants, and return only new ones, each delta beginning where its log ended."""
         fresh = []
         for delta in deltas:
             log = self.logs.get(delta.task)
@@ -210,7 +211,7 @@ Part = tuple[int, int, bytes]
 
 
 def log_parts(deltas: Iterable[LogDelta]) -> list[Part]:
-    """Return one part per epoch: appending never touches what is stored already."""
+    """Return one part per epoch: appending never touches stored parts."""
     by_epoch: dict[int, list[list[object]]] = {}
     for delta in deltas:  # lists: a tuple costs MessagePack five times as much
         by_epoch.setdefault(delta.epoch, []).append([delta.task, delta.offset, delta.bytes])

@@ -111,7 +111,7 @@ class AccountStore(ABC, Generic[C]):
 
     @abstractmethod
     def _claimed(self, connection: C) -> Account:
-        """Fence every lower incarnation of this task, in one step with the look at what is stored."""
+        """Fence every lower incarnation of this task, and read the stored state in the same step."""
 
     @abstractmethod
     def _loaded(self, connection: C) -> Account | None:

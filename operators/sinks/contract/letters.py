@@ -1,9 +1,9 @@
 """Dead letters of refused rows: kept where no reader looks until their bundle is stored, and shown then.
 
-A bundle may never be stored, because its writer died: another one comes in its place, with other rows at the same
-positions.  So its letters are written twice.  First they are *kept*, with the state in which the store will be once it
-has taken the bundle without these rows; when it has, they are shown.  The next process asks the store for its state:
-it shows what was kept for just this state, and drops the rest.  So no letter is lost, and none contradicts the store.
+A bundle may never be stored, because its writer died: another one replaces it, with other rows at the same positions.
+So its letters are written twice. First they are *kept*, with the state of the store once it has accepted the bundle
+without these rows; then they are shown. The next process asks the store for its state: it shows the letters kept for
+exactly this state, and drops the rest. So no letter is lost, and none contradicts the store.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Dead letters of rows that a sink's store refuses, in files of one machine.
 
     refused-<task>.jsonl                             the letters
-    .refused-<task>.<incarnation>.kept               what is kept until its bundle is stored, framed records
+    .refused-<task>.<incarnation>.kept               letters kept until their bundle is stored, framed records
 
-A successor removes the second file of each process before it, under the lock.  So a zombie that wakes up finds nothing
-to show: what it had stored was shown for it.
+A successor removes the second file of each process before it, under the lock. So a zombie that wakes up finds nothing
+to show: its stored letters have been shown already.
 """
 
 from __future__ import annotations

@@ -132,9 +132,9 @@ class Sink(ABC):
         return json_lines(vectors, encode_json)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
-        """Return one of the rows that `encode` gave, for a dead letter and for people, as JSON can carry it.
+        """Return one of the rows that `encode` returned, for a dead letter and for people, as JSON can carry it.
 
-        A sink whose `encode` gives anything but a JSON document per line overrides this.
+        A sink whose `encode` returns anything but a JSON document per line overrides this.
         """
         return json.loads(rows.split(b"\n", index + 1)[index])
 
@@ -149,8 +149,8 @@ class Sink(ABC):
         """Return the newest run that has begun to write where this sink writes; None if there is none, or it is not
         known.
 
-        A run that begins takes a higher start number.  A sink that lets a newer run take the place of an older one
-        (`existing="replace"`) should say it: otherwise a clock that was set back makes the new run the older one.
+        A run that begins takes a higher start number. A sink that lets a newer run take the place of an older one
+        (`existing="replace"`) should define this: otherwise a clock that was set back makes the new run the older one.
 
         Raises:
             Unavailable: the store cannot be asked now.

@@ -1,8 +1,8 @@
 """The part of a store of staged rows that does not depend on where they are kept (guarantee `epoch`).
 
-Any sink's store behind rows of ours: `write` keeps a bundle, `commit` writes the rows of covered epochs to the real
-store by the ordinary protocol and then forgets them.  It may be interrupted anywhere and done again: the real store
-says how far it came.
+It puts our own rows in front of any sink's store: `write` keeps a bundle, `commit` writes the rows of covered epochs to
+the real store by the ordinary protocol and then forgets them. It may be interrupted anywhere and done again: the real
+store says how far it came.
 
 At half of `bytes_max` the task asks for a checkpoint, and sources hold back records until it is complete; rows of
 records that were under way by then may come on top.  With `OVER_BYTES_MAX` more than `bytes_max`, which only rows of a
@@ -68,7 +68,7 @@ class StagedRows(ABC):
         return self.last_bundle()
 
     def expect(self, counted: bool) -> None:
-        """See `causal.ports.LastingStore.expect`: the real store is there, what is staged may not be."""
+        """See `causal.ports.LastingStore.expect`: the real store exists, staged rows may not."""
         if isinstance(self._inner, LastingStore):
             self._inner.expect(counted)
 
@@ -196,7 +196,7 @@ class StagedRows(ABC):
 
     @abstractmethod
     def _remove(self, epochs: list[int]) -> None:
-        """Forget what is staged of these epochs, for good."""
+        """Forget the staged rows of these epochs permanently."""
 
     @abstractmethod
     def _release(self) -> None:

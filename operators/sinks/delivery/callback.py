@@ -23,17 +23,17 @@ BATCH_ROWS_MAX = 100_000
 class CallbackSink(Sink):
     """A sink that calls `fn(delivery)`, with up to `batch_rows` rows at a time, in order, by one thread per task.
 
-    When `fn` returns, its rows count as taken.  It raises `causal.errors.Unavailable`, or one of `retried`, where it
+    When `fn` returns, its rows count as accepted. It raises `causal.errors.Unavailable`, or one of `retried`, where it
     may be called again with the same delivery; `RowRefused(position, reason)`, having taken nothing, where the row at
-    that position will never be taken; anything else ends the job.
+    that position will never be accepted; anything else ends the job.
 
-    Each row is given at least once, and always with the same key (`delivery.keys`, `delivery.positions`): exactly once
-    for an `fn` that ignores keys it has seen, e.g. by storing the highest position of each task with what it does.  A
-    row may come twice only when a process died, or was cut off, between taking it and saying so.
+    Each row is delivered at least once, and always with the same key (`delivery.keys`, `delivery.positions`): exactly
+    once for an `fn` that ignores keys it has seen, e.g. by storing the highest position of each task with what it does.
+    A row may come twice only when a process died, or was cut off, between accepting it and reporting that.
 
     Needs: nothing.
     Readers: what your function does with rows.
-    Step: none: a journal records what was taken.
+    Step: none: a journal records accepted rows.
     Fence: none: a zombie repeats rows with the same keys.
     Server: the service's promise.
     Power: `durability="os"` for the journal.

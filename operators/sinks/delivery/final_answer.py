@@ -1,6 +1,6 @@
-"""HTTP connections whose answer is the last one of a request: what is sent before it (1xx) is read and skipped.
+"""HTTP connections that wait for the final answer of a request: informational answers (1xx) are read and skipped.
 
-Python's own client skips 100 alone, and takes 102 (Processing) or 103 (Early Hints) for the answer.
+Python's own client skips only 100, and treats 102 (Processing) or 103 (Early Hints) as the answer.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Sinks for systems without transactions: a journal of ours says what was promised to them, and what they have taken.
+"""Sinks for systems without transactions: our own journal records which rows were promised, and which were accepted.
 
 A bundle is first appended to the journal, rows, determinants, position and all, in one write: from there on these rows
-and no others will be delivered, whatever dies.  Then they go out, in order and in batches, and each batch that was
-taken is noted.  The next process that opens the store delivers what a dead one left behind, from the journal, with the
-same idempotency keys.  So nothing is lost or contradicted.  What was taken and could not be noted any more comes again
-with the same key: each row is there exactly once if the other side honours keys, at least once if it does not.
+and no others will be delivered, whatever dies. Then they go out, in order and in batches, and each accepted batch is
+recorded. The next process that opens the store delivers the rest of a dead one, from the journal, with the same
+idempotency keys. So nothing is lost or contradicted. Rows that were accepted but not recorded are delivered again with
+the same key: each row is there exactly once if the other side honours keys, at least once if it does not.
 
 A zombie that wakes up finds before the next batch that its journal was replaced; the batch that it was delivering may
 arrive late, once more, and with the same keys.
@@ -70,13 +70,13 @@ class Delivery:
 
 
 class OutwardStore(JournaledStore):
-    """The outside world of one sink task, and its journal.  One thread at a time.
+    """The outside world of one sink task, and its journal. One thread at a time.
 
     Args:
-        directory: of the journals; its parent is there.
-        carry: delivers, and returns when the other side has taken all of it.  It raises `Unavailable` where it may be
-            tried again, `RowRefused` where nothing was taken because of rows that never will be, and `DeliveryRefused`
-            where nothing was and it cannot say because of which row.
+        directory: of the journals; its parent exists.
+        carry: delivers, and returns when the other side has accepted all of it.  It raises `Unavailable` where it may
+            be         retried, `RowRefused` where nothing was accepted because of rows that never will be, and
+            `DeliveryRefused`         where nothing was accepted and the row at fault is unknown.
         let_go: called by `close`.
         batch_rows: the most rows of a delivery.
         sync: whether the journal is on the disk before rows go out.

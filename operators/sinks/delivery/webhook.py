@@ -29,13 +29,13 @@ RETRY_AFTER_S_MAX = 60.0
 class WebhookSink(Sink):
     """A sink that posts `{"run", "task", "rows": [{"position", "record"}, …]}` to `url`.
 
-    The header `Idempotency-Key` is the same when the same rows are posted again.  One request of a task is under way
-    at a time, so rows arrive in order.  A status of 2xx means that all rows of the request were taken.  One of
-    `retried`, no whole answer, or a broken connection: the same request again, not before `Retry-After`.  One of
-    `refused`: none were taken; the request is halved until the row is found that is refused, and that one stops the job
-    or is put aside (`on_error`).  Any other status, also a redirection, ends the job.
+    The header `Idempotency-Key` is the same when the same rows are posted again. One request of a task is under way at
+    a time, so rows arrive in order. A status of 2xx means that all rows of the request were accepted. One of `retried`,
+    no whole answer, or a broken connection: the same request again, not before `Retry-After`. One of `refused`: none
+    were accepted; the request is halved until the refused row is found, and that one stops the job or is put aside
+    (`on_error`). Any other status, also a redirection, ends the job.
 
-    Each row is posted at least once.  It takes effect exactly once if the service ignores what it has taken already:
+    Each row is posted at least once. It takes effect exactly once if the service ignores rows accepted before:
     a request with a key that it knows; or, which holds however rows are cut into requests, a row with a position not
     above the highest of its run and task, which the service stores together with what it does for the row.
 
@@ -126,7 +126,7 @@ class Courier:
         answer = self._connection.getresponse()
         content = content_of(answer, ANSWER_BYTES_MAX)
         if answer.isclosed() is False or answer.will_close:
-            self.close()  # the answer is longer than what is read, or the service asks for it
+            self.close()  # the answer is longer than the limit, or the service asks for it
         return answer, content
 
     def _judge(self, answer: http.client.HTTPResponse, content: bytes) -> None:

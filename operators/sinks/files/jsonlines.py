@@ -58,14 +58,15 @@ class JsonLinesSink(Sink):
     before.
 
     Args:
-        directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
+        directory: created if missing, its parent is not.  A relative path is relative to the directory where the sink
+            is created.
             Or `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount.
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
         durability: "process", or "os", which also waits for the disk; none: the job's.
         busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
-        file_bytes: in a shared store, rows of so many bytes make an object.
-        publish_s: in a shared store, rows wait no longer for others before they go to an object; until then only
-            readers of ours see them.
+        file_bytes: in a shared store, this many bytes of rows make an object.
+        publish_s: in a shared store, the longest time that rows wait for others before they go to an object; until
+            then         only our readers see them.
     """
 
     private = False
@@ -130,7 +131,7 @@ def publish(url: str, ended: bool = False) -> None:
     """Move all rows in a shared store from the journals to objects: for a job whose end came by `kill -9`.
 
     Args:
-        ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
+        ended: the job will not be resumed, so rows that could be withdrawn (below full sharing depth) become final.
 
     Raises:
         PipelineError: no sink has written there.
@@ -235,7 +236,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         self._rows = -1
 
     def _make_room(self) -> None:
-        """Make the directory that of the newest run; what an earlier one left is refused, or removed with "replace".
+        """Claim the directory for the newest run; rows of an earlier one are refused, or removed with "replace".
 
         The directory's file `.causal.run` names the run before anything is removed, so an older run that comes back
         in the middle of this finds out, and a run that is killed in the middle removes the rest when it comes back.

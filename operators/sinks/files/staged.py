@@ -2,14 +2,14 @@
 
 A bundle is appended to `staged/<task>/e<epoch>.rows`, and a commit removes the files of the epochs that it covers.
 
-A younger process replaces the file `owner` under a lock, before it opens the real store; a zombie finds under the
-lock that its own is not there any more, and the real store refuses it as well.
+A younger process replaces the file `owner` under a lock, before it opens the real store; a zombie finds under the lock
+that its own is gone, and the real store refuses it as well.
 
 Bounds: one file per epoch, of which at most three exist (one that is being committed, one whose checkpoint is under
 way, one that is written).  In memory: one bundle of about `COMMIT_BYTES`.
 
-Durability.  "process": what is staged survives the death of every process.  "os": also a loss of power; it is synced
-once per checkpoint, before the snapshot of the sink is written.
+Durability. "process": staged rows survive the death of every process. "os": also a loss of power; it is synced once per
+checkpoint, before the snapshot of the sink is written.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class StagedStore(StagedRows):
         return self._owner.guarded()
 
     def _owner_of(self, task: str) -> FileJournal:
-        """Return the file, of one record, that says who may touch the others."""
+        """Return the file, of one record, that names who may write the others."""
         lock, place = self._directory / "lock", self._directory
         owner = FileJournal(task, place / OWNER, lock, place, BUSY_MS, self._sync)
         owner.forget = self._forget

@@ -55,7 +55,7 @@ class Journal(Protocol):
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is anything in it beside its state."""
+        """Whether the journal contains anything but its state."""
         ...
 
     def is_due(self, spare: int = 0) -> bool:
@@ -67,7 +67,7 @@ class Journal(Protocol):
         ...
 
     def seize(self) -> bool:
-        """End the journal right behind what was read; false if there is more, which is to be read first."""
+        """End the journal right after the last record read; false if there is more, which must be read first."""
         ...
 
     def cut(self) -> None:
@@ -88,10 +88,10 @@ class Journal(Protocol):
 
 
 class JournaledStore:
-    """The outside world of one sink task, in a journal and what is published from it.  One thread at a time.
+    """The outside world of one sink task, in a journal and what is published from it. One thread at a time.
 
     Args:
-        place: what users know the store by; errors name it.
+        place: the store as users know it; errors name it.
     """
 
     def __init__(self, task: str, journal: Journal, place: object) -> None:
@@ -182,7 +182,7 @@ class JournaledStore:
             self._renew(ledger)
 
     def _renew(self, ledger: Ledger) -> None:
-        """Put a journal with nothing but the state in the place of the one that is there."""
+        """Replace the existing journal by one with nothing but the state."""
         self._journal.renew(state_record(ledger))
 
     def _foreign(self) -> CausalError:

@@ -1,8 +1,8 @@
 """The account of a sink task and its pending bundles, as the records of a journal make them.
 
-The first record is a state; behind it come bundles, publications, cuts, claims of younger incarnations, truncations
-and withdrawals, each of which took effect when it was there as a whole.  Nothing here changes a file, so a reader that
-only looks uses it as the writer does.
+The first record is a state; after it come bundles, publications, cuts, claims of younger incarnations, truncations and
+withdrawals, each of which takes effect once it is complete. Nothing here changes a file, so a reader that only looks
+uses it as the writer does.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """An account and what is pending behind it, as the records read so far make them."""
+    """An account and its pending bundles, built from the records read so far."""
 
     account: Account
     entries: deque[Entry] = field(default_factory=deque)
@@ -124,7 +124,7 @@ class Ledger:
                 raise CorruptData(f"{where} holds a record that cannot be ({problem}); restore the file") from None
 
     def take(self, bundle: Bundle) -> bool:
-        """Take a bundle, or the pending one with more of its rows left out; false if all of that is there already.
+        """Accept a bundle, or the pending one without further rows; false if all of it is already there.
 
         Raises: as `Account.take`.
         """
@@ -197,7 +197,7 @@ _TAKERS = {
 
 
 def ledger_in(journal: Path) -> Ledger:
-    """Return the ledger in a journal at this moment, read beside its writer, which is not disturbed."""
+    """Return the ledger in a journal at this moment, without disturbing its writer."""
     return Ledger.of(bodies(journal.read_bytes(), journal)[0], journal)
 
 

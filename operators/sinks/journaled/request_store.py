@@ -1,4 +1,4 @@
-"""The store of a task's requests: it holds the determinants of what the task asks, before it is asked (D4, D8).
+"""The store of a task's requests: it holds the determinants on which a request depends, before it is sent (D4, D8).
 
 The outside world acts on a request as soon as it arrives, so a request is an effect like a row: it may leave only when
 what it depends on is held by a process or store that survives the task and all its neighbours.  The store is one

@@ -79,7 +79,7 @@ def publish_all(accounts: Iterable[Account], store_of: Callable[[str], RollingSt
 
     Args:
         store_of: makes the store of a task.
-        ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
+        ended: the job will not be resumed, so rows that could be withdrawn (below full sharing depth) become final.
     """
     for account in accounts:
         store = store_of(account.task)

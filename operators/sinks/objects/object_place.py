@@ -5,9 +5,9 @@
     _causal/schemas/<run>                        the schema of Parquet objects
     _causal/journals/<task>/…                    the journal of each task (`causal.storage.object_journal`)
 
-Readers of directories pass over names that begin with `_`.  A newer run says that it is there before it removes
-anything, then makes the journals of older runs void, which fences their processes, and then removes their rows.  A
-process of an older run that slept through all that can still add an object to the folder of its own run, and no other.
+Readers of directories pass over names that begin with `_`. A newer run announces itself before it removes anything,
+then makes the journals of older runs void, which fences their processes, and then removes their rows. A process of an
+older run that slept through all that can still add an object to the folder of its own run, and no other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ _ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.[a-z]+")
 
 
 def shared_url(sink: str, directory: object, durability: str | None) -> str:
-    """Return the URL that a sink was given in the place of a directory, without a slash at its end; empty for a
-    directory.
+    """Return the URL that a sink received instead of a directory, without a slash at its end; empty for a directory.
 
     Raises:
-        PipelineError: it is none of a shared store, or more is asked of it than it promises.
+        PipelineError: it is not of a shared store, or more is asked of it than it promises.
     """
     if not isinstance(directory, str) or "://" not in directory:
         return ""

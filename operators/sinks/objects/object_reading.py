@@ -1,4 +1,4 @@
-"""A reader of what a sink wrote to a shared store: objects of rows, and behind them the rows in journals.
+"""Reading of a sink's output in a shared store: objects of rows, and then the rows still in journals.
 
 No writer is locked out and nothing is changed.  Journals are read before the objects are listed: rows that move from
 one to the other in between are in both, never in neither.
@@ -22,7 +22,7 @@ Piece = tuple[Any, Any]
 
 
 class ObjectOutput(ABC):
-    """A reader of one place in a shared store; what it has read of a journal it does not read again."""
+    """A reader of one place in a shared store; it reads no part of a journal twice."""
 
     def __init__(self, depot: Depot) -> None:
         self.run = ""

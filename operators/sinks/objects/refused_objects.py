@@ -1,7 +1,7 @@
 """Dead letters of rows that a sink's store refuses, in a shared store: one object each, created if absent.
 
-refused/<task>-<position>-<digest>.jsonl                     a letter
-refused-kept/<task>-<incarnation>-<number>                   what is kept until its bundle is stored
+refused/<task>-<position>-<digest>.jsonl a letter refused-kept/<task>-<incarnation>-<number> letters kept until their
+bundle is stored
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ acknowledged after that, and whatever no complete checkpoint covers is performed
 a record of the journal names it: from that record on they are staged.  A commit writes the objects of covered epochs
 to the real store, renews the journal without them, and removes them.
 
-A younger process seals the journal before it opens the real store.  A zombie finds that with its next record, and only
-who has just renewed the journal removes what it does not name; an object that a zombie creates is in no record.
-What a dead process left without a name is removed by the next one, by its lower incarnation.
+A younger process seals the journal before it opens the real store. A zombie finds that with its next record, and only a
+process that has just renewed the journal removes objects that it does not name; an object that a zombie creates is in
+no record. Unnamed objects of a dead process are removed by the next one, by their lower incarnation.
 
 In memory: one object of about `COMMIT_BYTES`, and an entry per object.
 """

@@ -1,6 +1,6 @@
 """The rows of a bundle, in blocks, as Arrow columns; rows that do not fit the schema are refused by position.
 
-The first rows make the schema, for all tasks and for good, unless the sink was given one.
+The first rows make the schema, for all tasks and permanently, unless the sink has one.
 """
 
 from __future__ import annotations

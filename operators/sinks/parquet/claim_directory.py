@@ -15,7 +15,7 @@ _ROWS = re.compile(r".+-\d{12,}-\d{12,}\.parquet")
 
 
 def make_room(settings: ParquetSettings, run: str) -> None:
-    """Make the manifest that of `run`; the caller holds the directory's lock.
+    """Claim the manifest for `run`; the caller holds the directory's lock.
 
     A zombie of an earlier run finds its journal gone, and the manifest not its own before it names a file.  The
     manifest names the new run before anything is removed, so an older run that comes back in the middle of this finds

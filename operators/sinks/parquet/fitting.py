@@ -1,8 +1,7 @@
-"""Turns records into Arrow columns of one fixed schema, and finds those that do not fit it.
+"""Conversion of records to Arrow columns of one fixed schema, and the search for those that do not fit it.
 
-A row fits when no value has to be changed (`operators.records.exact_types`), and a key that is no column does not
-vanish.  What is missing is null.  Columns of vectors are only looked at where their types differ from those of the
-schema.
+A row fits when no value has to be changed (`operators.records.exact_types`), and no key without a column is dropped. A
+missing value is null. Columns of vectors are only looked at where their types differ from those of the schema.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def _complete(field: pa.Field, column: pa.Array) -> pa.Array:
 
 
 def _kind(name: str, values: list[Any]) -> pa.DataType:
-    """Return the type of the values; where they are of several, that of the first that is there."""
+    """Return the type of the values; where they have several, the type of the first."""
     try:
         return _firm(pa.array(values).type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
 """The one manifest of a directory of Parquet files: whose rows they are, their schema, and which files there are.
 
-`_causal/manifest.json` is replaced as a whole, under the directory's lock.  A file holds the rows of one task from one
-position up to another, and is named after them; those of a task follow one another without a gap.  A file that has the
-name of a file of rows and is not in the manifest has been put there by a process that died before it could say so.
+`_causal/manifest.json` is replaced as a whole, under the directory's lock. A file holds the rows of one task from one
+position up to another, and is named after them; those of a task follow one another without a gap. A file that has the
+name of a file of rows and is not in the manifest comes from a process that died before it could record it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _digest(fields: dict[str, Any]) -> str:
 
 
 def store_manifest(directory: Path, manifest: Manifest, sync: bool) -> None:
-    """Put this manifest in the place of the one that is there, in one step; the caller holds the directory's lock."""
+    """Replace the manifest in one step; the caller holds the directory's lock."""
     schema = manifest.schema
     fields: dict[str, Any] = {
         "version": _VERSION,

@@ -1,6 +1,6 @@
-"""A Parquet file while it grows, under a name that no reader looks at.
+"""A Parquet file while it grows, under a name that readers skip.
 
-Its metadata says whose rows it has: run, task, the position of the first row and of the one behind the last, and which
+Its metadata says whose rows it has: run, task, the position of the first row and the one after the last, and which
 positions in between have no row because the store refused it.
 """
 
@@ -99,7 +99,7 @@ def packed(
 
 
 def description_of(path: Path | pa.BufferReader) -> dict[str, Any] | None:
-    """Return the metadata in which a file says whose rows it has; None if it is no complete file of ours."""
+    """Return the metadata with the owner of a file's rows; None if it is not a complete file of ours."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         description = json.loads(metadata[_KEY])

@@ -30,7 +30,7 @@ Located = tuple[pa.Array, pa.RecordBatch]
 
 
 class ParquetOutput:
-    """A reader of one directory; what it has read of a journal it does not read again."""
+    """A reader of one directory; it reads no part of a journal twice."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory).absolute()
@@ -39,11 +39,11 @@ class ParquetOutput:
         self._manifest = Manifest("")
 
     def look(self) -> None:
-        """Read what is there now.
+        """Read the present rows.
 
         Raises:
             PipelineError: no sink has written there.
-            CorruptData: what is there is damaged; names the file.
+            CorruptData: a file is damaged; names it.
         """
         tails = {}
         ledgers = {}

@@ -1,19 +1,19 @@
 """A sink that writes rows to Parquet files, each row exactly once; no reader ever sees a part of a file.
 
-In the directory lie files of rows, `<task>-<first>-<next>.parquet`, which never change once they are there, and
-`_causal/`, which readers of Parquet directories pass over: one manifest, which names the files that exist, and a
-journal for each task.  A bundle is first appended to the journal, rows, determinants, position, digest and all, with
-one write: that is the atomic step, and `read` and Spark's format
-"causal" see it immediately.  From the journal rows move to a file when there are `file_bytes` of them or the oldest is
-`publish_s` old, and when the store is closed.  A file grows under a hidden name and gets its own when it is complete.
+In the directory lie files of rows, `<task>-<first>-<next>.parquet`, which never change once they exist, and `_causal/`,
+which readers of Parquet directories pass over: one manifest, which names the files that exist, and a journal for each
+task. A bundle is first appended to the journal, rows, determinants, position, digest and all, with one write: that is
+the atomic step, and `read` and Spark's format "causal" see it immediately. From the journal rows move to a file when
+there are `file_bytes` of them or the oldest is `publish_s` old, and when the store is closed. A file grows under a
+hidden name and gets its own when it is complete.
 
-So any other program that reads the `*.parquet` files sees whole files, no row twice, and rows up to `publish_s`
-and a checkpoint interval late; below full sharing depth no row that may still be taken back.
+So any other program that reads the `*.parquet` files sees whole files, no row twice, and rows up to `publish_s` and a
+checkpoint interval late; below full sharing depth no row that may still be withdrawn.
 
-What happens to a journal happens under the task's lock, and `open` appends the claim of its incarnation.  A zombie that
+All changes of a journal happen under the task's lock, and `open` appends the claim of its incarnation. A zombie that
 wakes up finds under the lock that the journal has grown, reads it, and changes nothing.
 
-Durability.  What is written survives the death of any process with either setting; "os" also waits for the disk.
+Durability. Written rows survive the death of any process with either setting; "os" also waits for the disk.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
 class ParquetSink(Sink):
     """A sink that writes Parquet files into a directory of its own.
 
-    Records are dicts, or tuples with `columns` or a `schema`, or vectors, which are never taken apart.  All files have
-    one schema; a row that does not fit it is refused, and what becomes of it is the job's setting `on_error`.
+    Records are dicts, or tuples with `columns` or a `schema`, or vectors, which are never taken apart. All files have
+    one schema; a row that does not fit it is refused, and the job's setting `on_error` decides what happens to it.
 
     Needs: extra `arrow`; `hosts` for a URL.
     Readers: Parquet files of a directory or URL, some seconds late; immediately by our readers.
@@ -73,14 +73,15 @@ class ParquetSink(Sink):
     Limits: as `JsonLinesSink`; a directory may also be on storage with locks that all hosts share.
 
     Args:
-        directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
+        directory: created if missing, its parent is not.  A relative path is relative to the directory where the sink
+            is created.
             Or the URL of a shared store, `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount:
             then tasks may move between hosts.
         schema: a `pyarrow.Schema`, or a dict from the name of each column to its Arrow type ("int64", "string").  By
             default that of the first bundle that is written, and it stays so.
         columns: names for the parts of tuples, where no schema is given.
-        file_bytes: rows of so many bytes, before compression, make a file.
-        publish_s: rows wait no longer for others before they go to a file; then files may be small.
+        file_bytes: this many bytes of rows, before compression, make a file.
+        publish_s: the longest time that rows wait for others before they go to a file; then files may be small.
         compression: of the files: "snappy", "zstd", "lz4", "gzip" or "none".
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
         durability: "process" or "os" (see the module); none: the job's.
@@ -199,7 +200,7 @@ def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
 
     Args:
         directory: or the URL of a place in a shared store.
-        ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
+        ended: the job will not be resumed, so rows that could be withdrawn (below full sharing depth) become final.
 
     Raises:
         PipelineError: no sink has written there.

@@ -14,7 +14,7 @@ def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
     """Return the schema; None as long as there are no rows.
 
     Raises:
-        CorruptData: the object is no schema.
+        CorruptData: the object is not a schema.
     """
     try:
         stored = depot.read(f"{SCHEMAS}/{run}")

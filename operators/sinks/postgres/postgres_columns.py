@@ -1,8 +1,8 @@
-r"""The SQL that takes a value of a record into a column, or refuses the row: PostgreSQL would round, cut and convert.
+r"""The SQL that converts a value of a record to a column, or refuses the row: PostgreSQL would round, cut and convert.
 
-A row is one line of JSON.  For each column the server parses the text of its value (`taken`, by `json_populate_record`,
-which unlike the one of `jsonb` keeps the sign of zero) and compares what it has got with the value (`doc.j`).  Where
-they differ, an expression that cannot be evaluated raises an error that names column, type and value.
+A row is one line of JSON. For each column the server parses the text of its value (`taken`, by `json_populate_record`,
+which unlike the one of `jsonb` keeps the sign of zero) and compares the result with the value (`doc.j`). Where they
+differ, an expression that cannot be evaluated raises an error that names column, type and value.
 
 What JSON has no type for is text there (`encode_json`), and becomes a value of the column again: decimals, times, NaN,
 infinities, and bytes, which are spelled as PostgreSQL spells them (`\x` and hexadecimal digits).

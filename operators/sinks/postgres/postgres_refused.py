@@ -1,6 +1,6 @@
 """Finds the rows of a bundle that PostgreSQL refuses, by inserting ever fewer in transactions that are rolled back.
 
-The server says that a statement failed and what the value was, not which row it came from.
+The server reports that a statement failed and which value, not which row it came from.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ column is left out.  A row with a value that its column cannot keep unchanged (`
 type, a constraint or a trigger, is refused, with its position and the server's words; what becomes of it is the job's
 setting `on_error`.
 
-Durability.  Each acknowledged bundle is flushed to the server's disk, with either setting: with synchronous_commit=off,
+Durability. Each acknowledged bundle is flushed to the server's disk, with either setting: with synchronous_commit=off,
 which would be enough for a client's death, kill -9 of one process of the server loses acknowledged commits, so it is
-turned on for the session where a role has it off.  "os" also refuses a server that has fsync or full_page_writes off.
-A standby of the server that takes over must not lag: use synchronous replication.  If it did, rows that were
-acknowledged are missing, and with them the order in which this task took its inputs: the job ends and says so.  A sink
-task that dies together with the server cannot know it, and resumes from what is there.
+turned on for the session where a role has it off. "os" also refuses a server that has fsync or full_page_writes off. A
+standby of the server that takes over must not lag: use synchronous replication. If it did, rows that were acknowledged
+are missing, and with them the order in which this task consumed its inputs: the job ends with a line that says so. A
+sink task that dies together with the server cannot know it, and resumes from the stored rows.
 
 Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one session per task: not a pooler per transaction.
 """
@@ -60,12 +60,12 @@ class PostgresSink(Sink):
     the table has their places; after a failover to a standby that lagged, the job ends.
 
     Args:
-        dsn: as libpq takes it, e.g. "postgresql://user@host/db"; what it leaves out comes from the environment (PGHOST,
+        dsn: as libpq takes it, e.g. "postgresql://user@host/db"; parts that it omits come from the environment (PGHOST,
             PGPASSFILE, …).  Passwords are better kept there: a pipeline file is no place for them.
-        table: "name" or "schema.name".  Without `columns` it is made; with `columns` it must be there.
+        table: "name" or "schema.name".  Without `columns` it is created; with `columns` it must exist.
         columns: names of columns of the table, filled from the keys of records that are dicts.
-        place_columns: two more columns of it that take the task and the position of a row.  Below full sharing depth
-            rows can be taken back only with them (without `columns` they are always there).
+        place_columns: two more columns of it for the task and the position of a row.  Below full sharing depth
+            rows can be withdrawn only with them (without `columns` they always exist).
         existing: what to do with rows of an earlier run: "refuse" to start, "replace" them, or, for a table with
             `columns`, "append" to them.
         durability: "process" or "os" (see the module); none: the job's.

@@ -1,4 +1,4 @@
-"""The statements of a PostgreSQL sink, as text: what is written for a bundle, in one statement, and the tables of ours.
+"""The statements of a PostgreSQL sink, as text: the one that writes a bundle, and those of our own tables.
 
 A bundle is one statement, so it is one transaction and one round trip: the row of its task advances only for the
 incarnation, position and last bundle that the writer knows, and rows and determinants are inserted for the row that
@@ -137,7 +137,9 @@ class Statements:
 
     @cached_property
     def truncated(self) -> str:
-        """Forgets logs below an epoch and all marks, and inserts what is held instead; yields as `bundle` does."""
+        """Forget logs below an epoch and all marks, and insert the held determinants instead; yields as `bundle`
+        does.
+        """
         return f"""WITH mine AS (UPDATE {self.ours(TASK)} SET kept_from = %(kept_from)s::bigint
             WHERE {MINE} AND run = %(run)s AND incarnation = %(incarnation)s::bigint RETURNING sink, task),
             gone AS (DELETE FROM {self.ours(PARTS)} AS old USING mine WHERE old.sink = mine.sink

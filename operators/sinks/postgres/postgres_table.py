@@ -91,8 +91,8 @@ def kinds_of(db: BoundedConnection, statements: Statements) -> dict[str, str]:
 def emptied(db: BoundedConnection, statements: Statements, run: str, rows: bool) -> None:
     """Delete the accounts of other runs, and with `rows` their rows.
 
-    The accounts go first: that waits for a bundle of theirs which the server is still writing, so the statements behind
-    it, each of which sees what is committed when it begins, find all that there will ever be.
+    The accounts go first: that waits for a bundle of theirs which the server is still writing, so the following
+    statements, each of which sees what is committed when it begins, find everything.
     """
     sink = {"sink": statements.name}
     foreign = [

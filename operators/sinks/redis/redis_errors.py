@@ -10,7 +10,7 @@ _WORDS_MAX = 400
 _REMEDIES = (
     (
         "used memory > 'maxmemory'",
-        "the server is out of memory and keeps what it has: raise maxmemory, or bound the stream (rows_max)",
+        "the server is out of memory and keeps its data: raise maxmemory, or bound the stream (rows_max)",
     ),
     ("MISCONF", "the server cannot write its files: look at its disk"),
     ("read only replica", "the server is a replica: give the address of the primary"),

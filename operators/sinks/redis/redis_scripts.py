@@ -4,7 +4,7 @@ A script that has begun to write is not interrupted, and a server that is killed
 takes half a script for none.  A server without memory refuses the first command that needs some; so each script checks
 everything first, and begins to write with such a command, or with one that makes room.
 
-Keys of all but OPEN: the stream, the account, what is held, the refused rows.
+Keys of all but OPEN: the stream, the account, the held determinants, the refused rows.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from operators.sinks.redis import redis_scripts
 from operators.sinks.redis.redis_errors import translated
 
 DURABLE = {"process": ("always", "no"), "os": ("always",)}
-"""The values of appendfsync under which what is acknowledged is in the append-only file: `everysec` may lag behind."""
+"""The values of appendfsync under which acknowledged rows are in the append-only file: `everysec` may lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _text(value: bytes | str) -> str:
 
 
 class RedisStore(WithdrawingAccountStore[redis.Redis]):
-    """A stream of rows, with an account beside it.  One thread at a time."""
+    """A stream of rows and its account. One thread at a time."""
 
     _errors = redis.RedisError
     _losses = "it was emptied, lost its last writes, or a replica took over"

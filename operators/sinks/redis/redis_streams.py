@@ -7,7 +7,7 @@ One stream per sink task, `<stream>:<task>`, e.g. `output:out/0`.  An entry's ID
     XREAD BLOCK 0 STREAMS output:out/0 41-1     what follows position 41
 
 A bundle is one script, which the server performs as a whole or not at all: rows, position, digest, determinants and the
-comparison of the incarnation.  Beside the stream lie `…:causal` (the account), `…:held` (determinants of epochs that no
+comparison of the incarnation. Next to the stream are `…:causal` (the account), `…:held` (determinants of epochs that no
 complete checkpoint covers yet), `…:refused` (rows put aside: position and reason) and `<stream>:causal` (the tasks).
 
 Durability is the server's, and looked at when the store is opened.
@@ -17,9 +17,9 @@ Durability is the server's, and looked at when the store is opened.
     "os"        survives loss of power: needs appendonly yes with appendfsync always
     "server"    whatever the server is set to; nothing is asked
 
-Rows that were acknowledged and are gone took the order with them in which this task had its inputs: the job ends and
-says so.  A sink task that dies together with the server cannot know it, and resumes from what is there.  The same holds
-for a failover: replication is asynchronous, so a replica that takes over may lack rows.  A Redis Cluster is refused.
+Acknowledged rows that are lost include the order in which this task consumed its inputs: the job ends with a line that
+says so. A sink task that dies together with the server cannot know it, and resumes from the stored rows. The same holds
+for a failover: replication is asynchronous, so a replica that takes over may lack rows. A Redis Cluster is refused.
 
 Needs redis-py 5.0.8 (extra `redis`) and Redis 6.2 or later.
 """

@@ -1,9 +1,9 @@
-"""Keeps SQLite's write-ahead log short without holding up the writer.
+"""A short write-ahead log of SQLite without holding up the writer.
 
-Every thousand pages a writer by itself would copy its log into the file and wait for the disk twice, 15 to 40 ms, in
-the middle of a bundle.  Here a thread with a connection of its own copies while bundles are written.  What is left of
-the log after that is short; now and then the writer copies that rest itself, so that the log can restart: only while
-nothing is written is there a moment at which nothing is left.
+By default a writer would copy its log into the file every thousand pages and wait for the disk twice, 15 to 40 ms, in
+the middle of a bundle. Here a thread with a connection of its own copies while bundles are written. The rest of the log
+after that is short; now and then the writer copies that rest itself, so that the log can restart: only while nothing is
+written is there a moment at which nothing is left.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
         return db.execute(_ADVANCE, (*fresh, self._task, self._run, self._incarnation, *before)).rowcount == 1
 
     def _store(self, db: sqlite3.Connection, parts: Sequence[Part]) -> None:
-        """Insert one row per part: appending never touches what is stored already."""
+        """Insert one row per part: appending never touches stored parts."""
         for kind, epoch, body in parts:
             if kind == LOG:
                 db.execute("INSERT INTO causal_log VALUES(?, ?, ?, ?)", (self._task, epoch, self._sequence, body))

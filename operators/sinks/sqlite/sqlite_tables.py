@@ -4,7 +4,7 @@
     causal_task                      one row per sink task: run, incarnation, next position, digest
     causal_log                       determinants of epochs that no complete checkpoint covers yet
     causal_epoch                     where in `output` each of these epochs begins
-    causal_mark                      below full sharing depth: where rows can be taken back to, and what they depend on
+    causal_mark                      below full sharing depth: positions for withdrawals, and their dependencies
     causal_refused                   rows that are not in `output` because the file refuses them: position and reason
 
 `output` is ordered by its primary key instead of a rowid: a bundle of 1,000 short rows takes 0.5 ms, a sixth less

@@ -3,10 +3,10 @@
 A cutter is given bytes that begin where a row begins, and returns the rows that are complete in them.  What is a row
 depends on the file alone, never on how its bytes were divided.  The rules:
 
-    a row longer than `row_bytes_max`, or a CSV record whose quote is not closed within so much or before the file ends:
-        its first line is `Unreadable`, and the next row begins behind that line
+    a row longer than `row_bytes_max`, or a CSV record whose quote is not closed within it or before the file ends:
+        its first line is `Unreadable`, and the next row begins after that line
     a last line without a line feed is a row
-    lines of JSON and CSV that are empty are no rows
+    lines of JSON and CSV that are empty are not rows
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def foreign(begin: bytes) -> str:
 
 @dataclass(slots=True)
 class Cut:
-    """Rows, with the line of each, and how much they take of the bytes that were given."""
+    """Rows, the line of each, and how many of the given bytes they consumed."""
 
     rows: list[Any] = field(default_factory=list)
     lines: list[int] | range = range(0)

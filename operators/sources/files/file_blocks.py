@@ -76,7 +76,7 @@ class LineBlocks:
     """The rows of a file of lines.
 
     Args:
-        cutter: knows the format; of CSV, it takes the names of the columns from the first row.
+        cutter: knows the format; of CSV, it reads the names of the columns from the first row.
         headed: whether the cutter has to see the beginning of the file.
     """
 
@@ -149,7 +149,7 @@ class LineBlocks:
         return data
 
     def _first_line(self) -> tuple[list[Any], list[int] | range]:
-        """Return the first line of what is left as a row that cannot be read; the next row begins behind it."""
+        """Return the first remaining line as a row that cannot be read; the next row begins after it."""
         line = self.mark.line + 1
         if self._headed():
             self._fail(line, "the names of the columns cannot be read; correct the file, or give columns=[…]")

@@ -1,9 +1,9 @@
 """The reader of one partition of files: a position is a row, counted over the files of the partition in their order.
 
 Marks say at which position a file and each of its blocks begins, so that any position from the last checkpoint on is
-read again from the nearest mark, whatever was read in between.  The mark at the last checkpoint is kept in the job's
-directory for the process that comes after this one.  It only saves reading: where it is missing, rows are counted from
-the first file.
+read again from the nearest mark, whatever was read in between. The mark at the last checkpoint is kept in the job's
+directory for the successor of this process. It only saves reading: where it is missing, rows are counted from the first
+file.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class FileReader:
         self._look_at_s = 0.0
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return up to `count_max` rows of one block; None when no file is there to be read.
+        """Return up to `count_max` rows of one block; None when there is no file to read.
 
         Raises:
-            DeterminantsLost: a file has changed or is gone.
+            DeterminantsLost: a file has changed or was removed.
             CorruptData: a file is damaged.
             OperatorFailed: a file cannot be read.
             Unavailable: retry later.
@@ -157,7 +157,7 @@ class FileReader:
         self._first, self._rows = self._next.position, []
 
     def _advance(self) -> str | None:
-        """Take the next block into memory; returns "waits" or "ended" when there is none."""
+        """Load the next block into memory; returns "waits" or "ended" when there is none."""
         place = self._next
         listing = self._listing_of(place.listing)
         if listing is None:

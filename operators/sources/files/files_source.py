@@ -1,7 +1,7 @@
 """The source of files, `FilesSource`: lines, JSON lines, CSV or Parquet, read in place, each row exactly once.
 
-Nothing is copied: the job's directory keeps which files there are (`file-listings/<source>/`), and what is read again
-after a failure is read from the files, which must be as they were.
+Nothing is copied: the job's directory lists the files (`file-listings/<source>/`), and after a failure rows are read
+again from the files, which must not have changed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ PARTITIONS_MAX = 1024
 class FilesSource(Source[Any]):
     """A source of the rows of files, each once, in the order of the files' names and of the rows in them.
 
-    Text gives str, JSON lines whatever a line holds, CSV dicts of str by the names of the columns, Parquet dicts.
-    What is compressed as gzip is decompressed, whatever its name.  A file must not change once it is there; one that
-    did, or is gone before the job has done with it, ends the job with one line.
+    Text gives str, JSON lines whatever a line holds, CSV dicts of str by the names of the columns, Parquet dicts. What
+    is compressed as gzip is decompressed, whatever its name. A file must not change once it exists; one that did, or
+    that is removed before the job has finished with it, ends the job with one line.
 
     Args:
         patterns: paths, or globs as `glob.glob` takes them (`**` for any depth).
         format: "text", "json", "csv" or "parquet"; by default what the suffix of the first pattern says, else "text".
         follow: continue with new files as they appear, in the order of appearing; the source does not end.
         partitions: into how many partitions the files go, in turn; fixed for the life of the job's directory.
-        located: give each record as `{"file": …, "line": …, "value": …}`.
+        located: return each record as `{"file": …, "line": …, "value": …}`.
         columns: the names of the columns of CSV, where the files do not begin with them.
         delimiter: between the values of CSV.
         encoding: of text, JSON and CSV: "utf-8", or one that has a byte per character.
         row_bytes_max: a longer line is not read into memory, and is a bad row.
-        quiet_s: with `follow`, a file is taken when it has not been modified for so long.
+        quiet_s: with `follow`, a file is read when it has not been modified for this long.
     """
 
     may_be_unreadable = True

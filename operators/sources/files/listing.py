@@ -1,12 +1,11 @@
 """The files of a source in an order that is decided once: a journal of listings in the job's directory.
 
-A listing is a sorted list of files that no earlier listing has, linked under the next number: of several processes
-that list at the same moment one wins, and all read what it wrote.  File i of all listings belongs to partition i modulo
-their number.  So neither the order in which a directory is listed nor a file that appears meanwhile changes what was
-decided.
+A listing is a sorted list of files that no earlier listing has, linked under the next number: of several processes that
+list at the same moment one wins, and all read its listing. File i of all listings belongs to partition i modulo their
+number. So neither the order in which a directory is listed nor a file that appears meanwhile changes the decision.
 
-A listing that is taken while no files are followed is the last one.  A later version of the job that does not follow
-files either must have the patterns of that listing; one that follows files continues behind it.
+A listing made while no files are followed is the last one. A later version of the job that does not follow files either
+must have the patterns of that listing; one that follows files continues after it.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ class Listed:
             raise DeterminantsLost(f"{self.shown} has changed since the job listed it: {change}; {RESTORE}")
 
     def check_path(self) -> None:
-        """Refuse a file that is not there as it was listed.
+        """Refuse a file that differs from its listing.
 
         Raises:
-            DeterminantsLost: it has changed or is gone.
+            DeterminantsLost: it has changed or was removed.
             OperatorFailed: it must not be read.
         """
         try:
@@ -163,7 +162,7 @@ class FileJournal:
 
         Raises:
             CorruptData: a listing is damaged.
-            PipelineError: the list is complete, and the options say that it is not, or is another one.
+            PipelineError: the list is complete, and the options contradict that or match other files.
         """
         numbers = [int(path.name.removeprefix(PREFIX)) for path in self.directory.glob(f"{PREFIX}*")]
         for number in sorted({min(numbers), max(numbers)}) if numbers else ():

@@ -1,4 +1,4 @@
-"""The files that patterns stand for: each file once, whatever names lead to it, and none left out in silence.
+"""The files that patterns match: each file once, whatever names lead to it, and none omitted silently.
 
 A pattern is one of `glob.glob`: `*`, `?` and `[…]` within a part of the path, `**` for any number of directories.
 
@@ -6,7 +6,7 @@ A pattern is one of `glob.glob`: `*`, `?` and `[…]` within a part of the path,
     a symbolic link                      is what it leads to: of a file with several names, one that is no link counts
     a hard link                          is a file of its own
     `**`                                 looks into each directory once, also where links lead to it or in a circle
-    what must not be listed              ends the search; only what is gone meanwhile is passed over
+    what must not be listed              ends the search; only files removed meanwhile are skipped
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fixed(pattern: str) -> str:
 
 
 def regular(path: str) -> os.stat_result | None:
-    """Return what is known of a regular file; None for anything else, if it is gone, or a link that leads nowhere."""
+    """Return the status of a regular file; None for anything else, a removed file, or a link that leads nowhere."""
     try:
         known = os.stat(path)
     except OSError as problem:

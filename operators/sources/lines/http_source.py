@@ -1,10 +1,10 @@
-"""Lines over HTTP as a source: a listener that others post to, or a page that is fetched again and again.
+"""Lines over HTTP as a source: a listener that others post to, or a page that is polled.
 
-The listener answers 200 when the lines of a request are in the job's ingest log, on disk: from then on each counts
-exactly once.  Requests that wait at the same moment share a batch.  A request is taken as a whole or not at all.
+The listener answers 200 once the lines of a request are in the job's ingest log, on disk: from then on each counts
+exactly once. Requests that wait at the same moment share a batch. A request is accepted as a whole or not at all.
 
     200  the lines are the job's                      413  the body is too large
-    400  a line is no JSON, or too long; it says which  429  too many lines per second, or too many requests together
+    400  a line is not JSON, or too long; names the line  429  too many lines per second, or too many requests together
     401  the token is missing or another              503  not written; send it again
     404  another path                                 411  the length of the body is not known
     415  the body is encoded (gzip, …)
@@ -46,16 +46,16 @@ LENGTH_DIGITS_MAX = 18
 
 
 class HttpSource(LineSource):
-    """A source of lines that come by HTTP: either `listen` or `poll` is given.  It never ends.
+    """A source of lines that arrive by HTTP, with either `listen` or `poll`. It never ends.
 
     Args:
-        listen: "HOST:PORT" to listen at.  POST the lines there; another host than this one needs a token.
-        poll: a URL whose lines are records, each time that its content is another.
+        listen: "HOST:PORT" to listen at.  POST the lines there; listening for other hosts requires a token.
+        poll: a URL whose lines are records, each time that its content changes.
         every_s: the pause between two polls.
         path: the path that is posted to.
         format: "json": records are what each line holds; "text": str.
         token: `Authorization: Bearer TOKEN` that requests must have, and that polls are sent with.
-        body_bytes_max: a larger body is refused; a polled one is reported and not taken.
+        body_bytes_max: a larger body is refused; a polled one is reported and skipped.
         rows_per_s: more lines are refused with 429; None: no limit.
         requests_max: how many requests may be under way at the same moment.
     """
@@ -111,7 +111,7 @@ class HttpSource(LineSource):
         """Return the lines of a body.
 
         Raises:
-            ValueError: one of them is no record; it says which.
+            ValueError: one of them is not a record; the message names it.
         """
         lines = [line.removesuffix(b"\r") for line in body.removeprefix(BYTE_ORDER_MARK).split(b"\n")]
         if not lines[-1]:
@@ -145,7 +145,7 @@ class _Posted:
 
 
 class _Listener:
-    """Takes requests in threads, and writes what they bring in the one that serves."""
+    """A server that receives requests in threads, and writes their lines in the serving one."""
 
     def __init__(self, source: HttpSource, writer: LineWriter, address: tuple[str, int]) -> None:
         self.source = source
@@ -320,7 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if status in (429, 503):
             self.send_header("Retry-After", "1")
-        if not read:  # what is left of the request would be taken for the next one
+        if not read:  # the rest of the request would be read as the next one
             self.send_header("Connection", "close")
             self.close_connection = True
         self.end_headers()

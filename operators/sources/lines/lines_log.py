@@ -76,7 +76,7 @@ class LineWriter:
         self.note = note
 
     def end(self) -> None:
-        """Record that no more lines will come."""
+        """Record that no more lines will arrive."""
         self._log.end(self.token)
 
 
@@ -115,7 +115,7 @@ def _slice(rows: list[Any], start: int, count: int) -> list[Any]:
 
 
 class LineSource(Source[Any]):
-    """The base of sources whose lines a process beside the job writes down before a task reads them.
+    """The base of sources whose lines a process next to the job writes down before a task reads them.
 
     Args:
         format: "text": records are str; "json": what each line holds.
@@ -147,7 +147,7 @@ class LineSource(Source[Any]):
         return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the process that writes the log; it is given the process id of `causal run`, which has the
+        """Return the process that writes the log; it receives the process id of `causal run`, which has the
         terminal.
         """
         _, *arguments = module_command("operators.runtime.ingesting", JOB, name, str(os.getpid()))

@@ -1,10 +1,9 @@
-"""A page that is fetched again and again: each content of it is taken once, and only if it is known to be whole.
+"""Polling of a page: each content of it is accepted once, and only if it is known to be complete.
 
-What is no whole page is reported and fetched again, and nothing of it is remembered: a connection that closes early, a
-chunk that is missing, an answer that is not HTTP, a part of the page, another encoding.  Chunks are read here, because
-`http.client` takes the first digit of a size that was cut for all of it, and 0 for the end.  An answer that does not
-say how long it is may have been cut anywhere.  It is taken only where its content says that it is whole: one array or
-object of JSON.
+Anything but a complete page is reported and fetched again, and nothing of it is kept: a connection that closes early, a
+chunk that is missing, an answer that is not HTTP, a part of the page, another encoding. Chunks are read here, because
+`http.client` treats the first digit of a cut size as the whole size, and 0 as the end. An answer without a length may
+have been cut anywhere. It is accepted only where its content shows that it is complete: one array or object of JSON.
 """
 
 from __future__ import annotations

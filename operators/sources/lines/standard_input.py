@@ -3,8 +3,8 @@
 Opening `/proc/PID/fd/0` would not do: it opens the file again, which another user's pipe or file refuses (sudo, service
 managers), a socket cannot, and a machine without `/proc` does not have.
 
-The socket has an abstract name, made of the process id, in no file system.  Each end checks who the other is: the
-giver gives to processes of its own user, the taker takes from the process that it was started to read from.
+The socket has an abstract name, made of the process id, in no file system. Each end checks the identity of the other:
+the sender accepts processes of its own user, the receiver only the process that it was started to read from.
 """
 
 from __future__ import annotations

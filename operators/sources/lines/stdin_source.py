@@ -1,8 +1,8 @@
-"""The lines that come in at the standard input of `causal run`, as a source.
+"""The lines of the standard input of `causal run`, as a source.
 
-A pipe gives each byte once.  So the process that reads it notes that it is about to take some before it does, and
-removes the note when they are in the log: a successor that finds the note ends the job with a line instead of
-continuing without them.  A file that was redirected is read from where the log ends.
+A pipe delivers each byte once. So the process that reads it writes a note before each read, and removes the note when
+the bytes are in the log: a successor that finds the note ends the job with a line instead of continuing without them. A
+file that was redirected is read from where the log ends.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _check_note(note: Path, root_pid: int) -> None:
 
 
 class Lines:
-    """Bytes on their way to whole lines, of which never more than a line's bound is kept.
+    """Bytes to be cut into whole lines, of which never more than one line's bound is kept.
 
     Args:
         begins: whether the first bytes are those of the input, of which a byte order mark is no part of a line.
@@ -148,7 +148,7 @@ class Lines:
         self._keep(rest)
 
     def take(self, ended: bool) -> list[bytes]:
-        """Return the lines that are complete; all, if no more bytes will come."""
+        """Return the complete lines; all, if no more bytes will arrive."""
         if ended and self.bytes_left:
             self._complete(b"")
         ready, self._ready = self._ready, []

@@ -114,7 +114,7 @@ def test_a_file_inside_of_a_package_says_how_to_run_it(tmp_path: Path, packages:
         (tmp_path / package / "__init__.py").touch()
     file.write_text("from . import parse\n")
     name = packages.replace("/", ".")
-    line = f"beside the directory shop instead, with the line `from {name}.daily import pipeline`"
+    line = f"next to the directory shop instead, with the line `from {name}.daily import pipeline`"
     with pytest.raises(PipelineError, match=rf"^{file}:1: ImportError: attempted relative [^\n]*; run a file {line}$"):
         load(file)
 

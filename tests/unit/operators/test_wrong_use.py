@@ -60,7 +60,7 @@ def message_of(build: Callable[[Any], Any], **options: Any) -> str:
     [
         (
             lambda op, ctx: setattr(op, "total", 5),
-            "state 'total' was assigned to; change what it holds: self.total.value =",
+            "state 'total' was assigned to; change its content: self.total.value =",
         ),
         (lambda op, ctx: setattr(op, "items", [1]), "self.items.append("),
         (lambda op, ctx: setattr(op, "by_day", {}), "self.by_day[…] ="),
