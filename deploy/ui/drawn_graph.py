@@ -95,6 +95,7 @@ def _node(name: str, members: list[Task], tasks: Mapping[str, Mapping[str, Any]]
         "name": name,
         "title": title_of(members[0]),
         "kind": shown[0]["kind"] if shown else "operator",
+        "unit": shown[0]["unit"] if shown else "elements",
         "operators": list(members[0].operators),
         "tasks": [task.name for task in members],
         "rate": _sum(task["rate"] for task in shown),

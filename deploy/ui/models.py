@@ -5,6 +5,7 @@ Everything is JSON-ready, and nothing is shown as running that is not: a view ou
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -38,6 +39,12 @@ HIDDEN = "•••"
 TEXT_MAX = 2000
 FAILURES_MAX, RECOVERIES_MAX, WHY_MAX = 50, 200, 300
 """The newest failures that an answer has, the recoveries that they are made of, and the characters of each reason."""
+COUNTED = {
+    "source": ("records_in", "records"),
+    "operator": ("delivered_elements", "elements"),
+    "sink": ("records_out", "rows"),
+}
+"""Kind of task → the figure that is shown of it, and what that counts: elements are also watermarks and barriers."""
 
 
 @dataclass(frozen=True)
@@ -204,12 +211,15 @@ def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -
     known = facts.topology.named(task["task"])
     state = task["state"] if present or task["state"] == "finished" else "stopped" if stopped(view) else "down"
     buckets = merged_buckets([task])
+    kind = "source" if task["source"] else "sink" if task["sink"] else "operator"
+    counter, unit = COUNTED[kind]
     doing = sentence(task["doing"], view["at_ns"]) if present and task.get("doing") else ""
     return {
         "task": task["task"],
         "operators": list(known.operators) if known is not None else [],
         "title": task["task"] if known is None else title_of(known),
-        "kind": "source" if task["source"] else "sink" if task["sink"] else "operator",
+        "kind": kind,
+        "unit": unit,
         "state": state,
         "host": task["host"],
         "slot": task["slot"],
@@ -219,12 +229,11 @@ def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -
         "standbys": list(task["standbys"]) if present else [],
         "behind": (task.get("shadow") or {}).get("behind") if present else None,
         "shares": shares(rates) if present else None,
-        "rate": _rate(task, rates) if present else None,
+        "rate": rates.get(counter) if present else None,
         "bytes_rate": rates.get("sent_bytes") if present else None,
         "average_shares": None if present else shares(rates),
-        "average_rate": None if present else _rate(task, rates),
-        "records_in": figures.get("records_in", 0) if task["source"] else figures.get("delivered_elements", 0),
-        "records_out": figures.get("records_out") if task["sink"] else None,
+        "average_rate": None if present else rates.get(counter),
+        "total": figures.get(counter, 0),
         "p50_ms": percentile_ms(buckets, 0.5),
         "p99_ms": percentile_ms(buckets, 0.99),
         "queued_bytes": figures.get("queued_bytes", 0) if present else None,
@@ -247,12 +256,6 @@ def _since_resumed(view: View, task: View) -> dict[str, Any]:
         if name in figures:
             figures[name] -= earlier.get(task["task"], 0)
     return figures
-
-
-def _rate(task: View, rates: Mapping[str, float]) -> float | None:
-    """Records per second: those that a source reads, that a sink writes, or that reach an operator."""
-    name = "records_in" if task["source"] else "records_out" if task["sink"] else "delivered_elements"
-    return rates.get(name)
 
 
 def _process(process: View, at_ns: int) -> dict[str, Any]:
@@ -403,6 +406,18 @@ def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
         "record": _cut(str(record)),
         "file": file,
     }
+
+
+def kept(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of `causal state` with key and values as text: as numbers a browser would round long ones."""
+    tasks = [
+        {**each, "state": {name: _written(value) for name, value in each["state"].items()}} for each in answer["tasks"]
+    ]
+    return {**answer, "key": _written(answer["key"]), "tasks": tasks}
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def _cut(text: str, characters_max: int = TEXT_MAX) -> str:

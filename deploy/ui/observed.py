@@ -21,7 +21,7 @@ from causal.process.log_tails import LogTails
 from causal.topology import Topology
 from deploy.jobs.lookup import VIEW, coming_up, running
 from deploy.ui.meter import AT_WORK, Meter
-from deploy.ui.models import Facts, letter, page
+from deploy.ui.models import Facts, kept, letter, page
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.storage.manifests import newest_manifest
@@ -180,10 +180,13 @@ class ObservedJob:
         """Returns the state that an operator keeps for a key, as `causal state` prints it.
 
         Raises:
-            PipelineError: the line that the command prints.
+            PipelineError: the line that the command prints, or why the page cannot show the state.
             Unavailable: it takes too long, or another question is under way.
         """
-        return self._answer(["--json", *(["--live"] if live else [])], operator, key)
+        try:
+            return kept(self._answer(["--json", *(["--live"] if live else [])], operator, key))
+        except RecursionError:
+            raise PipelineError("the state is nested too deeply for the page; use `causal state`") from None
 
     def keys(self, operator: str, prefix: str) -> dict[str, Any]:
         """The keys of an operator at the last checkpoint, those that begin so; or a line that says why there are none.

@@ -32,7 +32,7 @@ COLUMNS: Mapping[str, str] = {
     "title": "operators",
     "state": "state",
     "host": "host",
-    "rate": "records/s",
+    "rate": "rate",
     "busy": "busy",
     "blocked": "blocked",
     "p50_ms": "p50 ms",
@@ -75,7 +75,7 @@ def cells(task: Model) -> list[str]:
     shown = {
         **known,
         "state": f"{MARKS.get(task['state'], UNDER_WAY)} {task['state']}",
-        "rate": number(known["rate"], 0),
+        "rate": UNKNOWN if known["rate"] is None else f"{number(known['rate'], 0)} {task['unit']}/s",
         "busy": percent(known["busy"]),
         "blocked": percent(known["blocked"]),
         "p50_ms": number(known["p50_ms"]),

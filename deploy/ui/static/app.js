@@ -80,18 +80,21 @@ async function ask(event) {
 }
 
 async function askFor(fields) {
-  answer = { asked: true };
+  const question = { asked: true };
+  answer = question;
   draw();
-  answer = await call(`/api/state?${new URLSearchParams(fields)}`, { within: 40000 }).catch(shown);
+  const found = await call(`/api/state?${new URLSearchParams(fields)}`, { within: 40000 }).catch(shown);
+  if (answer === question) answer = found; // a later question has an answer of its own
   draw();
 }
 
 async function listKeys(operator, prefix) {
   const question = { operator, prefix };
-  keys = { ...question, asked: true };
+  const asked = { ...question, asked: true };
+  keys = asked;
   draw();
   const listed = await call(`/api/keys?${new URLSearchParams(question)}`, { within: 40000 }).catch(shown);
-  keys = { ...question, ...listed };
+  if (keys === asked) keys = { ...question, ...listed };
   draw();
 }
 

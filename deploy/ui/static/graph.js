@@ -11,7 +11,7 @@ export const link = (task) => `#/task/${encodeURIComponent(task)}`;
 
 // Of a job that does not run there are averages only, and they are called so.
 const shares = (task) => task.shares ?? task.average_shares;
-const speed = (thing) => (thing.rate === null ? (thing.average_rate === null ? null : `${rate(thing.average_rate)} on average`) : rate(thing.rate, " records/s"));
+const speed = (thing) => (thing.rate === null ? (thing.average_rate === null ? null : `${rate(thing.average_rate)} on average`) : rate(thing.rate, ` ${thing.unit}/s`));
 
 function share(task) {
   const known = shares(task);
@@ -130,7 +130,7 @@ export function tasks(model, rows) {
     ...(several ? [["host", (task) => task.host ?? "–"]] : []),
     ["incarnation", (task) => task.incarnation, "num"],
     ["standby", (task) => task.standbys.join(", ") || "–"],
-    [`records/s${average}`, (task) => rate(task.rate ?? task.average_rate), "num"],
+    [`rate${average}`, (task) => rate(task.rate ?? task.average_rate, ` ${task.unit}/s`), "num"],
     [`busy${average}`, (task) => percent(shares(task)?.busy), "num"],
     [`blocked${average}`, (task) => percent(shares(task)?.blocked), "num"],
     ["backlog", (task) => bytes(task.queued_bytes), "num"],

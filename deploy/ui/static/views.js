@@ -16,7 +16,7 @@ export function task(model, name, { log, breaks }) {
     h("h2", {}, `${found.task} `, h("span", { class: "quiet" }, found.operators.join(" › "))),
     figures([
       ["state", found.state], ["incarnation", found.incarnation], ["process", found.pid ? `${found.slot}, pid ${found.pid}` : NONE], ["host", found.host ?? "this one"],
-      ["records", count(found.records_in)], ...speeds(found, model.present), ["backlog", bytes(found.queued_bytes)],
+      [found.unit, count(found.total)], ...speeds(found, model.present), ["backlog", bytes(found.queued_bytes)],
       ["latency p50 / p99", found.kind === "sink" ? `${ms(found.p50_ms)} / ${ms(found.p99_ms)}` : NONE],
       ["state at checkpoint", bytes(found.snapshot_bytes)], ["last snapshot", ms(found.checkpoint_ms)],
       ...(found.behind === null ? [] : [["hot standby", `${count(found.behind)} elements behind`]]),
@@ -38,8 +38,8 @@ export function task(model, name, { log, breaks }) {
 // What a task does now; of a job that does not run, what it did on average.
 function speeds(found, present) {
   const parts = (shares, when) => [[`busy${when}`, percent(shares?.busy)], [`blocked${when}`, percent(shares?.blocked)]];
-  if (present) return [["records/s", rate(found.rate)], ["sent", bytes(found.bytes_rate, "/s")], ...parts(found.shares, "")];
-  return [["records/s on average", rate(found.average_rate)], ...parts(found.average_shares, " on average")];
+  if (present) return [[`${found.unit}/s`, rate(found.rate)], ["sent", bytes(found.bytes_rate, "/s")], ...parts(found.shares, "")];
+  return [[`${found.unit}/s on average`, rate(found.average_rate)], ...parts(found.average_shares, " on average")];
 }
 
 export function operator(model, name) {
@@ -192,9 +192,10 @@ export function state(model, { ask, askFor, answer, listKeys, keys }) {
     answer?.problem && h("p", { class: "badge bad" }, answer.problem),
     answer?.asked && h("p", { class: "quiet" }, "Reading…"),
     answer?.hint && h("p", { class: "badge warn" }, answer.hint),
+    answer?.tasks && !answer.live && model.state === "finished" && h("p", { class: "quiet" }, "The job has finished since: what it performed after that checkpoint is not in this state."),
     answer?.tasks?.map((each) => [
-      h("h2", {}, `${answer.operator}, key ${JSON.stringify(answer.key)} `, h("span", { class: "quiet" }, `${each.task}, ${each.incarnation === undefined ? `as of checkpoint ${each.epoch}` : `in epoch ${each.epoch}, incarnation ${each.incarnation}`}`)),
-      table("State", [["table", ([name]) => name], ["value", ([, value]) => JSON.stringify(value, null, 1), "wrap"]], Object.entries(each.state), "Nothing is kept for this key."),
+      h("h2", {}, `${answer.operator}, key ${answer.key} `, h("span", { class: "quiet" }, `${each.task}, ${each.incarnation === undefined ? `as of checkpoint ${each.epoch}` : `in epoch ${each.epoch}, incarnation ${each.incarnation}`}`)),
+      table("State", [["table", ([name]) => name], ["value", ([, value]) => value, "wrap"]], Object.entries(each.state), "Nothing is kept for this key."),
     ]),
     listed(keys, askFor),
   ];

@@ -98,6 +98,40 @@ def test_tasks_of_an_operator_are_one_node_and_their_channels_one_edge() -> None
 # Rates.
 
 
+def test_a_figure_says_what_it_counts() -> None:
+    """An operator counts watermarks and barriers with the records, a sink the rows that it has written."""
+    meter = Meter()
+    for at_s, factor in ((10.0, 1), (11.0, 3)):
+        shown = viewed(at_s)
+        for each in shown["tasks"]:
+            each["figures"] = {"records_in": 10 * factor, "delivered_elements": 20 * factor, "records_out": 5 * factor}
+        meter.take(shown)
+    model = models.page(facts(shown), meter, breaks=True)
+    assert [(each["task"], each["total"], each["rate"], each["unit"]) for each in model["tasks"]] == [
+        ("read/0", 30, 20.0, "records"), ("read/1", 30, 20.0, "records"), ("count/0", 60, 40.0, "elements"),
+        ("out/0", 15, 10.0, "rows"),
+    ]  # fmt: skip
+    assert [(node["rate"], node["unit"]) for node in model["graph"]["nodes"]] == [
+        (40.0, "records"), (40.0, "elements"), (10.0, "rows")
+    ]  # fmt: skip
+
+
+def test_long_numbers_of_a_state_reach_the_page_as_text() -> None:
+    """A browser reads numbers as floats: it would show another key, and another time in nanoseconds."""
+    state = {"at": 1795837337123456789, "ratio": 570.0, "names": {"b": "ü", "1": [-0.0]}}
+    answer = {
+        "operator": "count",
+        "key": 2**53 + 1,
+        "live": False,
+        "tasks": [{"task": "t/0", "epoch": 7, "state": state}],
+    }
+    shown = models.kept(answer)
+    [each] = shown["tasks"]
+    assert shown["key"] == "9007199254740993" and each["epoch"] == 7
+    assert each["state"]["at"] == "1795837337123456789" and each["state"]["ratio"] == "570.0"
+    assert each["state"]["names"].split() == ["{", '"b":', '"ü",', '"1":', "[", "-0.0", "]", "}"]
+
+
 def test_a_rate_is_the_growth_per_second_of_the_jobs_own_clock() -> None:
     meter = Meter()
     for at_s, count in ((10.0, 100), (10.5, 150), (11.0, 300)):
