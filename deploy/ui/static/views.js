@@ -75,7 +75,7 @@ function failure(each) {
       one.phases.map((phase) => `${PHASES[phase.phase]} ${ms(phase.to_ms)}`).join(", "), one.first_output_ms === null ? "" : `, first output ${ms(one.first_output_ms)}`,
       one.replayed === null ? "" : `; ${count(one.replayed)} elements replayed`, one.withdrawn ? `; ${count(one.withdrawn)} rows withdrawn` : "", "."))),
     each.others > 0 && h("p", { class: "quiet" }, `Meanwhile ${count(each.others)} other ${each.others === 1 ? "task" : "tasks"} worked on`,
-      each.before_rps === null || each.lowest_rps === null ? "." : `; the job wrote ${rate(each.before_rps, " rows/s")} in the 5 s before, and at least ${rate(each.lowest_rps, " rows/s")} meanwhile.`));
+      each.before_rps === null || each.lowest_rps === null ? "." : `; the job wrote ${rate(each.before_rps, " rows/s")} in the 5 s before, and at least ${rate(each.lowest_rps, " rows/s")} meanwhile, each the mean of two seconds.`));
 }
 
 export function recoveries(model) {
