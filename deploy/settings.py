@@ -214,9 +214,11 @@ def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file
         PipelineError: a setting that is given now contradicts the state on disk.
     """
     for name in sorted(KEPT):
-        if name in explicit and explicit[name] != getattr(before, name):
+        kept = getattr(before, name)
+        if name in explicit and explicit[name] != kept:
+            shown = "full" if name == "sharing_depth" and kept >= FULL_DEPTH else kept
             raise PipelineError(
-                f"--resume keeps {name} at {getattr(before, name)}, which the state on disk was made with;"
+                f"--resume keeps {name} at {shown}, which the state on disk was made with;"
                 " start without --resume to change it"
             )
     merged = {**asdict(before), **explicit, "pipeline": str(pipeline)}

@@ -183,8 +183,8 @@ def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
     savepoint = savepoint_store.named(job, upgrade.savepoint)
     if upgrade.complete:
         raise PipelineError(
-            f"this version has completed checkpoints since savepoint {savepoint.name}, so it is no longer rolled back; "
-            f"begin a new job with that savepoint: --from {savepoint.where} --state-dir DIR"
+            f"this version has completed a checkpoint or finished since savepoint {savepoint.name}, so it cannot be "
+            f"rolled back; begin a new job with that savepoint: --from {savepoint.where} --state-dir DIR"
         )
     return upgrade, savepoint
 

@@ -323,7 +323,7 @@ class Rescaling:
             if source in now and now[source] != count:
                 raise PipelineError(
                     f"source {source!r} had {count} partitions at the savepoint, now {now[source]}; "
-                    "their number may not change"
+                    f"keep their number, or give it another name, with {ALLOW}"
                 )
 
     def _check_dropped(self) -> None:

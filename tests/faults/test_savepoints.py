@@ -106,7 +106,7 @@ def test_an_operator_is_added_and_taken_away_again(start: Start, tmp_path: Path)
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        campaign({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint, now 5"),
+        campaign({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint, now 5; keep their number"),
         ({"sources": 4}, "operator 'alone' keeps state per task; it cannot go from 2 tasks to 4"),
         campaign({"shape": "other"}, "positions of source 'numbers', which this pipeline has not"),
     ],
