@@ -116,7 +116,7 @@ def _without_file(words: Sequence[str]) -> list[str]:
 
 
 def _chart(options: argparse.Namespace) -> Path | None:
-    """Return where the chart goes, if one is asked for: where it says, or beside the file of --json."""
+    """Return where the chart goes, if one is asked for: where it says, or next to the file of --json."""
     wanted: Path | None = getattr(options, "chart", None)
     if wanted != BESIDE:
         return wanted

@@ -58,10 +58,10 @@ def filled(page: str, name: str, content: str) -> str:
 
 
 def taken(everything: Result, earlier: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    """Return the results of `benchmarks all` by name; of peers, what is measured now and pairs of before that are not.
+    """Return the results of `benchmarks all` by name; of peers, rounds measured now and earlier pairs that are not.
 
     Raises:
-        ValueError: it is no such file, a quick one, or the pairs of before were measured on another machine.
+        ValueError: it is no such file, a quick one, or the earlier pairs were measured on another machine.
     """
     if everything.get("benchmark") != "all":
         raise ValueError("--take wants what `python -m benchmarks all --json FILE` wrote")

@@ -119,7 +119,7 @@ def check_read(explicit: Mapping[str, Any], read: Settings, arguments: Namespace
 
 
 def report_path(file: str) -> Path:
-    """The absolute path of `--report`, checked before the job starts, because a job may take a week.
+    """Return the absolute path of `--report`, checked before the job starts, because a job may take a week.
 
     Raises:
         PipelineError: nothing can be written there.

@@ -7,7 +7,7 @@ Tests of whole jobs have a group of their own, because the others take temporary
 shown as it runs, then the first, each with its ten slowest tests; the status is 0 when both have
 passed.
 
-A few tests that failed are run once more with nothing beside them, because a machine that is shared may stall for
+A few tests that failed are run once more with nothing else running, because a machine that is shared may stall for
 longer than any limit.  Those that pass then are named at the end, with their first output above: a name that comes
 back is a fault to find.
 """
@@ -39,7 +39,7 @@ BESIDE = {"jobs": ("-n", "2", *FILES), "rest": ("-n", "3", *FILES)}
 """The number of files of each group that run at the same time: two cores have hardly a moment without work."""
 FOLLOW_S = 0.5
 IN_MEMORY, ROOM_MIN = Path("/dev/shm"), 1 << 30
-"""The place of the temporary files of the second group, whose tests ask what is written and not how fast a disk is."""
+"""The place of the temporary files of the second group, whose tests check written files, not the speed of a disk."""
 CAMPAIGN = ("-m", "campaign or hypothesis", "--hypothesis-profile=campaign", "-o", "timeout=3600")
 AGAIN_MAX = 8
 """More failures than these are no accident, and are not run again."""
@@ -67,7 +67,7 @@ def pass_alone(groups: Mapping[str, Sequence[str]], arguments: Sequence[str]) ->
         again = group(paths, name, [*arguments, "--last-failed", "--last-failed-no-failures", "none"])
         if subprocess.run(again, cwd=HOME).returncode:
             return False
-    print(f"\nfailed beside other tests and passed alone: {', '.join(names)}", flush=True)
+    print(f"\nfailed next to other tests and passed alone: {', '.join(names)}", flush=True)
     return True
 
 
@@ -89,7 +89,7 @@ def follow(process: subprocess.Popen[bytes], output: IO[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run both groups to their end; an interrupt goes to both, so that what they have started is ended."""
+    """Run both groups to their end; an interrupt goes to both, so that the state they have started is ended."""
     campaign = CAMPAIGN if "--campaign" in arguments else ()
     arguments = [*campaign, *(each for each in arguments if each != "--campaign")]
     for package in PACKAGES:  # the processes of jobs under test write no bytecode, and start in half the time with it

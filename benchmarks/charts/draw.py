@@ -1,6 +1,6 @@
 """Results as PNG files; matplotlib comes with the extra `bench` and is needed for this only.
 
-    python -m benchmarks.charts.draw                       every result below docs/benchmarks beside its file, and the
+    python -m benchmarks.charts.draw                       every result below docs/benchmarks next to its file, and the
                                                            recovery of the README (which needs no matplotlib)
     python -m benchmarks.charts.draw FILE.json CHART.png   one
 
@@ -37,7 +37,7 @@ def draw(result: Mapping[str, Any], path: Path) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw what is asked for; exit status 2 for bad usage, 1 if it cannot be drawn."""
+    """Draw the requested charts; exit status 2 for bad usage, 1 if it cannot be drawn."""
     if len(arguments) not in (0, 2):
         print("charts: give FILE.json CHART.png, or nothing for all of docs/benchmarks", file=sys.stderr)
         return 2

@@ -18,7 +18,7 @@ from benchmarks.harness.runs import RunFailed
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
 """Colours that everybody can distinguish (Okabe and Ito)."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""Beside the colours: a chart is read in grey too."""
+"""Shapes in addition to the colours: a chart is read in grey too."""
 GOAL = "#000000"
 WIDTH_INCH, COLUMN_INCH, ROW_INCH, LINES_ROWS, DPI = 9.0, 6.0, 0.32, 9, 100
 FAR_APART = 200

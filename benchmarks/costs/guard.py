@@ -33,7 +33,7 @@ OPTIONS = (
 
 
 def _measure(run: Measurement) -> None:
-    """Count, and compare with what is kept; `failed` has a line for each path that grew.
+    """Count, and compare with the stored counts; `failed` has a line for each path that grew.
 
     Raises:
         RunFailed: nothing could be counted, or nothing is kept for this Python.
@@ -57,7 +57,7 @@ def _measure(run: Measurement) -> None:
 
 
 def compared(kept: Counts, counts: Counts) -> tuple[list[str], list[str]]:
-    """(a line for each count that is too high or gone, a line for each that is better than what is kept)."""
+    """Return (a line for each count that is too high or missing, a line for each better than the stored one)."""
     failed, better = [], []
     for path, before in kept.items():
         if path not in counts:

@@ -65,7 +65,7 @@ class Measurement:
 
     Attributes:
         figures: those that are more than a list of runs.
-        more: what only this benchmark has, beside its figures.
+        more: the fields of this benchmark alone, in addition to its figures.
     """
 
     def __init__(self, options: argparse.Namespace, command: str, report: Report) -> None:

@@ -67,7 +67,7 @@ class IdleAgent:
         self.sockets = self._uplink.sockets
 
     def turn(self) -> float:
-        """Answer orders, and say what is due; returns when the next thing is."""
+        """Answer orders, and send due messages; returns the time of the next one."""
         for order in self._uplink.orders():
             if isinstance(order, orders.Welcome):
                 self._incarnation, self._due_s = order.incarnation, 0.0

@@ -49,12 +49,12 @@ class Site:
     Args:
         directory: everything goes in there.
         names: the hosts, besides the supervisor's.
-        others: what is in the network beside them: successors of the supervisor, and what has no part in the job.
+        others: the rest of the network: successors of the supervisor, and what has no part in the job.
 
     Attributes:
         store: the URL of the shared store, a directory unless it is changed before `run`.
         leader: the host whose supervisor is looked at.
-        environment: of every process, beside that of this one.
+        environment: of every process, in addition to that of this one.
     """
 
     def __init__(self, directory: Path, names: Sequence[str], others: Sequence[str] = ()) -> None:

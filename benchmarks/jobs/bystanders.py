@@ -1,4 +1,4 @@
-"""The pipeline of `isolation`: a counting task that is killed, one beside it on the same source, and one apart.
+"""The pipeline of `isolation`: a counting task that is killed, one next to it on the same source, and one apart.
 
 `victim` and `sibling` count the same stream in chains of their own; `stranger` has a source of its own.  Each has its
 own sink, so that neither `sibling` nor `stranger` depends on `victim`.

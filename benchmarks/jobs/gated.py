@@ -11,7 +11,7 @@ from operators.source import PartitionReader, Read, Source, SourceContext
 
 LOOK_S = 0.02
 MARGIN_S = 2.0
-"""Distance between what is due and the element at which a source is to end."""
+"""Distance between the element that is due and the element at which a source is to end."""
 
 
 class Gated(Source[Any]):

@@ -21,7 +21,7 @@ from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 
 LOAD_BYTES = 1000
-"""The bytes of state per key, beside its count; they do not compress."""
+"""The bytes of state per key, in addition to its count; they do not compress."""
 FILL_RECORDS_MIN = 200_000
 
 

@@ -1,6 +1,6 @@
 """A `SqliteSink` that also notes when each bundle became visible, so that gaps and latencies of rows can be computed.
 
-The stamps are in a file beside the database, one fixed-size entry per bundle, in monotonic time.
+The stamps are in a file next to the database, one fixed-size entry per bundle, in monotonic time.
 """
 
 from __future__ import annotations

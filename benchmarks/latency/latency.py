@@ -31,7 +31,7 @@ INTERVALS_MS = (50, 500, 1000)
 SHARES = {"p50": 0.50, "p75": 0.75, "p95": 0.95, "p99": 0.99}
 RATE = 50
 WARM_S = 2.0
-"""Documents of the start are not counted: processes of standbys come up beside the job."""
+"""Documents of the start are not counted: processes of standbys come up next to the job."""
 SERIES_S, KILLS_S, SERIES_INTERVAL_MS = 16.0, (4.0, 8.0, 12.0), 1000
 KILLED = "index/0"
 END_WITHIN_S = 90.0
@@ -40,7 +40,7 @@ END_WITHIN_S = 90.0
 OPTIONS = (
     Option("rounds", 3),
     Option("seconds", 9.0, "of documents per run"),
-    Option("quick", False, "one short round: whether it works, not what it gives"),
+    Option("quick", False, "one short round: whether it works, not its result"),
     Option("guarantee", ",".join(GUARANTEES), "which ones", some_of(GUARANTEES)),
 )
 

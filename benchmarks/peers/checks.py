@@ -130,7 +130,7 @@ def account(events: Iterable[Event], records: int, per_record: bool) -> dict[str
     """Return rows lost, doubled and contradicted (a count that is not the one of its number), over the whole run.
 
     A system that gives one row per key and commit is held to the counts alone: what a key lacks at the end is lost,
-    what it has too much of was counted twice, and a count that is above its number's is a contradiction.
+    an excess was counted twice, and a count that is above its number's is a contradiction.
     """
     seen: Counter[int] = Counter()
     reached: dict[int, int] = {}

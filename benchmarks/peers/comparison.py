@@ -61,7 +61,7 @@ OPTIONS = (
     Option("seconds", 9.0, "length of failover", setting="failover_s"),
     Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
     Option("limit", 240.0, "seconds after which a run is given up", setting=None),
-    Option("add", [], "a file; keep what it has and is not measured now", Path, setting=None, repeated=True),
+    Option("add", [], "a file; keep its results that are not measured now", Path, setting=None, repeated=True),
     Option("venvs", venvs.default_place(), "where peers live", Path, setting=None),
 )
 

@@ -1,4 +1,4 @@
-"""Ordinary records (dicts, own operators, windows, joins, words) beside Bytewax and beside the bare user code.
+"""Ordinary records (dicts, own operators, windows, joins, words) next to Bytewax and next to the bare user code.
 
 A round runs, per workload, ours with guarantee causal, Bytewax, ours with guarantee none, and the same user code with
 MessagePack in one process without an engine (*bare*); every other round in the opposite order.  Bytewax is run in all
@@ -7,7 +7,7 @@ the best of its kind is not run again.  Every row of every run is verified: thei
 those of a model.
 
 *rps*: input records (both streams of a join; lines of words) from the first that enters to the last row; start-up is
-not in it, and stands beside it: *start_s*, from the command to the first record.  *cpu_us*: of all processes per
+not in it, and is listed separately: *start_s*, from the command to the first record.  *cpu_us*: of all processes per
 record, from the first record to their end, which is CPU seconds per million records; ours starts its standbys in that
 time.  *peak_mib*: proportional set size of all processes together.  *ratio*: ours ÷ Bytewax's best configuration
 without recovery; *ratio_recovery*: ÷ its best with recovery; *efficiency*: ours ÷ (cores × bare); *over_none*: causal ÷
@@ -70,7 +70,7 @@ OPTIONS = (
     Option("venvs", venvs.default_place(), "where Bytewax lives", Path, setting=None),
 )
 Entrants = Mapping[str, tuple[str, Path, Mapping[str, Any]]]
-"""Name → program, interpreter, and what it is asked beside the workload."""
+"""Name → program, interpreter, and its options in addition to the workload."""
 
 
 class Compared:

@@ -22,7 +22,7 @@ _STAMP = "made-with.json"
 
 @dataclass(frozen=True)
 class Peer:
-    """One system: what it needs, and how much of each workload it is given."""
+    """One system: its packages, and the size of each workload for it."""
 
     name: str
     requirements: tuple[str, ...]
@@ -95,7 +95,7 @@ def interpreter(peer: Peer, place: Path, show: Callable[[str], None]) -> Path:
 
 
 def present(peer: Peer, place: Path) -> bool:
-    """Return whether its environment is there and was made with what is needed now."""
+    """Return whether its environment is there and was created with the present packages."""
     stamp = place / peer.name / _STAMP
     return stamp.exists() and json.loads(stamp.read_text()) == needed(peer)
 

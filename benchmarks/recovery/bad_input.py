@@ -35,7 +35,7 @@ class Case:
 
     Args:
         settings: of the pipeline.
-        config: of the job, beside the budgets.
+        config: of the job, in addition to the budgets.
         kills: `TASK@SECONDS`, in the run with kills.
         alone: settings of the job whose records/s are those of the limiting part alone; or `sleep_s`, which it takes
             over each record.

@@ -1,4 +1,4 @@
-"""Kill -9 until latency is back within 10 % of before: the end of the first 100 ms of elements that are as fast again.
+"""Kill -9 until latency is back: the end of the first 100 ms of elements within 10 % of its old level.
 
 Latency is that of the rows of the killed task alone, from the moment its element was due at the source to the commit of
 the sink's transaction.  `before` is its median over the second before the kill.  A window holds the elements that
@@ -89,7 +89,7 @@ def compared(
             back.append(back_ms)
             over.append(back_ms / max(replayed_ms, WINDOW_NS / 1e6))
     if not back or not control:
-        raise runs.RunFailed("latency never came back within 10 % of before; give more seconds between kills")
+        raise runs.RunFailed("latency never came back within 10 % of its old level; give more seconds between kills")
     figures = {
         "before_ms": distribution(before_ms, 3),
         "back_ms": distribution(back),

@@ -84,7 +84,7 @@ PARTS: Mapping[str, Part] = {
 
 
 OPTIONS = (
-    Option("quick", False, "short runs: whether all of it works, not what it gives"),
+    Option("quick", False, "short runs: whether all of it works, not its results"),
     Option("only", ",".join(PARTS), "which ones", some_of(PARTS), setting=None),
 )
 

@@ -65,7 +65,7 @@ COUNTERS: dict[str, Any] = {
 
 
 def blocks(count: int) -> Topology:
-    """`count` keyed counts beside each other: two sources, two counting tasks, one sink each."""
+    """`count` keyed counts next to each other: two sources, two counting tasks, one sink each."""
     block = (("rows", 0), ("rows", 1), ("count", 0), ("count", 1), ("out", 0))
     within = [(OUTSIDE, 0), (OUTSIDE, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 4), (3, 4), (4, OUTSIDE)]
 
@@ -215,7 +215,7 @@ class ControlPlane:
         return self.workers[slot].vitals
 
     def die(self, slot: str) -> None:
-        """SIGKILL; the agent sees it at once."""
+        """SIGKILL; the agent sees it immediately."""
         del self.workers[slot]
         self.dead[slot] = -9
         self._report(AGENT, "exited", slot=slot, pid=SLOT_PID + int(slot[1:]), at_ns=self.now_ns, status=-9)
@@ -289,7 +289,7 @@ class ControlPlane:
         self.quiet()
 
     def quiet(self) -> None:
-        """Let what is left of the phase before come to rest."""
+        """Wait until the rest of the previous phase is idle."""
         for _ in range(3):
             self.beats()
 

@@ -117,7 +117,7 @@ class Server:
         return [self._process.pid, *children(self._process.pid)]
 
     def kill(self) -> None:
-        """SIGKILL all of it at once."""
+        """SIGKILL all of it together."""
         process = self._process
         if process is None:
             return

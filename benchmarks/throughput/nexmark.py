@@ -4,7 +4,7 @@ Throughput: the three guarantees one after the other, `--rounds` times; `overhea
 one round, the latter by CPU time per event, which hardly depends on what else the machine does.  Events are made
 beforehand, rows are counted, not kept.  Recovery: the task with the query's state is killed at a fixed rate of
 events, and every row is compared with the model.  Figures that Clonos published (25 parallel tasks on a cluster, in
-another language: the ratios compare, the rates do not) stand beside ours.
+another language: the ratios compare, the rates do not) stand next to ours.
 """
 
 from __future__ import annotations

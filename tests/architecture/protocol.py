@@ -1,7 +1,7 @@
 """The surface of the protocol between hosts: what is said, by its number (`standby/supervision/orders.py`).
 
 `python -m tests.architecture.protocol` prints what the code says now; `--write` adds it to `protocol.json` under the
-code's `PROTOCOL`, once that is a new number.  What is written under a number never changes: agents of that number run
+code's `PROTOCOL`, once that is a new number.  Text under a number never changes: agents of that number run
 somewhere.
 """
 

@@ -118,7 +118,7 @@ def no_set_order(module: Module) -> Iterator[Break]:
 
 
 def _order_does_not_matter(scope: ast.AST, node: ast.AST) -> bool:
-    """A comprehension that makes a set, or is sorted, summed or tested as a whole at once."""
+    """A comprehension that makes a set, or is sorted, summed or tested as a whole."""
     if not isinstance(node, ast.comprehension):
         return False
     for outer in ast.walk(scope):

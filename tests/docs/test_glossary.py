@@ -29,7 +29,7 @@ PLAIN = frozenset(
     "down fail inquiry open peer phase query read ready remove reply report resolve state up write written "
     "begin append commit complete end".split()
 )
-"""Plain English, beside the terms of the glossary."""
+"""Plain English, in addition to the terms of the glossary."""
 WORD = re.compile(r"[A-Z][a-z]*")
 
 

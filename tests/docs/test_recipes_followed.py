@@ -76,7 +76,7 @@ _DECODERS[11] = _decode_coin
 
 
 def test_a_new_setting_and_a_new_determinant_kind(copied: Path) -> None:
-    """Both at once: nothing of one recipe is in a file of the other, or in a test of the other."""
+    """Both together: nothing of one recipe is in a file of the other, or in a test of the other."""
     config, module, tables, tests = (
         copied / name
         for name in (

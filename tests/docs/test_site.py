@@ -1,4 +1,4 @@
-"""The site: it is built without a warning, fetches nothing, and its tutorial does what it says."""
+"""The site: it is built without a warning, fetches nothing, and its tutorial does its statements."""
 
 from __future__ import annotations
 

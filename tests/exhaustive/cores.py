@@ -181,7 +181,7 @@ class Cores:
         return self._keep(task, index, 0)
 
     def step(self, number: int, event: EventValue, tick: int) -> tuple[int, tuple[EffectValue, ...]]:
-        """Return (state after the event, what is asked of the world)."""
+        """Return (state after the event, its requests to the world)."""
         key = (number, event, tick)
         outcome = self.steps.get(key)
         if outcome is None:

@@ -50,7 +50,7 @@ Program = Generator[Request | Note, Any, None]
 
 
 def candidate(holder: str, decisions: int, hasty: bool = False, leaves: bool = False) -> Program:
-    """Yield one supervisor from its first look on: it stands at once, and decides if it is elected.
+    """Yield one supervisor from its first look on: it stands immediately, and decides if it is elected.
 
     Args:
         hasty: it acts upon a decision before that is in its journal.
@@ -144,7 +144,7 @@ class Election:
         return verdict
 
     def _run(self, name: str, answers: tuple[Any, ...]) -> tuple[Request | None, tuple[Note, ...]]:
-        """Return what a supervisor with these answers asks next (None at its end), and what it has done."""
+        """Return what a supervisor with these answers asks next (None at its end), and the state it has done."""
         known = self._known.get((name, answers))
         if known is not None:
             return known

@@ -229,7 +229,7 @@ SABOTAGES = {
         ),
         Sabotage(
             "gaps-by-position", "a gap in the frames is seen by positions alone",
-            # A barrier, for what is sent again joins the frames of one epoch.
+            # A barrier, because repeated elements joins the frames of one epoch.
             Job("pair, frames are lost", PAIR, records=1, crashes=0, losses=2, hurries=1, asks=1), "no orphans",
             _gaps_by_position_alone,
             (0, 3, 3, 1, 0, 0, 1, 0, 1, 1, 1, 2, 2, 5, 5, 0, 1),

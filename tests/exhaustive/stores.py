@@ -26,7 +26,7 @@ class Shelf:
     Attributes:
         rows: as users see them.
         opened_by: the youngest incarnation that has opened it.
-        broken: what a write broke that an observer can see at once; empty if nothing.
+        broken: what a write broke that an observer can see immediately; empty if nothing.
     """
 
     account: Account
@@ -72,7 +72,7 @@ class Stores:
         return self._keep(Shelf(Account(task, "run", 0), (), 0, 0))
 
     def open(self, number: int, incarnation: int) -> tuple[int, Any]:
-        """Return (state, what is held, or the error)."""
+        """Return (state, held bundle, or the error)."""
 
         def opened(shelf: Shelf) -> tuple[Shelf, StoreState]:
             if incarnation < shelf.account.incarnation:
@@ -105,7 +105,7 @@ class Stores:
         return self._call((number, "truncate", incarnation, epoch), shortened)
 
     def withdraw(self, number: int, incarnation: int, mark: WithdrawPoint) -> tuple[int, Any]:
-        """Return (state, what is held, or the error)."""
+        """Return (state, held bundle, or the error)."""
 
         def taken_back(shelf: Shelf) -> tuple[Shelf, StoreState]:
             shelf.account.fence("run", incarnation)

@@ -60,7 +60,7 @@ def test_every_invariant_holds_in_every_state(job: Job) -> None:
     ("job", "forms"), sample([(Job("pair", PAIR, records=1), 30), *((job, 10) for job in LARGE)], 1)
 )
 def test_states_that_are_taken_for_one_behave_alike(job: Job, forms: int) -> None:
-    """Each form in which a state of a task was met is stepped beside the one that stands for all."""
+    """Each form in which a state of a task was met is stepped next to the one that stands for all."""
     assert explored(job, audit=True).audited > forms
 
 

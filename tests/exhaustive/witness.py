@@ -50,7 +50,7 @@ class Witness(PlainChain):
 
     Args:
         betrays: asks the world behind the runtime's back at each event, which no log can know.
-        timer: sets a timer that is due at once at its first event.
+        timer: sets a timer that is due immediately at its first event.
         marks: a watermark, the number of its events, follows what each of them gave.
     """
 

@@ -330,7 +330,7 @@ class World:
             self._order(draft, task, ("inquired", number, lost))
 
     def _decide(self, draft: Draft) -> None:
-        """Roll tasks back, each in its process and with what it knows (D9)."""
+        """Roll tasks back, each in its process and with its knowledge (D9)."""
         state = draft.base
         findings: dict[int, OrphanAnswer] = {task: self.cores.values[finding] for task, _, finding in state.findings}
         stands = decide(findings)
@@ -362,7 +362,7 @@ class World:
             self._feed(draft, life, event)
 
     def _feed(self, draft: Draft, life: Life, event: EventValue, dies_before: int = -1) -> None:
-        """Perform one event, and the events with which the outside answers at once."""
+        """Perform one event, and the events with which the outside answers immediately."""
         waiting = [event]
         while waiting and life in draft.processes:
             number, effects = self.cores.step(draft.processes[life], waiting.pop(0), draft.base.ticks)

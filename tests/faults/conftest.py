@@ -81,7 +81,7 @@ class HeldChain:
         return self.job.until(f"more than {count} checkpoints are complete", more)
 
     def let_end(self) -> None:
-        """The sources give what they have left, and end."""
+        """Let the sources emit their remaining records, and end."""
         self._gate.touch()
 
     def finish_exactly(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Call:
         return self._status
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Return what it has printed on both streams, once it has ended."""
+        """Return the output on both streams, once it has ended."""
         deadline_s = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > deadline_s:

@@ -274,7 +274,7 @@ class Job:
             kill(supervisor, signal.SIGCONT)
 
     def replace(self, *tasks: str) -> None:
-        """Kill these tasks' processes at once, and wait until others run in their place."""
+        """Kill these tasks' processes at the same time, and wait until others run in their place."""
         self.until_replaced(*self.strike(*tasks))
 
     def kill_everything(self) -> None:

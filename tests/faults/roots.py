@@ -48,7 +48,7 @@ LIBRARIES = {
 """Libraries that each process of a job imports, a quarter of its CPU, by what the file of its pipeline has in its text.
 
 Other jobs do without: each worker looks through all modules that were loaded before it (`hidden_nondeterminism`), and
-the memory of what it has looked at is copied.
+the memory of everything it has looked at is copied.
 """
 
 CLONE_NEWTIME, CLONE_NEWNET, PR_SET_PDEATHSIG = 0x80, 0x40000000, 1
@@ -60,7 +60,7 @@ ORDER_BYTES_MAX = 1 << 17
 FORK_S = 120.0
 
 SMOOTH_RPS, STEP_NS = 100, 25_000_000
-"""The pace of generated sources: those of more records per second give what is due in steps, because a batch for each
+"""The pace of generated sources: those of more records per second emit due elements in steps, because a batch for each
 record, in each task, costs most of the CPU of a job that waits for its records."""
 
 
@@ -123,7 +123,7 @@ class Root(Forked):
         self._output: tuple[str, str] | None = None
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Return what it has printed on both streams, once it has ended."""
+        """Return the output on both streams, once it has ended."""
         if self._output is not None:
             return "", ""
         deadline_s, parts = time.monotonic() + timeout, {self.stdout: "", self.stderr: ""}

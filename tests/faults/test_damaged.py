@@ -67,7 +67,7 @@ def renumbered(path: Path) -> None:
 
 
 def forgotten(path: Path) -> None:
-    """The last checkpoints were never journaled, as if a log beside it were lost."""
+    """The last checkpoints were never journaled, as if a log next to it were lost."""
     store = sqlite3.connect(path)
     store.execute("DELETE FROM decisions WHERE id > 3")
     store.commit()
@@ -109,7 +109,7 @@ def test_what_is_damaged_is_named_in_one_line(
 
 
 def whole(journal: Path) -> None:
-    """Move what is in the log beside the journal into it."""
+    """Move the content of the log next to the journal into it."""
     store = sqlite3.connect(journal)
     store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.close()

@@ -162,7 +162,7 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        """Look at what is there now; to be called where something must have been seen, however busy the machine is."""
+        """Read the present output; to be called where something must have been seen, however busy the machine is."""
         with self._looking:
             now = {(task, position): record for task, position, record in rows(self._database)}
             self.problems += [f"{where} was {was}, is {now.get(where)}" for where, was in self._seen.items()

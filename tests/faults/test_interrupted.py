@@ -41,7 +41,7 @@ class Announcing:
 sys.meta_path.insert(0, Announcing())
 sys.exit(main())
 """
-"""`causal`, which says when it begins to load what it needs."""
+"""`causal`, which says when it begins to load its modules."""
 
 
 def seen(job: Path, runtime: Path, stage: str) -> bool:
@@ -81,7 +81,7 @@ def test_ctrl_c_leaves_nothing(stage: str, how: str, tmp_path: Path) -> None:
                 time.sleep(0.02)
         _, said = run.communicate(timeout=WAIT_S)
         assert "Traceback" not in said and len(without_progress(said).splitlines()) <= 1, said
-        assert run.returncode in {128 + number for number in sent}, said  # two at once come in any order
+        assert run.returncode in {128 + number for number in sent}, said  # two together come in any order
         assert not kill_marked(job.resolve(), 0.0), "processes of the job are still there"
         assert not list(runtime.iterdir())
     finally:

@@ -42,7 +42,7 @@ def begun(start: Start, directory: Path, *arguments: str, **config: Any) -> Job:
 
 
 def let_end(directory: Path) -> None:
-    """The source gives what it has left, and ends."""
+    """Let the source emit its remaining records, and ends."""
     (directory / "gate").touch()
 
 

@@ -1,4 +1,4 @@
-"""Other sinks and other paths: files per sink task, and what is kept for replay going through the disk."""
+"""Other sinks and other paths: files per sink task, and the logs kept for replay going through the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet files of a real job whose tasks are killed: each row once, for us at once, for others in whole files."""
+"""Parquet files of a real job whose tasks are killed: each row once, for us immediately, for others in whole files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes around the tasks die: supervisor, agent, `causal run` itself, and all of a job at once."""
+"""The processes around the tasks die: supervisor, agent, `causal run` itself, and all of a job together."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def keys_of(job: Job, *options: str) -> list[str]:
 
 
 def model(key: int, count: int) -> dict[str, Any]:
-    """Return what is kept after the first `count` elements of that key."""
+    """Return the state after the first `count` elements of that key."""
     numbers = list(range(key, count * KEYS, KEYS))
     digits = {str(digit): sum(n % 10 == digit for n in numbers) for digit in dict.fromkeys(n % 10 for n in numbers)}
     return {

@@ -29,7 +29,7 @@ CONFIG = {
     "record_bytes_max": RECORD_BYTES_MAX,
 }
 IMPATIENT = {"heartbeat_timeout_ms": 4000, "crash_loop_max": 3}
-"""A batch that took all records of these jobs at once would be silent for longer."""
+"""A batch that took all records of these jobs together would be silent for longer."""
 
 
 @dataclass(frozen=True)

@@ -77,4 +77,4 @@ def test_the_hosts_of_rows_that_wait_for_their_checkpoint_are_killed(site: MakeS
     [run] = list((here.shared / "stored").iterdir())
     assert len(list((run / "staged").glob("out-*/journal/*/*"))) > 0, "rows waited in the shared store"
     assert not [path for path in (run / "staged").glob("*/rows/*") if path.is_file()], "none waits any more"
-    assert not [path for name in here.names for path in here.state(name).glob("staged")], "and none beside the job"
+    assert not [path for name in here.names for path in here.state(name).glob("staged")], "and none next to the job"

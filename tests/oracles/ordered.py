@@ -1,4 +1,4 @@
-"""Operators in the order of event time, and at once with corrections: docs/guide/order.md."""
+"""Operators in the order of event time, and immediately with corrections: docs/guide/order.md."""
 
 from __future__ import annotations
 

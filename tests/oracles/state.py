@@ -157,7 +157,7 @@ def _state(draw: Draw) -> Scenario:
 
 
 AFTER_S = {"event": 7.5, "processing": 1e6}
-"""The delay of a timer that another timer sets: in event time it is due at once, by the wall clock after all input."""
+"""The delay of a timer that another timer sets: in event time due immediately, by the wall clock after all input."""
 
 
 class Timed(Operator):
@@ -184,7 +184,7 @@ class Timed(Operator):
 def _followed(
     pending: dict[Any, Any], until: float | None, rows: list[Any], counts: dict[str, int], tick: Any, clock: str
 ) -> None:
-    """Fire what is due in the order (time, when set), one at a time."""
+    """Fire due timers in the order (time, when set), one at a time."""
     while True:
         due = [(at, number, key, name) for (key, name), (at, number) in pending.items() if until is None or at <= until]
         if not due:
@@ -228,7 +228,7 @@ def _event_timers(draw: Draw) -> Scenario:
     expected: list[Any] = []
     tick, largest = count(), None
     for row in rows:
-        if ordered:  # what is due by the time of a record comes before it
+        if ordered:  # timers due by the time of a record comes before it
             _followed(pending, row["at"], expected, counts, tick, "event")
         for what, name, when in row["do"]:
             pending.pop((row["k"], name), None)

@@ -440,7 +440,7 @@ def tables(chance: Random) -> Case:
 
 
 def chains(chance: Random) -> Case:
-    """Deduplication, then windows of what is left, then an interval join of the windows with the stream."""
+    """Deduplication, then windows of the rest, then an interval join of the windows with the stream."""
     assigner = chance.choice([Tumbling(5), Tumbling(20), Sliding(10, 5)])
 
     class FirstOnly(Operator):

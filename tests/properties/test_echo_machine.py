@@ -99,7 +99,7 @@ class Image:
 
 @dataclass
 class Input:
-    """A task upstream: it keeps everything that it sends, and sends again what is asked for."""
+    """A task upstream: it keeps everything that it sends, and sends again any part for."""
 
     channel: int
     frames: list[tuple[int, Header, bytes]]
@@ -150,7 +150,7 @@ class EchoMachine(RuleBasedStateMachine):
         self._start(1)
         self._another_standby()
 
-    # -- the clock of the task, and what it takes -------------------------------------------------------------
+    # -- the clock of the task, and its steps -------------------------------------------------------------
 
     def wall_ns(self) -> int:
         self.now_ns += 1
@@ -181,7 +181,7 @@ class EchoMachine(RuleBasedStateMachine):
         self._settle()
 
     def _welcome(self) -> None:
-        """The task downstream answers with what it has."""
+        """The task downstream answers with its state."""
         seen = self.sent[self.arrived]
         logs = [LogDelta(TASK, epoch, 0, content) for epoch, content in seen.log if epoch >= self.complete and content]
         extents = [(log.task, log.epoch, len(log.bytes)) for log in logs]

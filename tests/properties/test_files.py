@@ -1,6 +1,6 @@
 """Rows of files against plain readings of the same bytes: any blocks, any resume, files that appear at any time.
 
-The oracles read a whole file at once and know nothing of blocks, marks or listings.
+The oracles read a whole file in one step and know nothing of blocks, marks or listings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A receiver against the stream it is sent: frames that overlap, repeat, come out of turn, damaged, or are returned.
 
-It takes each chunk once, in order, or nothing of a frame at all; what it says it wants next is the truth.
+It takes each chunk once, in order, or nothing of a frame at all; its account it wants next is the truth.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Receiving(RuleBasedStateMachine):
             header.count += 1
         elif how == "cut":
             del payload[place % len(payload) :]
-        elif self.stream[self.accepted].count > 1 and self.accepted:  # it begins inside of what is here
+        elif self.stream[self.accepted].count > 1 and self.accepted:  # it begins inside of the received part
             header.position -= 1
         else:
             header.digest ^= 1

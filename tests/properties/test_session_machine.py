@@ -113,7 +113,7 @@ class Session(RuleBasedStateMachine):
         self.middle.exchange.pump(self.now_ns)
         self.middle.exchange.credit(self.middle.receiver, self.now_ns)
         deadline_ns = self.middle.exchange.next_deadline_ns()
-        assert deadline_ns is None or deadline_ns > self.now_ns, "what is due is done"
+        assert deadline_ns is None or deadline_ns > self.now_ns, "due work is done"
 
     @rule()
     def elements_are_delivered(self) -> None:

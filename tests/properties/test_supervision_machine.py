@@ -203,7 +203,7 @@ class Supervised(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 9), reported=st.booleans())
     def a_process_dies(self, place: int, reported: bool) -> None:
-        """Its exit is reported at once, or by the next beat of the agent."""
+        """Its exit is reported immediately, or by the next beat of the agent."""
         slot = self._slot(place)
         if slot is None:
             return

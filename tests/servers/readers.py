@@ -1,4 +1,4 @@
-"""Readers of a sink of each kind, as other programs have them: what is there now, by task, in order.
+"""Readers of a sink of each kind, as other programs have them: the present rows, by task, in order.
 
 Each raises `AssertionError` for what no reader may see: a hole, a half row, a file that changes.
 """

@@ -182,7 +182,7 @@ class HashingChain(PlainChain):
 
 
 class Whole:
-    """A snapshot of a whole state, which is encoded at once."""
+    """A snapshot of a whole state, which is encoded in one step."""
 
     full = True
 

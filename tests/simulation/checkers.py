@@ -109,7 +109,7 @@ class Observer:
         self._senders[_life(task)] = {channel.id: [] for channel in task.inputs}
 
     def took_over(self, process: Process, task: TaskProtocol, index: int, of: int, before: Places) -> None:
-        """A hot standby becomes its task: what it has performed of the echo of incarnation `of` counts as a replay."""
+        """A hot standby becomes its task: its part of the echo of incarnation `of` counts as a replay."""
         taken = {channel.id: channel.next for channel in task.inputs}
         senders = self._senders[index, of]
         self.began(process, task, index)

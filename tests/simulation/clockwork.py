@@ -19,7 +19,7 @@ class Clockwork:
         self._asked = 0
 
     def after(self, delay_ns: int, action: Callable[[], object]) -> None:
-        """Have `action` happen in `delay_ns` from now, or at once if that is not positive."""
+        """Have `action` happen in `delay_ns` from now, or immediately if that is not positive."""
         self.at(self.now_ns + delay_ns, action)
 
     def at(self, time_ns: int, action: Callable[[], object]) -> None:

@@ -227,7 +227,7 @@ class Supervisor:
 
 
 class Agent:
-    """Starts, kills and reaps; what it knows is on disk, so the next one adopts what lives."""
+    """Starts, kills and reaps; its knowledge is on disk, so the next one adopts what lives."""
 
     def __init__(self, world: Simulation, machine: Machine) -> None:
         self.world = world

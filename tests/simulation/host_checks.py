@@ -112,7 +112,7 @@ class HostChecks:
             raise Violated(f"placement: {task} is on {host}, and may be on {self._pins[task]} alone")
 
     def supervised(self, event: events.Event, effects: Sequence[fx.Effect]) -> None:
-        """The supervisor that leads has handled an event; what it has decided is not journaled yet."""
+        """The supervisor that leads has handled an event; its decision is not journaled yet."""
         leader = self._world.supervisor
         over = leader is not None and leader.supervision.job.ended is not None  # it gives no answer
         if isinstance(event, events.AgentBeat) and self._world.several and not over:

@@ -34,7 +34,7 @@ ROSTER_NS = 500 * MS
 
 
 def power_off(world: Simulation, machine: Machine) -> None:
-    """End everything on a host at once; what its disk holds is not read again."""
+    """End everything on a host together; the content of its disk is not read again."""
     if machine.agent is not None:
         machine.agent.living = False
     for process in list(world.processes.values()):
@@ -99,7 +99,7 @@ def _watch_silence(world: Simulation, machine: Machine) -> None:
 
 
 def _host_dies(world: Simulation, fault: Fault) -> None:
-    """All processes of a host end at once; its kernel says so, unless it has no power either."""
+    """All processes of a host end together; its kernel says so, unless it has no power either."""
     machine = world.machine_of(fault)
     if not machine.up:
         return

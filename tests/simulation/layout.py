@@ -49,7 +49,7 @@ class Layout:
         timeout_ms: the silence after which a host counts as dead.
         store_ms: the most that a request to the shared store takes.
         keys: each host has a key, so a task is heard from the host alone on which it was placed.
-        successors: the candidates that wait beside the supervisor.
+        successors: the candidates that wait next to the supervisor.
     """
 
     hosts: tuple[str, ...]

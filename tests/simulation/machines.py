@@ -1,6 +1,6 @@
 """The hosts of a simulation, each with its disk and its agent, and what passes between them.
 
-A direction between two hosts may be cut for a while.  What is sent meanwhile arrives when it is open again, as TCP
+A direction between two hosts may be cut for a while.  Messages sent meanwhile arrives when it is open again, as TCP
 sends again what was not acknowledged; or it is lost, as when the connection is given up.
 """
 
@@ -33,7 +33,7 @@ class Machine:
         shift_ns: what its monotonic clock is ahead of the supervisor's.
         up: its root process lives.
         revoked: its key is not in the roster any more.
-        tether: the supervisor that notices at once when its kernel ends all its processes.
+        tether: the supervisor that notices immediately when its kernel ends all its processes.
         terms: the highest leadership term of which it has heard.
     """
 
@@ -61,7 +61,7 @@ class Machine:
         return f"agent {self.name}".rstrip()
 
     def end_life(self) -> None:
-        """Everything on it has ended at once; the next life of a host begins with an empty directory."""
+        """Everything on it has ended together; the next life of a host begins with an empty directory."""
         self.forget()
         self.up, self.lives, self.incarnation = False, self.lives + 1, 0
         self.tether, self.terms = None, HighestTerm()
@@ -79,7 +79,7 @@ class _Wire:
     """One direction between two ends.
 
     Attributes:
-        keeps: what is sent while it is cut waits in `waiting`, with the life of the machine that sent it.
+        keeps: a message sent while it is cut waits in `waiting`, with the life of the machine that sent it.
     """
 
     cut_until_ns: int = 0

@@ -92,7 +92,7 @@ class Store:
         return self.account.store_state()
 
     def check(self) -> None:
-        """Rows are numbered without gaps, and the account counts what is there."""
+        """Rows are numbered without gaps, and the account counts all of them."""
         place = 0
         for first, count, _ in self.spans:
             if first != place:

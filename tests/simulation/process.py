@@ -401,7 +401,7 @@ class Process:
         self._handle(Loaded(image.cut.epoch))
 
     def _promoted(self, hot: HotStandby[_Image], act: Begin) -> bool:
-        """Becomes the task at once, if the hot standby can."""
+        """Become the task immediately, if the hot standby can."""
         promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
         task = hot.promote(promotion, self.world.clock.now_ns)
         if task is None:

@@ -114,7 +114,7 @@ def _no_fence_at_the_store() -> Patches:
 
 
 def _trust_a_shorter_log() -> Patches:
-    """A recovering task receives half of what is held of its log."""
+    """A recovering task receives half of the held part of its log."""
     logs_for = Holdings.logs_for
 
     def half(self: Holdings, asker: Any, depends: Any) -> Any:

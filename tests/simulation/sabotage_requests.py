@@ -36,7 +36,7 @@ def _keys_name_content_alone() -> Patches:
 
 
 def _keys_name_the_operator_alone() -> Patches:
-    """A key says neither which request of its operator it is, nor what is asked."""
+    """A key says neither which request of its operator it is, nor its content."""
 
     def nameless(value: Any) -> bytes:
         return encode(value[:2] if len(value) == 6 else value)

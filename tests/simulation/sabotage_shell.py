@@ -33,7 +33,7 @@ def _finished_before_the_store_has_all() -> Patches:
 
 
 def _effects_overtake_a_refused_write() -> Patches:
-    """Effects behind a write that a store refused are performed at once."""
+    """Effects behind a write that a store refused are performed immediately."""
     return {(causal.task.effect_queue, "_at_once"): lambda effect: True}
 
 

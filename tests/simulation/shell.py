@@ -345,7 +345,7 @@ class SimulatedDisk:
         self._soon(write)
 
     def _load_segment(self, effect: ReadSegment) -> None:
-        """Read what is there now: one thread performs what a task asks of its disk, in order."""
+        """Read the present content: one thread performs what a task asks of its disk, in order."""
         process, task, payloads = self._process, self._process.task, self._segments.get(effect.segment)
         if payloads is None:
             raise Violated(f"spill: segment {effect.segment} of {process.slot} is read after it was removed")

@@ -1,7 +1,7 @@
 """Determinants on simulated stable storage, and the thread of a process that writes them, in order.
 
 A write that was asked for when its process dies may be there or not; a zombie keeps writing; a directory that a younger
-incarnation has removed takes what is written into it, and nothing reads it.
+incarnation has removed still accepts writes, and nothing reads it.
 """
 
 from __future__ import annotations

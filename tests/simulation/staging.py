@@ -1,6 +1,6 @@
 """Rows that wait for a checkpoint, in memory that survives every crash (guarantee `epoch`).
 
-What was staged and not made durable is lost when everything dies at once, as with the power of a host.  Each step of
+What was staged and not made durable is lost when everything dies together, as with the power of a host.  Each step of
 a commit is a write of its own, so a death finds it half done.
 """
 

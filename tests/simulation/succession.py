@@ -1,7 +1,7 @@
 """Supervisors that may be lost with their hosts, on virtual time: candidates, terms, and the journal in the store.
 
 The rules are those that ship (`standby.leadership`); each of their requests takes a while, may fail, and may lose its
-answer.  Only the marks of candidates pass beside the store.  The clocks of supervisors run `SPEED` times as fast as
+answer.  Only the marks of candidates bypass the store.  The clocks of supervisors run `SPEED` times as fast as
 those of the job, whose life here is short.
 """
 
@@ -105,7 +105,7 @@ class Seat:
         self.world.add_to_story(self.name, "start")
 
     def die(self, again_ns: int | None) -> None:
-        """Its process ends at once, and another one is started so much later."""
+        """End its process immediately, and another one is started so much later."""
         if not self.living:
             return
         self.living, self.life = False, self.life + 1
@@ -318,7 +318,7 @@ def _removal(names: tuple[str, ...]) -> Procedure:
 
 
 class Terms:
-    """All supervisors of one job, and the account of what they have decided, one line over all terms.
+    """All supervisors of one job, and the account of their decisions, one line over all terms.
 
     Attributes:
         begun: the terms that have begun.

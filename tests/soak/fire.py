@@ -178,7 +178,7 @@ class Fire:
             self.kills["every process while it resumes"] += self.run.kill_all()
             self._note("  kill every process while it resumes")
         self.faults["resumptions"] += 1
-        (self.run.state / "status.json").unlink(missing_ok=True)  # what is there next is of the new life
+        (self.run.state / "status.json").unlink(missing_ok=True)  # the next file is of the new life
         self.run.start("--resume")
         deadline = time.monotonic() + UP_S
         while self.run.status() is None and not self.run.up() and time.monotonic() < deadline:

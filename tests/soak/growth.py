@@ -10,7 +10,7 @@ from statistics import median
 from standby.host.processes import start_time
 
 WARM_UP = 2
-"""The failures after which a process has what it needs for the next ones: modules, buffers, memory of its own."""
+"""The failures after which a process has everything for the next ones: modules, buffers, memory of its own."""
 SHARE_MAX = 1.10
 NOISE_BYTES = 2 << 20
 FILES_MAX = 3

@@ -103,7 +103,7 @@ class Fire:
         self.site.join(name)
 
     def _kill_two(self, name: str) -> None:
-        """Two hosts at once, or the second while the first is recovered from."""
+        """Two hosts together, or the second while the first is recovered from."""
         other = self.rng.choice([each for each in HOSTS if each != name])
         incarnations = {each: self._incarnation(each) for each in (name, other)}
         for each in incarnations:

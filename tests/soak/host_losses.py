@@ -2,7 +2,7 @@
 
 Job after job, each with a network of its own and a candidate for its supervisor's place, until `--losses` have been
 noticed and survived.  The sink is Redis, which goes wherever its task goes, or SQLite on a host that comes back; the
-shared store is a directory or an S3 server on a host of its own.  What a reader saw meanwhile must be what is there at
+shared store is a directory or an S3 server on a host of its own.  Rows that a reader saw meanwhile must be there at
 the end, and every record must be there once, in its turn.  With `--json FILE` of an earlier run it continues with the
 next seed.  Exit status 1 if a row was lost, doubled or contradicted.
 """

@@ -39,7 +39,7 @@ QUIET_AFTER = 7
 """Faults between two quiet moments."""
 
 BURST = 0.25
-"""Share of faults that follow at once on the one before."""
+"""Share of faults that follow immediately on the one before."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -47,7 +47,7 @@ class TortureRun:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
-        """Begin a `causal run`; what it says goes to a file."""
+        """Begin a `causal run`; its output goes to a file."""
         with open(self.place / "run.log", "ab") as log:
             self._process = children.opened(
                 [sys.executable, "-m", "deploy", "run", *self._arguments, *more],
@@ -118,7 +118,7 @@ class TortureRun:
         return {slot: pid for slot, pid in workers(self.state).items() if slot.startswith("w")}
 
     def companions(self) -> dict[str, int]:
-        """Return all processes that the job's sources have beside it: a Spark driver, its Java machine, its Python
+        """Return all processes that the job's sources have next to it: a Spark driver, its Java machine, its Python
         workers.
         """
         return {f"{p.slot} {p.pid}": p.pid for p in marked(self.state) if not p.slot.startswith("w")}

@@ -37,7 +37,7 @@ class Weight:
 
 
 class Weighed(Sink):
-    """Another sink, whose stores note the weight of each bundle in a file beside the output.
+    """Another sink, whose stores note the weight of each bundle in a file next to the output.
 
     Args:
         carried: whether the determinants are given to the store.

@@ -35,7 +35,7 @@ LOOK_S = 0.01
 
 @dataclass(slots=True)
 class Lines:
-    """A reader of JSON lines: what it has seen of each file must be how that file begins at the end."""
+    """A reader of JSON lines: its content of each file must be how that file begins at the end."""
 
     directory: Path
     seen: dict[Path, int] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class Struck:
 
 
 def strike(run: TortureRun) -> tuple[int, float]:
-    """Send SIGKILL to every process of the job at once; returns how many, and ms from first signal to last."""
+    """Send SIGKILL to every process of the job together; returns how many, and ms from first signal to last."""
     pids = [run.root, *(pid for pid in of_job(run.state) if pid != run.root)]
     started = [(pid, start_time(pid)) for pid in pids]
     handles = [open_process(pid, at) for pid, at in started if at is not None]

@@ -1,4 +1,4 @@
-"""A reader of the output while the job runs: what it has once seen must still be there, unchanged, at the end."""
+"""A reader of the output while the job runs: rows once seen must still be there, unchanged, at the end."""
 
 from __future__ import annotations
 

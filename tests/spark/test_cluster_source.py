@@ -50,7 +50,7 @@ pipeline.source("in", source).sink("out", SqliteSink("out.db"))
 def run(
     directory: Path, frame: str, meanwhile: Callable[[subprocess.Popen[str]], object], *options: str
 ) -> tuple[int, str]:
-    """Run a job with a store whose source gives the numbers from 1; returns its status and what it has said."""
+    """Run a job with a store whose source gives the numbers from 1; returns its status and output."""
     (directory / "job.py").write_text(PIPELINE.format(frame=frame))
     (directory / "plus.py").write_text("def apply(v):\n    return v + 1\n")
     (directory / "input").mkdir()

@@ -1,4 +1,4 @@
-"""The outside world at work: what tasks ask of stores, partitions and the disk, done at once and written down."""
+"""The outside world: requests of tasks to stores, partitions and the disk, performed and written down immediately."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class NotedReader:
 
 
 class NotedDisk(Segments):
-    """The disk as one process uses it: each effect becomes a line, and is performed at once unless the disk is slow."""
+    """The disk as one process uses it: each effect becomes a line, and is done immediately unless the disk is slow."""
 
     def __init__(self, outside: Outside, process: Process) -> None:
         super().__init__(lambda event: outside.feed(process, event))

@@ -37,7 +37,7 @@ class Process(cluster.Process):
         return f"{self.name}{self.incarnation}"
 
     def log_bytes(self, task: int, epoch: int) -> bytes:
-        """Return what it holds of a log, and what it has forgotten because it is in a file."""
+        """Return its part of a log, and the part forgotten because it is in a file."""
         log = self.protocol.holdings.logs[task]
         return self.words.filed(task, epoch)[: log.begins.get(epoch, 0)] + log.bytes_of(epoch)
 

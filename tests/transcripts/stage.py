@@ -2,7 +2,7 @@
 
 It owns time and chance: nothing happens unless a command says so, and the clock stands still unless one moves it.
 Every effect of a task becomes a line of the conversation.  What a supervisor would do by itself (announce a death,
-complete a checkpoint) is done here at once; `supervised.Supervised` puts the real one in its place.
+complete a checkpoint) is done here immediately; `supervised.Supervised` puts the real one in its place.
 """
 
 from __future__ import annotations

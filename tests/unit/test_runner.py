@@ -1,4 +1,4 @@
-"""The runner of all tests: what fails beside others is run once more alone, and only a pass there is a pass."""
+"""The runner of all tests: tests that fail next to others are run once more alone, and only a pass there is a pass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def checkout(home: Path, monkeypatch: pytest.MonkeyPatch, rest: str, jobs: str) 
 @pytest.mark.parametrize(
     ("rest", "jobs", "status", "said"),
     [
-        (ONCE, ONCE, 0, "failed beside other tests and passed alone: tests/rest/test_it.py::test_once, tests/jobs/"),
+        (ONCE, ONCE, 0, "failed next to other tests and passed alone: tests/rest/test_it.py::test_once, tests/jobs/"),
         (ALWAYS, ONCE, 1, "once more, alone: tests/rest/test_it.py::test_always, tests/jobs/test_it.py::test_once"),
         (MANY, PASSES, 1, f"{runner.AGAIN_MAX + 1} failed"),
     ],

@@ -27,7 +27,7 @@ LOOK_S = 0.005
 
 
 class Logged(StatelessSinkPartition[Any]):
-    """Rows are visible at once."""
+    """Rows are visible immediately."""
 
     def __init__(self) -> None:
         self._seen = inputs.Seen(PLACE)

@@ -1,6 +1,6 @@
 """This project: `causal run` with exactly-once output, full sharing depth, a standby per task, checkpoints every 1 s.
 
-`options` of what is asked are further arguments, such as another guarantee.
+`options` of the request are further arguments, such as another guarantee.
 
 *failover*: the process of `count/0` gets SIGKILL; rows are seen by a reader that polls the sink's SQLite file.
 """

@@ -183,7 +183,7 @@ def _executors(root: int) -> list[int]:
 
 
 def _killed(place: Path, asked: dict[str, Any], batches: Batches, query: Any) -> dict[str, Any]:
-    """Kill an executor; the source has no end: what is due `AFTER_S` after the kill is what has to come out."""
+    """Kill an executor; the source has no end: every record due `AFTER_S` after the kill is what has to come out."""
     began_s = time.time()
     while len(batches.since_s) < BATCHES_BEFORE:
         if not query.isActive or time.time() > began_s + LIMIT_S:

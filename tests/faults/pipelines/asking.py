@@ -52,7 +52,7 @@ def ask(record: Any, key: str) -> Any:
 
 
 class Stamp(Operator):
-    """Gives each record the place in which it came: what is asked depends on an order that only the log knows."""
+    """Gives each record the place in which it came: the request depends on an order that only the log knows."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         place = ctx.state["place"] = ctx.state.get("place", 0) + 1

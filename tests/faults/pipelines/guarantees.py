@@ -1,7 +1,7 @@
 """Numbered records that an operator holds back in tens per key, and a sink that, as it writes, kills what a test names.
 
 The source stops after `first` records until the gate, a file, is there: then every key holds records, always as many.
-Beside the database a file `kill-before` or `kill-after` has the pids that die then; none means the sink's own process.
+Next to the database a file `kill-before` or `kill-after` has the pids that die then; none means the sink's own process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_S = 0.02
 
 
 class GatedSource(Source):
-    """One partition, of which the first elements are there at once and the others when the gate is."""
+    """One partition, of which the first elements are there immediately and the others when the gate is."""
 
     def __init__(self, first: int, count: int, gate: Path, rate: float | None) -> None:
         self.partitions = 1

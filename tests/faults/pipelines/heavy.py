@@ -1,4 +1,4 @@
-"""Records of 2 kB through a task that takes its time, so that what is kept for replay outgrows a small memory.
+"""Records of 2 kB through a task that takes its time, so that the log kept for replay outgrows a small memory.
 
 The source does not end before the file `gate` is there; from then on the task takes no time any more.
 """

@@ -11,7 +11,7 @@ from operators.sinks import JsonLinesSink
 from tests.faults.pipelines.held_source import HeldSource
 
 ANSWER_AROUND_BYTES = 7
-"""Bytes of an encoded answer beside its own: the list with True before it, and the head of its bytes."""
+"""Bytes of an encoded answer in addition to its own: the list with True before it, and the head of its bytes."""
 PLAIN_EVERY = 7
 
 

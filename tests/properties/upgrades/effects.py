@@ -1,7 +1,7 @@
 """The effect of each option that changes at an upgrade: `docs/guide/change.md` shows it, the matrix checks it.
 
-"applied": what is kept continues under the new value.  "from now on": what is kept stays as it is, and the new value is
-that of the records that come.  "refused": before anything is started.  "depends": refused if what is kept needs the old
+"applied": kept state continues under the new value.  "from now on": kept state stays as it is, and the new value is
+that of the records that come.  "refused": before anything is started.  "depends": refused if the state needs the old
 value, as records that wait, values in groups and windows that are kept in slices do; otherwise from now on.
 """
 
@@ -172,5 +172,5 @@ NOTES = {
     "Stream.window(lateness_s)": "what was closed stays closed; what the new value closes goes without another result",
     "KeyedStream.window_table(grace_s)": "as lateness",
     "KeyedStream.join_table(as_of)": "without `wait`",
-    "Table.suppress(after_s)": "also for what is held",
+    "Table.suppress(after_s)": "also for held revisions",
 }

@@ -121,7 +121,7 @@ class Timed(Numbered):
         ctx.set_timer(record["at"] + 4, f"{record['v'] % 3}", clock="event")
 
     def finish(self, ctx: Any) -> Any:
-        """Emit what is left."""
+        """Emit the rest."""
         yield [ctx.key, "end", ctx.state["sum"]]
 
 

@@ -372,7 +372,7 @@ class MappingBatches(Model):
 
 @model("call")
 class Calling(Model):
-    """`call`: answered at once."""
+    """`call`: answered immediately."""
 
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
         for attempt in range(self.options["retries"] + 1):

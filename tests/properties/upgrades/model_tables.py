@@ -30,7 +30,7 @@ def kind_of(aggregate: Aggregate[Any, Any]) -> str:
 
 
 def taken_back(added: Aggregate[Any, Any], taken: Aggregate[Any, Any], value: Any) -> str:
-    """Return what is left of two equal values, added by one aggregate, when another has taken one of them back."""
+    """Return the remainder of two equal values, added by one aggregate, when another has taken one of them back."""
     accumulator = added.add(added.add(added.initial(), value), value)
     try:
         return repr(taken.subtract(accumulator, value))  # type: ignore[misc]

@@ -135,7 +135,7 @@ class Panes(Windowed):
 
     @property
     def triggers(self) -> bool:
-        """Whether it has a trigger beside the end."""
+        """Whether it has a trigger in addition to the end."""
         return self.trigger is not None and not isinstance(self.trigger, AtEnd)
 
     def end_of(self, start: int) -> int:

@@ -44,7 +44,7 @@ class PowerLoss:
         self.after()
 
     def left_in(self, place: Path) -> Path:
-        """Write what is left into `place`."""
+        """Write the rest into `place`."""
         self._restore(os.stat(self._root).st_ino, place)
         return place
 

@@ -1,4 +1,4 @@
-"""Commands: what one says is what its message says, and nothing else is a command."""
+"""Commands: each equals its message, and nothing else is a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that ends at once leaves no file half written, whatever writes into what."""
+"""A process that ends abruptly leaves no file half written, whatever writes into what."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ WAIT_NS = 4 * MS
 
 
 def batches_at(gathering: Gathering, arrivals_ns: list[int]) -> list[int]:
-    """Return the times at which batches are taken of a partition whose elements arrive then, each asked for at once."""
+    """Return the times at which batches are read of a partition whose elements arrive then, each read immediately."""
     taken_ns, now_ns = list[int](), 0
     for arrival_ns in arrivals_ns:
         if taken_ns and arrival_ns <= taken_ns[-1]:

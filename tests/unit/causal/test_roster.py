@@ -1,4 +1,4 @@
-"""Keys and the roster: what is written can be read, what is malformed is refused in one line."""
+"""Keys and the roster: written files can be read, what is malformed is refused in one line."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_zombies_are_fenced_by_neighbours_and_by_stores() -> None:
 
 
 class Worst(Haunted, RoughWorld):
-    """All of it at once."""
+    """All of it together."""
 
 
 @pytest.mark.parametrize("seed", sample(range(20), 4))

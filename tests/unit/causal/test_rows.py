@@ -1,4 +1,4 @@
-"""Rows are the tuples that they stand for: in what they give, in their bytes, and in what comes back."""
+"""Rows are the tuples that they stand for: in their items, in their bytes, and in what comes back."""
 
 from __future__ import annotations
 

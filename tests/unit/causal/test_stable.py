@@ -1,4 +1,4 @@
-"""Stable determinants: holders forget what is reported, what is read fills holes only, complete records count."""
+"""Stable determinants: holders forget what is reported, logs read back fill holes only, complete records count."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_owner_keeps_its_bytes_and_shares_what_is_not_stable() -> None:
     assert log.unwritten() == [LogDelta(0, 0, 60, LOG[60:100])]
 
 
-# -- what is sent to neighbours and stores ----------------------------------------------------------------
+# -- messages to neighbours and stores ----------------------------------------------------------------
 
 
 def test_what_is_stable_is_not_shared_and_is_passed_on() -> None:
@@ -104,7 +104,7 @@ def test_nobody_says_stable_in_a_job_that_writes_nothing() -> None:
         here.merge([mark(0, 10)])
 
 
-# -- what is read, and when it is written ----------------------------------------------------------------
+# -- the log read back, and when it is written ----------------------------------------------------------------
 
 
 def collecting(depth: int = FULL_DEPTH) -> tuple[Holdings, Flushing]:

@@ -1,4 +1,4 @@
-"""Determinants in the shared store: what is read is what was written, whatever the store does meanwhile."""
+"""Determinants in the shared store: they read back as written, whatever the store does meanwhile."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ def test_nesting_has_the_same_bound(nest: Callable[[int, Any], Any], inner: Any)
 @pytest.mark.parametrize("nest", [lists, dicts])
 @pytest.mark.parametrize("inner", [[], {}], ids=repr)
 def test_what_could_not_be_read_is_not_written(nest: Callable[[int, Any], Any], inner: Any) -> None:
-    """An empty list needs no room of msgpack's writer for what it holds, but of its reader."""
+    """An empty list needs no room of msgpack's writer for its items, but of its reader."""
     for around in (lambda value: value, lambda value: (value,), lambda value: {"k": (1, [(value,)])}):
         deepest = around(nest(NESTING_MAX - 3, inner))
         assert decode(encode(deepest)) is not None

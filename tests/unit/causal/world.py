@@ -56,7 +56,7 @@ def hashing(topology: Topology, index: TaskIndex, rng: random.Random, traits: Co
 
 
 class Disk(Segments):
-    """The disk of one task, which answers at once."""
+    """The disk of one task, which answers immediately."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(lambda event: world.feed(process, event))

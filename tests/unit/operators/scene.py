@@ -129,7 +129,7 @@ def records_in(outputs: Sequence[Output]) -> list[Any]:
 
 
 def parts_of(chain: Chain, full: bool = False) -> list[bytes]:
-    """Return a snapshot, encoded at once."""
+    """Return a snapshot, encoded in one step."""
     job = chain.snapshot(full)
     while not job.step(100):
         pass

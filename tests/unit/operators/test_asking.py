@@ -358,7 +358,7 @@ def test_a_call_that_is_left_behind_keeps_no_thread_from_others(monkeypatch: pyt
     now_ns[0] += 1_000_000_000
     assert drained(pool, 1) == [(0, b"late")]
     pool.ask([Request(3, 1, b"a"), Request(3, 2, b"b")])
-    assert sorted(drained(pool, 2)) == [(1, b"a"), (2, b"b")], "both ran at the same time, beside the one left behind"
+    assert sorted(drained(pool, 2)) == [(1, b"a"), (2, b"b")], "both ran at the same time, next to the one left behind"
     release.set()
     pool.close()
 

@@ -313,7 +313,7 @@ class OneGiant(Operator):
 
 
 class Widened(Operator):
-    """Each record with so many bytes beside it."""
+    """Each record with this many bytes of padding."""
 
     def __init__(self, size: int = 500_000) -> None:
         self._size = size

@@ -1,4 +1,4 @@
-"""The two inputs of an operator keep their places at an upgrade: what is kept of one is never taken for the other's."""
+"""The two inputs of an operator keep their places at an upgrade: state of one is never taken for the other's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`DueEntries` against a plain dict: what is due is taken once, in order, and the same after any restore."""
+"""`DueEntries` against a plain dict: due entries are taken once, in order, and the same after any restore."""
 
 from __future__ import annotations
 

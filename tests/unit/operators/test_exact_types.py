@@ -80,7 +80,7 @@ def same(put: Any, read: Any) -> bool:
 
 
 def stored(value: Any, kind: pa.DataType) -> tuple[bool, Any]:
-    """(whether it is taken, what is read back)."""
+    """Return (whether it is accepted, the value read back)."""
     try:
         batch = columns_of([{"v": value}], pa.schema([("v", kind)]))
     except Misfit:

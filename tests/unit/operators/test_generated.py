@@ -62,14 +62,14 @@ def test_with_a_rate_each_element_has_its_time() -> None:
 
 
 def test_a_clock_that_was_restarted_does_not_halt_a_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job had run for a day: after 100 s of the new clock, element 86,400,000 follows at once, then 1,000/s."""
+    """The job had run for a day: after 100 s of the new clock, element 86,400,000 follows together, then 1,000/s."""
     second, position = 10**9, 86_400_000
     now_ns = 100 * second
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
     source = GeneratedSource(lambda p, i: i, count=None, rate=1000)
 
     def life(position: int) -> tuple[Any, int]:
-        """Return the records that a process has at once, and the pace behind them."""
+        """Return the records that a process has immediately, and the pace after them."""
         began_ns = min(int((tmp_path / "began").read_text()), now_ns)
         reader = source.open(0, SourceContext("numbers", tmp_path, began_ns))
         assert reader.ready_in_s(position) == 0

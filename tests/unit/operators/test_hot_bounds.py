@@ -55,7 +55,7 @@ ELSEWHERE = {
 
 
 class Bounded(machine.EchoMachine):
-    """The task and its hot standby, each with a disk that answers at once."""
+    """The task and its hot standby, each with a disk that answers immediately."""
 
     def __init__(self, config: JobConfig, monkeypatch: pytest.MonkeyPatch, disk_works: bool = True) -> None:
         monkeypatch.setattr(machine, "CONFIG", config)

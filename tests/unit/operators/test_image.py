@@ -114,7 +114,7 @@ def test_of_a_full_snapshot_only_what_has_changed_is_loaded(
         assert sum(before) < 200, "nothing of the keys that have not changed"
     late = Image(graph, task_of(graph), tmp_path)
     for every in (files, files[:1]):
-        late.load(every)  # these have no link from what it has, so it loads all
+        late.load(every)  # these have no link from its state, so it loads all
     late.load(files)
     states = [sorted(values_of(each.chain).items()) for each in (image, late)]
     assert states[0] == states[1] == sorted(values_of(chain).items()) and len(states[0]) == 996

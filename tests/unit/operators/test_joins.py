@@ -135,7 +135,7 @@ def test_a_missing_partner_is_reported_when_none_can_come_and_not_before() -> No
     assert task.mark(220) == []
     assert task.mark(220.001) == [(lonely, None)]
     assert task.mark(220.002) == []
-    task.mark(225)  # records are dropped a span of time at once
+    task.mark(225)  # records are dropped one span of time together
     assert task.entry_count() == 0
 
 

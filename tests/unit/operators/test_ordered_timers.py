@@ -19,7 +19,7 @@ LIVES_S, WAITS_S = 0.15, 0.35
 
 
 class Watch(Operator):
-    """Emits each record, what it has forgotten, and when nothing came for a while; a timer that fires sets another."""
+    """Emits each record, its forgotten state, and when nothing came for a while; a timer that fires sets another."""
 
     seen = ValueState[int](ttl_s=LIVES_S)
 

@@ -1,4 +1,4 @@
-"""`Slots` against a plain dict: what is due and when, the slots of a key, and the same after any restore."""
+"""`Slots` against a plain dict: due entries and their times, the slots of a key, and the same after any restore."""
 
 from __future__ import annotations
 

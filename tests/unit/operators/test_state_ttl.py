@@ -241,7 +241,7 @@ def test_another_clock_makes_everything_young_again() -> None:
     clock.now_ns = 50
     event.wrote("a")
     wall = copied(event, lambda: ClockExpiry(TTL_NS, lambda: 7), event.written)
-    assert wall.next_ns() == 0  # at once, to find out what time it is
+    assert wall.next_ns() == 0  # immediately, to find out what time it is
     assert wall.advance(9_000) == []
     assert wall.next_ns() == 9_100
     assert wall.advance(9_800) == ["a"]

@@ -44,7 +44,7 @@ COUNTER = itertools.count()
 
 
 class Hidden(Operator):
-    """Goes round the services: what it says depends on the process."""
+    """Bypasses the services: its output depends on the process."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         yield next(COUNTER)

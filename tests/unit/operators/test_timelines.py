@@ -1,4 +1,4 @@
-"""`Timelines` against a plain list: what is there, what is over unmatched, and the same after any restore."""
+"""`Timelines` against a plain list: entries, those that are over unmatched, and the same after any restore."""
 
 from __future__ import annotations
 

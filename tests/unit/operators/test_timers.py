@@ -1,4 +1,4 @@
-"""Timers: one per key and name, in the order (time, when set), as of before the firing."""
+"""Timers: one per key and name, in the order (time, when set), as before the firing."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_late_records_find_the_same_however_they_come(seed: int) -> None:
 
 
 class Timed(Operator):
-    """Emits what timers see, and what is left at the end."""
+    """Emits the state that timers see, and the rest at the end."""
 
     seen = MapState[int, int](ttl_s=TTL_S)
 

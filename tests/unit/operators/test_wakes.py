@@ -1,4 +1,4 @@
-"""`Wakes` against a dict of times: what is due and when, however items are moved."""
+"""`Wakes` against a dict of times: due items and their times, however items are moved."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_within_the_lateness_a_window_is_emitted_again_for_each_late_record() ->
     assert driven.give([("a", 1, 0)], 15 * S) == [("a", 4, 0.0, 10.0)]
     assert driven.give([("a", 1, 0)]) == [] and driven.chain.counts() == {"w": {"late": 1}}
     assert parts_of(driven.chain, full=True)[1:] == []
-    assert driven.give([("a", 16, 0)], 100 * S) == [("a", 1, 10.0, 20.0)], "end and lateness at once: emitted once"
+    assert driven.give([("a", 16, 0)], 100 * S) == [("a", 1, 10.0, 20.0)], "end and lateness together: emitted once"
     assert driven.finish() == []
 
 

@@ -53,14 +53,14 @@ CHECKS = (
 )
 """The checks of the kit in which nothing forks."""
 CUTS: dict[str, dict[str, Any]] = {
-    "lines at once": {"publish_s": 1e-9},
+    "lines immediately": {"publish_s": 1e-9},
     "lines by size": {"file_bytes": 300},
     "lines never": {},
-    "parquet at once": {"kind": ParquetSink, "publish_s": 1e-9},
+    "parquet immediately": {"kind": ParquetSink, "publish_s": 1e-9},
     "parquet never": {"kind": ParquetSink},
     "requests": {"kind": None},
 }
-ALWAYS = "lines at once"
+ALWAYS = "lines immediately"
 """The one of them that every run of the tests takes; the kit also with Parquet."""
 READERS = {"jsonl": ObjectLinesOutput, "parquet": ObjectParquetOutput}
 
@@ -142,7 +142,7 @@ def subject_of(place: Place, kind: Any = JsonLinesSink, **options: Any) -> Subje
     return Subject(kind(URL, **options), place.rows, away=place.away, poison=poison)
 
 
-@pytest.mark.parametrize("cuts", members(list(CUTS)[:-1], ALWAYS, "parquet at once"))
+@pytest.mark.parametrize("cuts", members(list(CUTS)[:-1], ALWAYS, "parquet immediately"))
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_conforms(check: Callable[[Subject], None], cuts: str, place: Place) -> None:
     check(subject_of(place, **CUTS[cuts]))

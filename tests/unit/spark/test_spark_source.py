@@ -1,4 +1,4 @@
-"""A `SparkSource` says what it needs, and needs no Spark to be imported, planned or read."""
+"""A `SparkSource` names its requirements, and needs no Spark to be imported, planned or read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the agent with many orders at once."""
+"""Tests of the agent with many orders together."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def orders(tmp_path: Path) -> Iterator[Orders]:
 def test_a_kill_does_not_wait_until_all_that_was_ordered_before_it_is_started(orders: Orders) -> None:
     orders.give("start", "w1")
     assert orders.hear("started")["slot"] == "w1"
-    os.kill(orders.agent.pid, signal.SIGSTOP)  # so that it finds them all at once
+    os.kill(orders.agent.pid, signal.SIGSTOP)  # so that it finds them all together
     for number in range(2, 8):
         orders.give("start", f"w{number}")
     orders.give("kill", "w1")

@@ -198,7 +198,7 @@ def test_while_no_task_performs_anything_there_is_no_checkpoint() -> None:
         return heard
 
     assert not sent(rest(5000), "checkpoint")
-    assert sent(rest(200, count={"unchanged": False}), "checkpoint"), "one that was due begins at once"
+    assert sent(rest(200, count={"unchanged": False}), "checkpoint"), "one that was due begins immediately"
 
 
 @pytest.mark.parametrize("changed", [{"unchanged": False}, {"epoch": 0}], ids=str)

@@ -1,4 +1,4 @@
-"""A task that keeps too much has a checkpoint begin at once, and sources hold back records until it is complete."""
+"""A task that keeps too much has a checkpoint begin immediately, and sources hold back records until it is complete."""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ def test_a_seal_in_the_past_seals_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         store.run(old.append([{"kind": "x", "number": number}], number))
     sealing = inherited(2)
     seen = store.answer(next(sealing))
-    for number in range(3, 9):  # the candidate sleeps, and what it has seen is removed
+    for number in range(3, 9):  # the candidate sleeps, and the entry last seen is removed
         store.answer(Remove(store.run(old.append([{"kind": "x", "number": number}], number))))
     assert seen[-1] not in store.objects
     request = sealing.send(seen)

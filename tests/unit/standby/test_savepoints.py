@@ -1,4 +1,4 @@
-"""Savepoints: the next checkpoint, at once; and the end of the job after it, whichever process dies meanwhile."""
+"""Savepoints: the next checkpoint, immediately; and the end of the job after it, whichever process dies meanwhile."""
 
 from __future__ import annotations
 

@@ -623,7 +623,7 @@ class TestInjection:
 
 
 class TestCompanions:
-    """Processes beside the dataflow."""
+    """Processes outside of the dataflow."""
 
     def scene(self) -> Scene:
         return Scene(companions=(CompanionCall("spark", ("x",)),))

@@ -18,7 +18,7 @@ class Interval:
         self._kept: tuple[list[Record], list[Record]] = ([], [])
 
     def take(self, side: int, record: Record, rows: list[Record]) -> None:
-        """Join it with what is kept of the other side."""
+        """Join it with the records kept of the other side."""
         ts, others = record["ts"], self._kept[1 - side]
         for other in others:
             if -code.WITHIN_S <= other["ts"] - ts <= code.WITHIN_S:

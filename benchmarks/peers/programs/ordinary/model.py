@@ -1,4 +1,4 @@
-"""The rows of each workload of `ordinary`, found by looking at its whole input at once, in plain Python.
+"""The rows of each workload of `ordinary`, found by looking at its whole input, in plain Python.
 
     python -m benchmarks.peers.programs.ordinary.model WORKLOAD RECORDS
 
