@@ -43,7 +43,11 @@ def test_a_program_runs(program: Path, tmp_path: Path) -> None:
     done = forked_call(lambda: act(path), tmp_path, (str(path),), environment, WITHIN_S)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     checked = any(part in source for part in ("assert ", "deploy", "conformance.CHECKS"))
-    assert checked, "a program says what comes out"
+    assert checked or snippets.shows_output(source), "a program shows its output, or is a test"
+    if snippets.shows_output(source):
+        name = f"examples/guide/{program.name}"
+        [shown] = [output for page in snippets.PAGES if (output := snippets.output_in(page.read_text(), name))]
+        assert done.stdout == shown, "run python docs/snippets.py"
 
 
 def test_the_guides_show_every_program_as_it_is() -> None:
