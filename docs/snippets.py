@@ -37,7 +37,7 @@ def output_of(program: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
         argv = [sys.executable, str(ROOT / program)]
-        return subprocess.run(argv, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+        return subprocess.check_output(argv, cwd=directory, env=environment, text=True)
 
 
 def filled(page: str, run: bool = False) -> str:

@@ -1,5 +1,7 @@
 """A job is stopped at a savepoint, and continues with more tasks."""
 
+import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,9 +18,16 @@ orders = pipeline.source("orders", GeneratedSource(lambda p, i: {"shop": i % 20}
 orders.key_by(lambda r: r["shop"]).count("total", parallelism=tasks).sink("out", SqliteSink("out.db"))
 """)
 causal, job = [sys.executable, "-m", "deploy"], ["--state-dir", "job"]
-running = subprocess.Popen([*causal, "run", "shop.py", *job])
+with open("first.txt", "w") as first:
+    running = subprocess.Popen([*causal, "run", "shop.py", *job], stdout=first)
 while not Path("job/status.json").exists():
     time.sleep(0.1)
-subprocess.run([*causal, "savepoint", "--stop", *job], check=True)
-assert running.wait() == 0
-subprocess.run([*causal, "run", "shop.py", *job, "--resume", "--set", "tasks=3", "--set", "count=5000"], check=True)
+subprocess.run([*causal, "savepoint", "--stop", *job], check=True, capture_output=True)
+print("first version ended with status", running.wait())
+
+upgrade = [*causal, "run", "shop.py", *job, "--resume", "--set", "tasks=3", "--set", "count=5000"]
+print(subprocess.run(upgrade, check=True, capture_output=True, text=True).stderr, end="")
+with sqlite3.connect("out.db") as db:
+    rows = [json.loads(record) for (record,) in db.execute("SELECT record FROM output")]
+totals = {shop: count for shop, count in sorted(rows)}  # the largest count of each shop
+print(len(rows), "rows,", len(totals), "shops, each counted to", *set(totals.values()))
