@@ -29,5 +29,5 @@ upgrade = [*causal, "run", "shop.py", *job, "--resume", "--set", "tasks=3", "--s
 print(subprocess.run(upgrade, check=True, capture_output=True, text=True).stderr, end="")
 with sqlite3.connect("out.db") as db:
     rows = [json.loads(record) for (record,) in db.execute("SELECT record FROM output")]
-totals = {shop: count for shop, count in sorted(rows)}  # the largest count of each shop
+totals = dict(sorted(rows))  # the largest count of each shop
 print(len(rows), "rows,", len(totals), "shops, each counted to", *set(totals.values()))
