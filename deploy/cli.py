@@ -41,11 +41,12 @@ from deploy.progress.console import Console
 from deploy.progress.display import Progress
 from deploy.progress.report import kills_missed, operators_table, report, summary, write_report
 from deploy.savepoint import savepoint
-from deploy.savepoints import stored_savepoints, stores_there
+from deploy.savepoints import stored_savepoints
 from deploy.savepoints.upgrading import (
     begin_from,
     beginning,
     change,
+    check_stores,
     first_incarnation,
     present,
     roll_back,
@@ -413,17 +414,16 @@ def _resume(
     written: Plan | None,
 ) -> bool:
     """Make the state of the job that of the resumed version; returns whether it begins at a savepoint."""
-    dropped = arguments.allow_dropped_state
     if written is not None:
-        rows = roll_back(directory, config, planned, blueprint, written, dropped)
+        rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")
         return True
-    upgraded = change(directory, config, planned, blueprint, dropped, bool(version.changed))
+    upgraded = change(directory, config, planned, blueprint, arguments.allow_dropped_state, bool(version.changed))
     if upgraded:
         what = f"{listed(version.changed)} changed" if version.changed else "settings or plan changed"
         versions.warn(f"{what}: this is an upgrade; --resume --rollback takes it back until its first checkpoint")
     else:
-        stores_there.check_resumed(directory.path, config, planned)
+        check_stores(directory, config, planned)
     return upgraded
 
 

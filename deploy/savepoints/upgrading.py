@@ -18,7 +18,7 @@ from pathlib import Path
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.errors import CorruptData, Fenced, PipelineError
+from causal.errors import CausalError, CorruptData, Fenced, PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint
 from causal.storage.files import read_parts, write_parts
@@ -328,11 +328,55 @@ def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint:
     directory.change()
 
 
+def check_stores(directory: JobDirectory, config: JobConfig, planned: Plan) -> None:
+    """Check the stores of a job that continues as it was: they are there, and no other job has written into them.
+
+    Raises:
+        PipelineError: the file or directory of a sink with rows is gone, or another job has written since the job
+            stopped at a savepoint, as one does that begins with it and `--keep-sinks`.
+    """
+    stores_there.check_resumed(directory.path, config, planned)
+    if directory.stopped() and not config.listen:
+        _check_unwritten(directory.path, config, planned)
+
+
+def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
+    """Check the writers and positions of the stores of a job that stopped at a savepoint.
+
+    Whatever else is wrong with a store is for the task that writes it, which also waits where it is unavailable.
+    """
+    newest = newest_manifest(job)
+    if newest is None:
+        return
+    topology = Blueprint.load(job).topology
+    assignments = Assignments(topology)
+    for record in journaled(job):
+        assignments.apply(record)
+    incarnations = {entry.name: entry.incarnation for entry in assignments.tasks.values()}
+    try:
+        with _opened(job, config, planned, incarnations) as stores:
+            rows = {name: state.next for name, (store, state) in stores.items() if not isinstance(store, StagingStore)}
+    except PipelineError:
+        raise
+    except CausalError:
+        return
+    for name, (covered, _) in savepoint_store.stood(job, topology, newest[1]).items():
+        if rows.get(name, 0) > covered:
+            raise PipelineError(
+                f"the store of {name} holds {rows[name]} rows, at the savepoint it held {covered}: "
+                "a job has written there since the savepoint was made"
+            )
+
+
 @contextmanager
 def _opened(
-    job: Path, config: JobConfig, planned: Plan, incarnation: int
+    job: Path, config: JobConfig, planned: Plan, incarnations: int | Mapping[str, int]
 ) -> Iterator[dict[str, tuple[SinkStore, StoreState]]]:
-    """Open all stores of a plan and yield them with their states; only the right to write changes in them."""
+    """Open all stores of a plan and yield them with their states; only the right to write changes in them.
+
+    Args:
+        incarnations: of each task, or one for all.
+    """
     stores: dict[str, tuple[SinkStore, StoreState]] = {}
     opened: list[SinkStore] = []
     try:
@@ -343,6 +387,7 @@ def _opened(
             store = planned.store(channel, job)
             opened.append(store)
             try:
+                incarnation = incarnations if isinstance(incarnations, int) else incarnations[name]
                 stores[name] = store, store.open(name, config.run, incarnation)
             except Fenced as problem:
                 raise PipelineError(f"{problem}: a job has written there since the savepoint was made") from None
