@@ -190,7 +190,7 @@ class JobConfig:
     """The silence after which a process that still exists counts as hung, and is killed and replaced; a busy one is
     silent only while C code holds the interpreter's lock."""
     stuck_after_ms: int = 60_000
-    """The same for a process that uses the processor, because C code may hold the interpreter's lock for so long."""
+    """The same for a process that uses the processor, because C code may hold the interpreter's lock for this long."""
     event_timeout_s: float = 0.0
     """The longest time for user code on one record, timer or window before the job ends; 0: no limit."""
     sink_retry_timeout_s: float = 60.0

@@ -207,7 +207,7 @@ class DeterminantCodec:
         return _ENCODERS[type(determinant)](self, determinant)
 
     def decode(self, log: bytes | bytearray, place: int) -> tuple[Determinant, int]:
-        """Return the entry at `place` and the place behind it; moves `last_ns` for a Clock or Timer.
+        """Return the entry at `place` and the place after it; moves `last_ns` for a Clock or Timer.
 
         Raises:
             PeerViolation: the tag is unknown, the entry is invalid, or the log ends inside it.

@@ -64,7 +64,7 @@ class InflightLog:
 
     @property
     def end(self) -> int:
-        """The position behind the last entry."""
+        """The position after the last entry."""
         return self._entries[-1].next if self._entries else self.start
 
     def append(self, entry: Entry) -> None:
@@ -174,7 +174,7 @@ class InflightLog:
             self.memory_bytes -= entry.size
 
     def release_sent(self, place: int, position: int) -> int:
-        """Drop the payloads from `place` to `position` that are on disk; returns the place behind them."""
+        """Drop the payloads from `place` to `position` that are on disk; returns the place after them."""
         place -= self._dropped
         while place < len(self._entries) and self._firsts[place] < position:
             self.release(self._entries[place])
@@ -187,7 +187,7 @@ class InflightLog:
             self.release(entry)
 
     def loaded(self, segment: int, payloads: dict[int, bytes], from_place: int) -> None:
-        """Take payloads from disk, by first position; those before `from_place` are not needed."""
+        """Load payloads from disk, by first position; those before `from_place` are not needed."""
         for entry in self._entries[max(0, from_place - self._dropped) :]:
             if entry.segment == segment and entry.payload is None and entry.first in payloads:
                 entry.payload = payloads[entry.first]

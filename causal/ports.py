@@ -114,7 +114,7 @@ class Chain(Protocol):
         ...
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """Take the end of one input; others may continue."""
+        """Process the end of one input; others may continue."""
         ...
 
     def finish(self, services: Services) -> list[Output]:
@@ -122,7 +122,7 @@ class Chain(Protocol):
         ...
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        """Take the response to a request; each request is answered once."""
+        """Process the response to a request; each request is answered once."""
         ...
 
     def asked(self) -> list[Request]:
@@ -326,7 +326,7 @@ class LastingStore(SinkStore, Protocol):
     """A store that `open` makes where it is not there, unless it was open when a complete checkpoint was taken."""
 
     def expect(self, counted: bool) -> None:
-        """Make `open` raise `Unavailable` where the store is not there: it was moved, and will be put back.
+        """Make `open` raise `Unavailable` where the store is missing: it was moved, and will be put back.
 
         Args:
             counted: the checkpoint counts rows of this task; if not, only the place that tasks share must be there.
@@ -357,11 +357,11 @@ class StagingStore(SinkStore, Protocol):
     """
 
     def stage(self, epoch: int) -> None:
-        """Make what was written in epochs below `epoch` as durable as is promised: its snapshot may follow."""
+        """Make the writes of epochs below `epoch` as durable as promised: the snapshot may follow."""
         ...
 
     def commit(self, epoch: int) -> bool:
-        """Make staged rows of epochs below `epoch` visible, in one atomic step; true while more of them are left."""
+        """Make staged rows of epochs below `epoch` visible, in one atomic step; true while more of them remain."""
         ...
 
     def staged(self) -> tuple[int, int]:

@@ -24,7 +24,7 @@ class RollingDigest:
         return self.value
 
     def feed_if(self, packed: bytes | memoryview, expected: int) -> bool:
-        """Feed `packed` only if the value behind it is `expected`; returns whether it did."""
+        """Feed `packed` only if the value after it is `expected`; returns whether it did."""
         trial = self._hash.copy()
         trial.update(packed)
         if trial.intdigest() != expected:
@@ -40,7 +40,7 @@ class RollingDigest:
         return other
 
     def adopt(self, value: int) -> None:
-        """Take the sender's value, which continues from bytes that this end never received."""
+        """Adopt the sender's value, which continues from bytes that this end never received."""
         self._hash = xxhash.xxh3_64(seed=value)
         self.value = value
 

@@ -149,8 +149,8 @@ class Topology:
     def depth(self) -> int:
         """A sharing depth that covers the job: no task depends on a log that it does not hold.
 
-        A task that passes elements on must pass on every log behind them, also where its neighbour is nearer to that
-        log's owner by another way: that way may be slower (found by the simulator, seed 4).
+        A task that passes elements on must pass on every log on which they depend, also where its neighbour is nearer
+        to that log's owner by another way: that way may be slower (found by the simulator, seed 4).
         """
         return max(
             (

@@ -287,7 +287,7 @@ def _start(
     report_path: Path | None,
     copied: ExitStack,
 ) -> int:
-    """Begin or resume the job, and follows it to its end; `copied` is closed once it has begun."""
+    """Begin or resume the job, and follow it to its end; `copied` is closed once it has begun."""
     directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
@@ -413,7 +413,7 @@ def _resume(
     version: versions.Version,
     written: Plan | None,
 ) -> bool:
-    """Make the state of the job that of the resumed version; returns whether it begins at a savepoint."""
+    """Replace the state of the job by that of the resumed version; returns whether it begins at a savepoint."""
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")

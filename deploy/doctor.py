@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
-    """Look at everything, in the order in which it is printed."""
+    """Check everything, in the order in which it is printed."""
     yield python(sys.version_info[:2])
     yield system(sys.platform)
     yield packages()

@@ -25,7 +25,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A run of records from the position asked for, without gaps; `ended` when the partition ends behind them."""
+    """A run of records from the position asked for, without gaps; `ended` when the partition ends after them."""
 
     records: Records
     origin_ns: int

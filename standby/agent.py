@@ -292,7 +292,7 @@ class Agent:
         return {**facts, "leaving": True} if self._leaving is not None else facts
 
     def _hello(self) -> None:
-        """Ask to join, again and again until the supervisor answers."""
+        """Ask to join, repeatedly until the supervisor answers."""
         host = self._host
         if host is None or time.monotonic() < self._hello_due:
             return
@@ -360,7 +360,7 @@ class Agent:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _join(self, incarnation: int) -> None:
-        """Take part in that incarnation; whatever runs here is of an older one, and ends first."""
+        """Join that incarnation; whatever runs here is of an older one, and ends first."""
         if self._incarnation != incarnation:
             if self._incarnation:
                 _log.info("host incarnation %d is over: ending its processes", self._incarnation)
@@ -387,7 +387,7 @@ class Agent:
             _log.error("%d processes of an older incarnation could not be killed", left)
 
     def _order_start(self, slot: str, role: str) -> None:
-        """Put a process on the list of starts; what it runs is in the job's description, and not in the order."""
+        """Put a process on the list of starts; its program is in the job's description, not in the order."""
         call = self._companions.get(role)
         if call is not None:
             self._starts[slot] = Child(slot, role, on_this_host(call.argv, self._job), call.environment)

@@ -106,7 +106,7 @@ class Daemon:
         self._inbox = Inbox()
         self._host_logs = HostLogs(job / "logs")
         self._effects: deque[tuple[int, Effect]] = deque()
-        """Effects that wait until so many decisions are written."""
+        """Effects that wait until this many decisions are written."""
         self._decided = 0
         self._led_here = True
         self._for_agent: deque[bytes] = deque(maxlen=AGENT_QUEUE_MAX)
@@ -267,7 +267,7 @@ class Daemon:
                     self._host_logs.take(event.host, event.text)
 
     def _attend_hosts(self, gate: Gate) -> None:
-        """Take handshakes, ended tethers and messages of other hosts."""
+        """Process handshakes, ended tethers and messages of other hosts."""
         gate.authenticator.serve()
         for host, session in gate.tethers.closed():
             self._step(events.HostClosed(host, session))

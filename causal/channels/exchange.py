@@ -123,7 +123,7 @@ class Exchange:
     # -- frames in -------------------------------------------------------------------------------------------
 
     def receive(self, link: bytes, parts: list[bytes], replaying: bool, now_ns: int) -> list[Effect]:
-        """Take one frame in.
+        """Process one frame.
 
         Args:
             replaying: whether outputs may still be regenerated.
@@ -172,7 +172,7 @@ class Exchange:
     def _refuse(
         self, rule: Rule, end: Receiver | Sender, link: bytes, header: wire.Header, parts: list[bytes]
     ) -> list[Effect]:
-        """Do with a frame of another incarnation what its rule says."""
+        """Handle a frame of another incarnation according to its rule."""
         refusal = rule.older if header.incarnation < end.peer_incarnation else rule.younger
         if isinstance(end, Receiver) and refusal is Refusal.KEEP:
             end.keep_early(EarlyHello(header.incarnation, link, wire.read_hello(parts[1])))
@@ -210,7 +210,7 @@ class Exchange:
         return []
 
     def _take(self, receiver: Receiver, header: wire.Header, parts: list[bytes]) -> None:
-        """Take the determinants first: they are stored before an element of the frame can be delivered (D4)."""
+        """Store the determinants first, before an element of the frame can be delivered (D4)."""
         deltas, depends = receiver.deltas.read(bytes(parts[1]), begins=not header.sequence)
         payload = wire.unpack_payload(header, parts[2])
         if not receiver.upstream.shared.issuperset(map(_task_of, deltas)):

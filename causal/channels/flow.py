@@ -13,9 +13,9 @@ ALLOWANCE_BYTES_MIN = 1 << 16
 ALLOWANCE_NS = 10_000_000
 """The time within which what is under way should be delivered."""
 CREDIT_WITHIN_NS = 200_000_000
-"""Little is credited after so long; much immediately."""
+"""Little is credited after this long; much immediately."""
 SHARE_AT_ONCE = 8
-"""A share of the allowance of one in so many is much."""
+"""A share of the allowance of one in this many is much."""
 _MEASURED_NS = 50_000_000
 
 
@@ -31,7 +31,7 @@ class Credit:
         self.allowance_bytes = min(window_bytes, ALLOWANCE_BYTES_MIN)
         self.outstanding_bytes = 0
         self._outstanding: deque[tuple[int, int]] = deque()
-        """Frames that are not credited: the position behind each, and its size."""
+        """Frames that are not credited: the position after each, and its size."""
 
     def begin(self) -> None:
         """Another process may be the receiver: nothing is outstanding, and it allows the least."""
@@ -44,7 +44,7 @@ class Credit:
         self.outstanding_bytes = 0
 
     def allow(self, allowance_bytes: int) -> None:
-        """Take what the receiver allows, within the bounds."""
+        """Adopt the receiver's allowance, within the bounds."""
         self.allowance_bytes = max(min(allowance_bytes, self.window_bytes), min(ALLOWANCE_BYTES_MIN, self.window_bytes))
 
     def charge(self, position: int, size: int) -> None:

@@ -57,13 +57,13 @@ class OutputQueue:
 
     @property
     def digest(self) -> int:
-        """The digest behind the last sealed element."""
+        """The digest after the last sealed element."""
         return self._digest.value
 
     # -- elements in ---------------------------------------------------------------------------------------
 
     def put(self, chunk: Chunk) -> None:
-        """Take what one event produced; a barrier closes the epoch and its frame.
+        """Add the output of one event; a barrier closes the epoch and its frame.
 
         Raises:
             ReplayDivergence: the replay regenerated something else than the receiver has.
@@ -90,7 +90,7 @@ class OutputQueue:
             self._compare()
 
     def seal(self) -> None:
-        """Make one entry of the in-flight log of what was gathered."""
+        """Turn the gathered output into one entry of the in-flight log."""
         if not self._gathered:
             return
         payload = pack_chunks(self._gathered)

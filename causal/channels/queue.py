@@ -181,7 +181,7 @@ class InputQueue:
         return []
 
     def digest_at_barrier(self, epoch: int) -> int:
-        """Return the digest behind a barrier that was delivered; asked for once."""
+        """Return the digest after a barrier that was delivered; asked for once."""
         return 0
 
 
@@ -227,7 +227,7 @@ class FramedQueue(InputQueue):
 
     @property
     def digest(self) -> int:
-        """The digest behind the last element that was accepted."""
+        """The digest after the last element that was accepted."""
         return self._digest.value
 
     @property
@@ -291,13 +291,13 @@ class FramedQueue(InputQueue):
         raise PeerViolation(f"channel {self.id}: position {self.next} lies inside a chunk of a frame")
 
     def restart(self, position: int, digest: int) -> None:
-        """Take up where the sender can begin (guarantees without determinants)."""
+        """Continue where the sender can begin (guarantees without determinants)."""
         invariant(self.fresh, "restarted before anything was accepted")
         self.next = self.delivered = self._restored = position
         self._digest = RollingDigest(digest)
 
     def rebase(self) -> None:
-        """Let a new sender continue from the digest so far, not from the bytes after it."""
+        """Continue with a new sender from the digest so far, not from the bytes after it."""
         self._digest = RollingDigest(self._digest.value)
 
     def give_back(self) -> None:

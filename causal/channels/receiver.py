@@ -100,7 +100,7 @@ class Receiver(FramedQueue):
         return hello
 
     def greet(self, link: bytes, hello: Hello) -> Hello | None:
-        """Take a HELLO of the announced sender; returns it if it is to be answered now, otherwise it is held."""
+        """Accept a HELLO of the announced sender; returns it if it can be answered now, otherwise it is held."""
         self.link = link
         if self.state is ReceiverState.OPEN:
             return hello

@@ -130,7 +130,7 @@ class Sender(OutputQueue):
         self.hello_at_ns = now_ns + PROBE_AFTER_NS + 1
 
     def welcome(self, welcome: Welcome, replaying: bool, now_ns: int) -> bool:
-        """Begin the session that the receiver asks for; returns whether that was news.
+        """Begin the session that the receiver requests; returns whether it is a new one.
 
         Raises:
             ReplayDivergence: it holds other elements than were sent or regenerated.
@@ -163,7 +163,7 @@ class Sender(OutputQueue):
         self._step(SenderStep.REGENERATED)
 
     def stage(self, deltas: Sequence[LogDelta]) -> None:
-        """Take bytes of logs that travelled ahead of a WELCOME; a HELLO that was repeated brings them again."""
+        """Store bytes of logs that travelled ahead of a WELCOME; a repeated HELLO requests them again."""
         for delta in deltas:
             self._logs_ahead[delta.task, delta.epoch, delta.offset] = delta
 

@@ -18,7 +18,7 @@ from causal.rolling import RollingDigest
 
 BUNDLE_BYTES_TARGET = 256 << 10
 BUNDLE_EVENTS_MAX = 64
-"""Rows of so many events may wait for one atomic write while more input is waiting."""
+"""Rows of this many events may wait for one atomic write while more input is waiting."""
 
 
 def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]:
@@ -86,7 +86,7 @@ class SinkChannel:
         """The position at each barrier that no complete checkpoint covers, in a hot standby."""
 
     def shadow(self) -> None:
-        """Rows are kept, for the store of the task may have them, or not, when a hot standby takes its place."""
+        """Keep rows: when a hot standby takes over, the store of the task may or may not have them."""
         self._befores = []
 
     def orphaned(self, state: StoreState, rollback: Rollback) -> WithdrawPoint | None:
@@ -172,7 +172,7 @@ class SinkChannel:
             self._compare()
 
     def put(self, chunk: Chunk) -> None:
-        """Take rows; those the store has already are compared and dropped.
+        """Accept rows; those that the store already has are compared and dropped.
 
         Raises:
             ReplayDivergence: the replay regenerated other rows than are visible.

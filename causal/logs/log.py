@@ -28,8 +28,8 @@ class LogDelta(NamedTuple):
 class DeterminantLog:
     """The determinants of one task since the last complete checkpoint, one byte string per epoch.
 
-    Epochs are consecutive.  `truncate(e)` forgets the epochs below e for good: what arrives of them
-    later is stale and ignored.
+    Epochs are consecutive. `truncate(e)` forgets the epochs below e permanently: what arrives of them later is stale
+    and ignored.
 
     Args:
         owner: whether this is the owner's log and no replica: the owner keeps stable bytes as well.

@@ -73,7 +73,7 @@ class Authenticator:
 
 
 def new_key(name: str) -> KeyPair:
-    """Make a key pair."""
+    """Create a key pair."""
     public, secret = zmq.curve_keypair()
     return KeyPair(name, public.decode(), secret.decode())
 

@@ -29,7 +29,7 @@ OFFSET = "clock_offset"
 """The file in a host's job directory with the offset of its clock to the supervisor's, in nanoseconds."""
 
 SLEW = 500
-"""A corrected clock gains or loses one unit in so many: more than two clocks can drift apart, and never backwards."""
+"""A corrected clock gains or loses one unit in this many: more than two clocks can drift apart, and never backwards."""
 
 
 @dataclass(frozen=True, slots=True)

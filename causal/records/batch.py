@@ -65,7 +65,7 @@ class Chunk:
     count: int
     body: Any
     origin_ns: int = 0
-    """The time at which the oldest record behind it entered the job; for latencies only, never part of content."""
+    """The time at which its oldest record entered the job; for latencies only, never part of content"""
 
     @property
     def size(self) -> int:
@@ -179,7 +179,7 @@ def decode_rows(body: bytes | memoryview) -> Any:
 
 
 def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
-    """Return the payload of a frame: each chunk behind a small header (kind, count, length)."""
+    """Return the payload of a frame: each chunk after a small header (kind, count, length)."""
     parts: list[bytes] = []
     for chunk in chunks:
         parts.append(_CHUNK.pack(chunk.kind, chunk.count, len(chunk.body)))

@@ -1,4 +1,4 @@
-"""The encoding of record batches: Arrow's own buffers behind a small header, a function of the values alone.
+"""The encoding of record batches: Arrow's own buffers after a small header, a function of the values alone.
 
     02 00 00 00 | rows, 4 | length of the schema, 4 | schema | per column: nulls 1, bytes of text 4 | columns
 

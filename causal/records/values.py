@@ -55,7 +55,7 @@ _PASSED_ON = (
 )
 _END = "~~ end of dicts"
 _END_BYTES = _END.encode()
-"""A text that is put behind dicts before ormsgpack reads them; dicts that hold it are left to msgpack."""
+"""A text that is put after dicts before ormsgpack reads them; dicts that hold it are left to msgpack."""
 _PAIR, _TEXT = b"\x92", bytes((0xA0 | len(_END_BYTES),))
 """The marks of a list of two and of a text as long as that."""
 _DICTS_BYTES_MIN = 150
@@ -335,7 +335,7 @@ def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], obj
 
 
 _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
-"""The types that hold no others and are taken for nothing else."""
+"""The types that hold no others and are mistaken for nothing else."""
 
 
 _LISTS, _DICTS = frozenset((list, tuple)), frozenset((dict,))

@@ -18,7 +18,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, int]:
-    """Return (number, place behind it).
+    """Return (number, place after it).
 
     Raises:
         PeerViolation: the bytes end inside it, or it has more than 64 bits.

@@ -34,7 +34,7 @@ class TaskDriver:
         patience_s: how long a store may be unavailable.
         turning: called with the time as each turn begins.
 
-    While a store is unavailable the task takes no turn, and effects wait in their order behind the one that failed; it
+    While a store is unavailable the task takes no turn, and effects wait in their order after the one that failed; it
     still answers its neighbours, which may be recovering.
     """
 

@@ -36,7 +36,7 @@ class BatchSizer:
         return self.elements < self._elements_max
 
     def took(self, elements: int, made_bytes: int, took_ns: int) -> None:
-        """Take the duration of a turn that delivered, or wrote, `elements`; 0 where no clock was read."""
+        """Record the duration of a turn that delivered, or wrote, `elements`; 0 where no clock was read."""
         over = max(took_ns / self._took_ns_max, made_bytes / self._bytes_max)
         if over > 1 and elements:
             self.elements = max(1, min(self.elements, int(elements / over)))

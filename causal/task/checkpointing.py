@@ -1,4 +1,4 @@
-"""Aligned barriers and the snapshot behind them: one checkpoint of one task at a time.
+"""Aligned barriers and the snapshot after them: one checkpoint of one task at a time.
 
 A barrier that was delivered blocks its channel until it has been delivered on all; then the state is
 frozen, and encoded little by little while the task continues.  A file holds what changed since the
@@ -72,7 +72,7 @@ class Checkpointing:
         self._event_ns = 0
 
     def took(self, took_ns: int) -> None:
-        """Take how long the previous turn lasted; 0 where no clock was read."""
+        """Record how long the previous turn lasted; 0 where no clock was read."""
         keys, self._stepped = self._stepped, 0
         if keys and took_ns:
             self._ns_per_key = took_ns / keys
@@ -156,7 +156,7 @@ class Checkpointing:
         """Continue as the task itself, from the complete checkpoint `epoch`.
 
         Args:
-            withheld: the snapshot behind it that is to be written now.
+            withheld: the snapshot after it that is to be written now.
         """
         self.files = list(files)
         self.withholding = self._linked = False

@@ -52,7 +52,7 @@ class DeterminantCursor:
         return self.run_left > 0 or self._place < self.log.extent(self.epoch)
 
     def take_run(self) -> None:
-        """Take a run from the log."""
+        """Read a run from the log."""
         self.run_left = self.take(Run).count
 
     def rule(self, choice: bool) -> None:
@@ -118,7 +118,7 @@ class DeterminantCursor:
         return ahead
 
     def take(self, kind: type[Kind]) -> Kind:
-        """Take the next determinant, which must be of `kind`.
+        """Read the next determinant, which must be of `kind`.
 
         Raises:
             ReplayDivergence: the log has another event here.

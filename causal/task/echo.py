@@ -80,7 +80,7 @@ class Echo:
         self._full: list[tuple[bytes, int]] = []
         """The bodies of frames that are full, and the frames of DATA in each."""
         self._outstanding: deque[tuple[int, int]] = deque()
-        """The position behind each frame that has been sent and not been performed, and its bytes."""
+        """The position after each frame that has been sent and not been performed, and its bytes."""
         self._outstanding_bytes = 0
         self._report = report
         self._reported = False
@@ -95,7 +95,7 @@ class Echo:
         self.state = transition(ECHO, self.state, step, channel=self._channel)
 
     def begin(self) -> None:
-        """Begin immediately: another standby is there, and a connection to it."""
+        """Begin immediately: another standby exists, and a connection to it."""
         self._step(EchoStep.ANNOUNCED)
         self._again_ns = AGAIN_NS_MIN
         self._open()
@@ -131,7 +131,7 @@ class Echo:
             self._take(Start(receiver.id, receiver.next, self.rollback).header(self._job), b"")
 
     def take(self, header: wire.Header, payload: bytes | memoryview, depends: Sequence[Extent]) -> None:
-        """Take the plain payload of a frame that the task has accepted, and what its elements depend on."""
+        """Forward the plain payload of a frame that the task has accepted, and the dependencies of its elements."""
         if self.state is _ACTIVE:
             if self._holdings.partial:
                 self._depends += depends
@@ -190,7 +190,7 @@ class Echo:
         groups = deque(split_deltas(deltas, FRAME_BYTES_TARGET))
         effects: list[Effect] = []
         while groups or bodies:
-            # Elements travel with the last logs, and behind them.
+            # Elements travel with the last logs, and after them.
             body, count = bodies.popleft() if len(groups) < 2 else (b"", 0)
             logs = groups.popleft() if groups else []
             effects.append(self._frame(logs, body, count, more=bool(groups or bodies)))

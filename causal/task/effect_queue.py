@@ -34,7 +34,7 @@ class EffectQueue:
         return bool(self._waiting)
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Perform `effects` behind those that wait; an effect that a store prevents waits as well."""
+        """Perform `effects` after those that wait; an effect that a store prevents waits as well."""
         for effect in effects:
             if (self._waiting and not _at_once(effect)) or not self._try(effect):
                 self._waiting.append(effect)

@@ -100,7 +100,9 @@ class Execution:
         self._answers: deque[ResponseReceived] = deque()
 
     def answered(self, event: ResponseReceived) -> None:
-        """Take a response of the outside world, unless this incarnation did not send the request or has it already."""
+        """Process a response of the outside world, unless this incarnation did not send the request or has it
+        already.
+        """
         if self._asked.pop((event.operator, event.number), self) is None:
             self._answers.append(event)
 
@@ -131,7 +133,7 @@ class Execution:
         return [WriteBundle(sink.id, sink.last(partial, self.incarnation, self.rollback), []) for sink in sinks]
 
     def begin_turn(self, took_ns: int) -> None:
-        """Take how long the previous turn lasted: the size of the next events follows from it."""
+        """Record how long the previous turn lasted, which determines the size of the next events."""
         self.pace.took(self._turn_elements, self._turn_bytes, took_ns)
         self.checkpointing.took(took_ns)
         self._turn_elements = self._turn_bytes = 0
@@ -417,7 +419,7 @@ class Execution:
             self._outputs[ordinal].put(chunk)
 
     def flush_sinks(self, effects: list[Effect], force: bool) -> None:
-        """Write the rows that wait, if they are many or if `force`; behind them, requests are sent.
+        """Write the rows that wait, if they are many or if `force`; after them, requests are sent.
 
         Reports the end of the task if these were its last rows.  A hot standby keeps them.
         """

@@ -51,7 +51,7 @@ class Flushing:
         return [ReadStable()]
 
     def answered(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> None:
-        """Take an answer of the disk."""
+        """Process an answer of the disk."""
         if isinstance(event, StableRead):
             self._read(event.logs)
         elif isinstance(event, StableWritten):

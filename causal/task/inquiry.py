@@ -24,12 +24,12 @@ class Inquiry:
         self.asked: OrphanQuery | None = None
 
     def ask(self, event: OrphanQuery) -> None:
-        """Take a question, unless it is already decided."""
+        """Process a question, unless it is already decided."""
         if event.number > self.rollback.number:
             self.asked = event
 
     def decided(self, rollback: Rollback) -> bool:
-        """Take a decision that lets this task stay; returns whether it was new."""
+        """Adopt a decision that lets this task stay; returns whether it was new."""
         if rollback.number <= self.rollback.number:
             return False
         self.rollback = rollback

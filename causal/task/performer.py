@@ -67,7 +67,7 @@ class StoreUnavailable(Unavailable):
 
 
 class Network(Protocol):
-    """The links of one task: a frame may be lost, and arrives behind those that were sent before it."""
+    """The links of one task: a frame may be lost, and arrives after those that were sent before it."""
 
     def send(self, target: int, parts: list[bytes]) -> None: ...
 

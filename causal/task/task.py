@@ -218,7 +218,7 @@ class TaskProtocol:
         return []
 
     def _echoed(self, event: Echoed, now_ns: int) -> list[Effect]:
-        """Take what the task has taken.
+        """Perform what the task has performed.
 
         Raises:
             PeerViolation: it does not follow the events performed here.

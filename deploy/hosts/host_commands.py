@@ -139,7 +139,7 @@ def _check_port(listen: str) -> None:
 
 
 def share(config: JobConfig, archive: Archive) -> None:
-    """Put what hosts need before they can load anything into the shared store.
+    """Upload everything that hosts need before they can load to the shared store.
 
     Raises:
         PipelineError: the store cannot be used.

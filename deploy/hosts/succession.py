@@ -110,7 +110,7 @@ class Shown:
         self._last: tuple[int, bool] | None = None
 
     def show(self, view: Mapping[str, Any], elapsed_s: float) -> None:
-        """Take a view of the job."""
+        """Process a view of the job."""
         leader = view.get("leader")
         if leader is None or self._last == (leader["term"], leader["here"]):
             return
@@ -152,7 +152,7 @@ def _sighting(depot: Depot) -> Sighting | None:
 
 
 def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, Any]) -> None:
-    """Make the directory that of a candidate; one that was the same candidate before keeps its identity."""
+    """Turn the directory into that of a candidate; one that was the same candidate before keeps its identity."""
     path = directory.path
     directory.end_leftovers()
     if not (path / IDENTITY).exists() or not holds_job(path) or JobConfig.load(path).run != run:
@@ -238,7 +238,7 @@ class Brought(Enum):
 
 
 def bring(directory: JobDirectory) -> Brought:
-    """Bring the decisions of a job of several hosts from the store, so that it can be resumed here.
+    """Fetch the decisions of a job of several hosts from the store, so that it can be resumed here.
 
     Raises:
         Unavailable: the store does not answer.
@@ -286,7 +286,7 @@ def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path
 
 
 def fetch_decisions(job: Path) -> bool:
-    """Bring the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
+    """Fetch the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
 
     Settings, graph and the manifest of the last checkpoint become those that the decisions are about: what an upgrade
     has left here counts only if it is in the store.  A job that no supervisor has begun is what its directory says.

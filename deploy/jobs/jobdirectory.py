@@ -302,7 +302,7 @@ class JobDirectory:
         return True
 
     def open_runtime(self) -> None:
-        """Make the short directory for sockets.
+        """Create the short directory for sockets.
 
         Raises:
             PipelineError: as `check_room_for_sockets`.

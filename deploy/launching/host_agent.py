@@ -242,7 +242,7 @@ def last_error(path: Path) -> str:
 
 
 def fetch_code(path: Path, config: JobConfig) -> Archive | None:
-    """Bring the archive of the job's code here, from the shared store, and return it; None for a job without code.
+    """Fetch the archive of the job's code from the shared store, and return it; None for a job without code.
 
     Files that are here already are kept, unless damaged.
 
@@ -360,7 +360,7 @@ class Outage:
         self._lasts = False
 
     def report(self, problem: str) -> None:
-        """Take the problem of an attempt, or an empty text for the success after it."""
+        """Record the problem of an attempt, or an empty text for the success after it."""
         if problem and not self._lasts:
             say(f"{problem}; waiting for the store: check the URL and the credentials if that lasts")
         elif not problem and self._lasts:

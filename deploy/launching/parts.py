@@ -122,7 +122,7 @@ class Parts:
         )
 
     def _unchecked(self) -> str:
-        """Look now and then for the parts for which that takes longer."""
+        """Check occasionally for the parts that take longer to check."""
         if time.monotonic() < self._look_due_s:
             return ""
         self._look_due_s = time.monotonic() + LOOK_S
@@ -130,7 +130,9 @@ class Parts:
         return self._checkpoint_lost() if self._only_here else ""
 
     def _checkpoint_lost(self) -> str:
-        """Look for each file of the last complete checkpoint, which no process removes before there is another."""
+        """Check that each file of the last complete checkpoint exists; no process removes one before there is
+        another.
+        """
         try:
             newest = newest_manifest(self._job)
             if newest is None:

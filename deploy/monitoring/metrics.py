@@ -135,7 +135,7 @@ class Rising:
             self._highest.clear()
 
     def reach(self, value: float, *series: str) -> float:
-        """Return the highest value of a series up to now."""
+        """Return the highest value of a series so far."""
         highest = self._highest[series] = max(value, self._highest.get(series, value))
         return highest
 

@@ -45,7 +45,7 @@ class TraceModel:
         self._checkpoints: int | None = None
 
     def take(self, view: View) -> list[Span]:
-        """Take a view; returns the spans that have ended since the one before."""
+        """Process a view; returns the spans that have ended since the one before."""
         return [*self._recoveries(view), *self._completed(view)]
 
     def _recoveries(self, view: View) -> list[Span]:

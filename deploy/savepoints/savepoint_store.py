@@ -155,7 +155,7 @@ def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str
 
 
 def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], linked: bool) -> None:
-    """Make a directory that a job can begin with, and which survives a loss of power; its manifest is written last.
+    """Create a directory with which a job can begin, and which survives a loss of power; its manifest is written last.
 
     Args:
         linked: snapshots, which never change, may be hard links.

@@ -22,7 +22,7 @@ from standby.storage.manifests import DIRECTORY
 
 
 def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:
-    """Bring the files of a checkpoint, and the job's code, into its directory, if a shared store has them.
+    """Fetch the files of a checkpoint, and the job's code, into its directory, if a shared store has them.
 
     Args:
         config: the settings of the job; those of its directory where none are passed.
@@ -81,7 +81,7 @@ def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
 
 
 def upload(job: Path, config: JobConfig, files: Iterable[Files]) -> None:
-    """Put the first snapshots of a version into the shared store, if the job has one.
+    """Upload the first snapshots of a version to the shared store, if the job has one.
 
     They count from the moment at which the journal names them.
 

@@ -314,7 +314,7 @@ def _read(job: Path, task: Task, files: Files) -> Saved:
 
 
 def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, begins: Beginning) -> None:
-    """Make the first snapshots of all tasks, and has the job begin with them."""
+    """Create the first snapshots of all tasks, and make the job begin with them."""
     job, epoch, incarnation = directory.path, begins.epoch, begins.incarnation
     stores = open_stores(job, config, planned, begins)
     cuts = begins.rescaling.cuts(stores)

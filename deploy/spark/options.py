@@ -102,7 +102,7 @@ def agent_names(count: int) -> list[str]:
 
 
 def prepared(config: JobConfig, job: Path) -> JobConfig:
-    """Make what a job on a cluster needs in its directory; returns the settings with the keys that it uses.
+    """Create the files that a job on a cluster needs in its directory; returns the settings with its keys.
 
     Raises:
         PipelineError: the roster has a host with the name of an agent.

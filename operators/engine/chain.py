@@ -310,7 +310,7 @@ class FusedChain(PlainChain):
     # Event time.
 
     def _advance(self, branch: Branch, mark_ns: int) -> None:
-        """Pass a watermark to a stage, then to those behind it; at END_NS the stage emits its last records, too."""
+        """Pass a watermark to a stage, then to those after it; at END_NS the stage emits its last records, too."""
         stage = branch.stage
         if mark_ns == IDLE_NS:
             if stage.passes(IDLE_NS) == IDLE_NS:
@@ -327,7 +327,7 @@ class FusedChain(PlainChain):
         self._pass(branch, stage.passes(mark_ns))
 
     def _pass(self, branch: Branch, mark_ns: int | None) -> None:
-        """Pass a watermark on from a stage, behind all its output, if it is above the one before."""
+        """Pass a watermark on from a stage, after all its output, if it is above the one before."""
         if mark_ns is None:
             return
         if mark_ns != IDLE_NS:

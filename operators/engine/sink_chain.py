@@ -61,7 +61,7 @@ class SinkChain(PlainChain):
             raise
         except Exception as problem:
             failed = problem
-        if failed is not None:  # behind the handler, so that no traceback of a letter begins with it
+        if failed is not None:  # after the handler, so that no traceback of a letter begins with it
             self._failures.delivering(self._inputs[input].label, first, chunks)
             records, rows = self._without_failing(records, failed)
         outputs: list[Output] = [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))] if records else []

@@ -108,12 +108,12 @@ class HotStandby(Generic[Image]):
         return {**facts, "compared": shadow.compared}
 
     def loaded(self, image: Image, now_ns: int) -> None:
-        """Take a state; it begins to perform from there as soon as the echo reaches back so far."""
+        """Accept a loaded state; performance starts there as soon as the echo reaches back that far."""
         self.image = image
         self._begin(now_ns)
 
     def follow(self, incarnation: int, epoch: int, files: Sequence[SnapshotFile]) -> bool:
-        """Take which incarnation of the task is to be followed, and which checkpoint is complete, with its files.
+        """Set the incarnation of the task to follow, and the complete checkpoint, with its files.
 
         Returns whether nothing is to be loaded: what the checkpoint covers is forgotten once its barrier is passed.
         """
@@ -124,7 +124,7 @@ class HotStandby(Generic[Image]):
         return self.shadowing
 
     def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
-        """Take a frame, which may be one of the echo."""
+        """Process a frame, which may be one of the echo."""
         try:
             if self._shadow.receive(link, parts):
                 self._report("its task began another echo; it loads the last checkpoint again", False)
@@ -169,7 +169,7 @@ class HotStandby(Generic[Image]):
         return task.idle
 
     def answered(self, answer: Event, now_ns: int) -> None:
-        """Take an answer of the disk to what this task, not an earlier one, has asked of it."""
+        """Process the disk's answer to a request of this task, not of an earlier one."""
         task = self._shadow.task
         if task is not None:
             self._feed(task, answer, now_ns)

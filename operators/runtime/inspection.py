@@ -24,7 +24,7 @@ from operators.graph import Node
 from operators.records.keys import Unroutable, canonical_key, key_group, task_of_group
 
 BEGINNINGS = ('"', "[", "{")
-"""The beginnings of JSON that is no number or constant: a plain text that has one is in double quotes."""
+"""The beginnings of JSON that is not a number or constant: a plain text that has one is in double quotes."""
 LOADED_BYTES_MAX = 64 << 20
 """About the bytes of snapshots that are loaded to list keys; of a larger state, only some key groups are."""
 

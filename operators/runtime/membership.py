@@ -247,7 +247,7 @@ class Membership:
         return None if self.task is None else self._topology.tasks[self.task].name
 
     def handle(self, event: Input, now_ns: int) -> list[Act]:
-        """Take one step.
+        """Advance by one step.
 
         Raises:
             PipelineError: the supervisor speaks of a task that is not in the graph.

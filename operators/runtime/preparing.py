@@ -16,7 +16,7 @@ NAMES = "cp437"
 
 
 def prepare(directory: Path) -> None:
-    """Do for all workers of the job in a directory what each of them does first, and so does not do again."""
+    """Do in advance for all workers of the job in a directory what each of them would otherwise do first."""
     "".encode(NAMES)
     look()
     try:

@@ -96,7 +96,7 @@ class Rehearsals:
             self.checked += 1
 
     def _bring(self, paths: Sequence[str]) -> None:
-        """Bring these files from the shared store, and remove those that were brought for an earlier check alone.
+        """Fetch these files from the shared store, and remove those fetched only for an earlier check.
 
         Raises:
             CorruptData: one is not in the store.

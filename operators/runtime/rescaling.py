@@ -34,7 +34,7 @@ Fragments = dict[int, dict[str, list[bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The snapshot of one task at the savepoint: its cut, and the parts behind it of each file, oldest first."""
+    """The snapshot of one task at the savepoint: its cut, and the parts after it of each file, oldest first."""
 
     task: Task
     cut: Cut
@@ -114,7 +114,7 @@ class Rescaling:
         return over
 
     def chains(self) -> dict[str, Sequence[bytes]]:
-        """Return the parts of each new task's first snapshot behind the cut, by task."""
+        """Return the parts of each new task's first snapshot after the cut, by task."""
         return {task.name: self._chain(task) for task in self._plan.topology.tasks}
 
     def _chain(self, task: Task) -> Sequence[bytes]:

@@ -271,7 +271,7 @@ class Worker:
         return "failed", {**facts, "message": message, "definite": definite}
 
     def report(self, kind: str, facts: dict[str, Any]) -> None:
-        """Take a report of the driver."""
+        """Process a report of the driver."""
         if kind != "waiting":
             self.handle(Reported(kind, facts))
             return
@@ -294,7 +294,7 @@ class Worker:
         return explained(problem, places, self.plan.topology, self.plan.commuting)
 
     def obey(self) -> None:
-        """Take the messages of the supervisor."""
+        """Process the messages of the supervisor."""
         while True:
             try:
                 command = self.terms.read_command(decode(self.control.recv(zmq.NOBLOCK)))

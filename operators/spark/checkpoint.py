@@ -99,7 +99,7 @@ class StoredCheckpoint:
         self._objects.create(f"{self._folder}/{kept.name}", kept.data)
 
     def note(self, kept: Kept) -> None:
-        """Make the object, which a manifest names now, the parent of the next; remove what none needs any more."""
+        """Make the object, which a manifest names now, the parent of the next; remove objects no longer needed."""
         self._save_notes(kept.name, kept.length, kept.files)
         if not kept.length:
             names = self._objects.sizes(self._folder)

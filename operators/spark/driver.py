@@ -183,7 +183,7 @@ def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | No
 
 
 def _has_ended(log: IngestLog) -> bool:
-    """Begin the log unless it has begun; returns whether there will be no more in it."""
+    """Begin the log unless it has begun; returns whether it will have no more entries."""
     insisted(log.create)
     return insisted(log.ended) is not None
 

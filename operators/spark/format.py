@@ -165,7 +165,7 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         return {"run": output.run, **self._ends(output)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query: rows that come later are not for it."""
+        """Fix the end of the query: rows that arrive later are not for it."""
         self._final = self._ends(self._looked())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -9,7 +9,7 @@ from causal.errors import PipelineError
 
 
 def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | None) -> dict[str, int]:
-    """Return the positions behind a micro-batch of at most `rows_max` rows, the same share for every task that has so
+    """Return the positions after a micro-batch of at most `rows_max` rows, the same share for every task that has so
     many.
 
     Some rows are in it whenever there are any.

@@ -49,7 +49,7 @@ class SmallBatches:
         }
 
     def note(self, rows: int, size: int) -> None:
-        """Take what a batch had.
+        """Record the size of a batch.
 
         Args:
             size: in bytes of Arrow.

@@ -82,7 +82,7 @@ class Floors:
         return {"mark": mark_ns, **self.header()}
 
     def _groups_of(self, place: int, tasks: int) -> Sequence[int]:
-        """Return the key groups of the task of that number, of so many."""
+        """Return the key groups of the task of that number, of this many."""
         if not self._keyed:
             return [key_group(None, self._key_groups)]
         return [group for group in range(self._key_groups) if task_of_group(group, tasks, self._key_groups) == place]

@@ -48,7 +48,7 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} defines no on_timer(self, name, ctx)")
 
     def finish(self, ctx: Context) -> Iterable[Any] | None:
-        """Give the last records when a bounded input has ended: once per key that has state, in a defined order.
+        """Return the last records when a bounded input has ended: once per key that has state, in a defined order.
 
         Without key_by before it: once, with `ctx.key` None.
         """

@@ -304,11 +304,11 @@ class Stage:
         return []
 
     def answer(self, number: int, body: bytes) -> Any:
-        """Take the response to request `number`; returns the records that this brings."""
+        """Process the response to request `number`; returns the records that it completes."""
         return []
 
     def rests(self) -> bool:
-        """Return whether, behind a response, that was the last one and the input has been idle meanwhile."""
+        """Return whether, after a response, that was the last one and the input has been idle meanwhile."""
         return False
 
     # State.

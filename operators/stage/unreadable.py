@@ -14,7 +14,7 @@ from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage
 
 SET_ASIDE = "resume with --on-error dead-letter to set such lines aside"
-"""The remedy for any input that is no record."""
+"""The remedy for any input that is not a record."""
 
 
 class BadInput(Remedied, ValueError):

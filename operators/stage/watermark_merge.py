@@ -17,8 +17,8 @@ _NEVER_NS = 1 << 64
 """A time after the end of every window, which may be after END_NS."""
 
 Origins = Sequence[Sequence[tuple[int, int]]]
-"""The inputs that each input of a task continues, behind a change of the job's graph, as (place among the tasks that
-this one continues, input there).  An input without any has records of operators that sent nothing before."""
+"""The inputs that each input of a task continues, after a change of the job's graph, as (place among the tasks that
+this one continues, input there). An input without any has records of operators that sent nothing before."""
 
 
 def least(times_ns: Iterable[int | None]) -> int | None:
@@ -51,7 +51,7 @@ class Merge:
         """Whether some input was neither idle nor ended when the last result was returned."""
 
     def update(self, input: int, stamp_ns: int) -> int | None:
-        """Take a watermark of an input; returns the merged one if it rose, IDLE_NS if all are idle now."""
+        """Record a watermark of an input; returns the merged one if it rose, IDLE_NS if all are idle now."""
         self._idle[input] = stamp_ns == IDLE_NS
         self.dozing = True in self._idle
         if stamp_ns != IDLE_NS:

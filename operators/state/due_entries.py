@@ -103,7 +103,7 @@ class DueEntries(PairTable):
         super().load(fragment)
 
     def _settle(self) -> None:
-        """Put what was loaded on the heap."""
+        """Put the loaded entries on the heap."""
         if not self.values:
             return
         numbers = range(self._next, self._next + len(self.values))

@@ -54,7 +54,7 @@ class Cold(Protocol):
         ...
 
     def shrink(self) -> None:
-        """Put away what is more than memory may hold; only between two events."""
+        """Move to disk what exceeds the memory; only between two events."""
         ...
 
     def pending(self) -> PendingKeys:
@@ -134,7 +134,7 @@ class KeyedTable:
         return self.values if self.cold is None else self.cold.read(keys)
 
     def shrink(self) -> None:
-        """Put away what is more than memory may hold, between two events."""
+        """Move to disk what exceeds the memory, between two events."""
         if self.cold is not None:
             try:
                 self.cold.shrink()
@@ -196,7 +196,7 @@ class KeyedTable:
         return self.values if self.group_of is None else map(self.group_of, self.values)
 
     def load(self, fragment: bytes) -> None:
-        """Take over a fragment that a job encoded."""
+        """Load a fragment that a job encoded."""
         keys, values, gone = unpacked(fragment)
         for key in gone:
             self.values.pop(key, None)
@@ -204,7 +204,7 @@ class KeyedTable:
         self.shrink()
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Give values that hold numbers of the chain's one order new ones from `next`; most hold none."""
+        """Renumber values that hold numbers of the chain's one order by `next`; most hold none."""
 
 
 class States(dict[Any, dict[Any, Any]]):

@@ -106,7 +106,7 @@ def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
 
 
 def increment_of(part: bytes, behind: str) -> list[bytes] | None:
-    """Return the parts of the increment behind that file; None where this part holds no such increment.
+    """Return the parts of the increment after that file; None where this part holds no such increment.
 
     Raises:
         CorruptData: it is not a part of a snapshot.

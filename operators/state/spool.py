@@ -34,7 +34,7 @@ class Spool:
             raise self._unavailable(problem) from problem
 
     def append(self, content: bytes) -> Spooled:
-        """Write the bytes behind all others; returns where they are.
+        """Write the bytes after all others; returns where they are.
 
         Raises:
             Unavailable: the disk is full or fails.

@@ -43,7 +43,7 @@ class Timelines(KeyedTable):
     def __init__(self, name: str, operator: str, key_groups: int, after_ns: int, kept_ns: int, unmatched: bool) -> None:
         """
         Args:
-            after_ns: an entry is over when the watermark has passed its time by so much.
+            after_ns: an entry is over when the watermark has passed its time by this much.
             kept_ns: about how long an entry is kept, in event time.
             unmatched: whether `take_unmatched` is called.
         """

@@ -41,7 +41,7 @@ class Undo:
         self._out_length = 0
 
     def begin(self, state: dict[Any, Any], out: list[Any]) -> None:
-        """Begin to note changes, before the operator is called.
+        """Begin to record changes, before the operator is called.
 
         Args:
             state: `ctx.state`, which it changes in place.

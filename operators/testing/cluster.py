@@ -101,7 +101,7 @@ class Cluster(ABC, Generic[P]):
 
     @abstractmethod
     def reported(self, process: P, kind: str, facts: dict[str, Any]) -> None:
-        """Take a report for the control plane (see `causal.task.performer.Peers`)."""
+        """Process a report for the control plane (see `causal.task.performer.Peers`)."""
 
     def handled(self, process: P, event: Event) -> Sequence[Effect]:
         """Make a task handle an event, and return its effects."""
@@ -186,7 +186,7 @@ class Cluster(ABC, Generic[P]):
         self._queue(process, partial(process.performer.read_again, NEVER_NS))
 
     def _queue(self, process: P, action: Callable[[], None]) -> None:
-        """Perform an action of a process, behind those that wait."""
+        """Perform an action of a process, after those that wait."""
         self._waiting.append((process, action))
         if self._acting:
             return

@@ -89,7 +89,7 @@ class ReorderedChain:
         return self._chain.snapshot(full, behind)
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """Take the end of an input, before which all is compared; nothing is after it."""
+        """Process the end of an input, before which all is compared; nothing is compared after it."""
         self._compare()
         self._pair = None
         return self._chain.ended(input, services)

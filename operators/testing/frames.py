@@ -33,7 +33,7 @@ def without_our_frames(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def _shortened(problem: BaseException) -> bool:
-    """Take our frames out of the causes of an exception, if a user's code raised one of them."""
+    """Remove our frames from the causes of an exception, if a user's code raised one of them."""
     causes, each = list[BaseException](), problem.__cause__ or problem.__context__
     while each is not None and each not in causes:
         causes.append(each)

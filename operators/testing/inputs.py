@@ -102,7 +102,7 @@ def partitions_of(plan: Plan, sources: Mapping[str, Source], inputs: Mapping[str
     """Return the partitions of every source, from `inputs`, or else from a bounded generated source.
 
     Raises:
-        PipelineError: a name that is no source, a source without records, or another number of lists than
+        PipelineError: a name that is not a source, a source without records, or another number of lists than
             the source has partitions.
     """
     for name in inputs:

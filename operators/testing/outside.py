@@ -23,7 +23,7 @@ class RecordsSink(Sink):
         self._theirs = theirs
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return the records, each behind its length."""
+        """Return the records, each after its length."""
         self._theirs.encode(records)
         bodies = [encode(record) for record in records]
         return b"".join([part for body in bodies for part in (len(body).to_bytes(_LENGTH_BYTES, "big"), body)])
@@ -79,7 +79,7 @@ class MemoryStore:
         return self.account.store_state()
 
     def write(self, bundle: Bundle) -> None:
-        """Take rows and determinants, in one step."""
+        """Accept rows and determinants, in one step."""
         self.account.fence(self._run, bundle.incarnation)
         if self.account.take(bundle) is not None:
             self._bundles.append((bundle.first, bundle.rows))
@@ -89,7 +89,7 @@ class MemoryStore:
         self.account.truncate(epoch)
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """Take back the bundles after `mark`."""
+        """Withdraw the bundles after `mark`."""
         self.account.withdraw(mark)
         while self._bundles and self._bundles[-1][0] >= mark.next:
             self._bundles.pop()

@@ -41,7 +41,7 @@ class CountedChain:
         return self._chain.deliver(input, chunks, first, services)
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Take a snapshot of the chain, and note the count."""
+        """Take a snapshot of the chain, and record the count."""
         self.frozen = self.received
         return self._chain.snapshot(full, behind)
 

@@ -118,7 +118,7 @@ def run(
 def every_crash(
     pipeline: Pipeline | str | Path, inputs: Mapping[str, Sequence[Any]] | None = None, **options: Any
 ) -> list[dict[str, int]]:
-    """Return every possible single crash: behind each record that each task receives in a run without one.
+    """Return every possible single crash: after each record that each task receives in a run without one.
 
     @pytest.mark.parametrize("crash", every_crash(pipeline, inputs), ids=str)
     """

@@ -88,13 +88,13 @@ class OperatorTrial:
 
     @without_our_frames
     def give(self, *records: Any) -> list[Any]:
-        """Give the operator these records, one event each; returns the rows that are new."""
+        """Pass these records to the operator, one event each; returns the rows that are new."""
         self._input.add(records)
         return self._settled()
 
     @without_our_frames
     def watermark(self, seconds: float) -> list[Any]:
-        """Give a watermark, at which timers of event time fire; returns the rows that are new.
+        """Pass a watermark, at which timers of event time fire; returns the rows that are new.
 
         Raises:
             PipelineError: the trial has no function for the time of a record.

@@ -111,7 +111,7 @@ class World(Cluster[Process]):
         return CalledAtOnce(self, process)
 
     def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
-        """Take a report: with the last acknowledgement a checkpoint is complete.
+        """Process a report: with the last acknowledgement a checkpoint is complete.
 
         Raises:
             DeterminantsLost: as the kit has no rollback.

@@ -36,7 +36,7 @@ class CandidateWatch(threading.Thread):
         """Whether the leader hears no host, so that it matters more."""
 
     def run(self) -> None:
-        """Look again and again until `close`."""
+        """Look repeatedly until `close`."""
         self.look()
         since_s = time.monotonic()
         while not self._closed.wait(SOON_S):
@@ -45,7 +45,7 @@ class CandidateWatch(threading.Thread):
                 since_s = time.monotonic()
 
     def look(self) -> None:
-        """Look now; while the store does not answer, what was seen before counts until it is too old."""
+        """Check now; while the store does not answer, the last result counts until it is too old."""
         try:
             with self._lock:
                 perform(self._candidates.look(time.monotonic_ns()), self._depot)

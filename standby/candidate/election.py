@@ -209,7 +209,7 @@ class Election:
         return job, graph
 
     def _adopt(self, ledger: Ledger) -> None:
-        """Take the settings and the graph that the inherited decisions are about.
+        """Adopt the settings and the graph of the inherited decisions.
 
         Raises:
             PipelineError: the job was to be resumed as something else, from decisions that are not the last ones.

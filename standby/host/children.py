@@ -235,7 +235,7 @@ class Children:
         return self._end(child, status)
 
     def reap_dying(self) -> list[int]:
-        """Take the status of dying processes that have ended and return the pidfds that were closed."""
+        """Collect the status of dying processes that have ended and return the pidfds that were closed."""
         dying, self.dying = self.dying, []
         closed: list[int] = []
         for child in dying:

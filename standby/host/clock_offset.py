@@ -32,7 +32,7 @@ class ClockOffset:
         """The largest possible error of the offset; 0 before the first sample."""
 
     def sample(self, sent_ns: int, at_ns: int, received_ns: int) -> None:
-        """Take one round trip: sent and received here, answered there in between."""
+        """Record one round trip: sent and received here, answered there in between."""
         round_trip_ns = received_ns - sent_ns
         if round_trip_ns < 0:
             return  # an answer to a process before this one

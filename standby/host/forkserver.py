@@ -44,7 +44,7 @@ ADOPTION_S = 0.0002
 """The interval at which a forked process looks whether the process between has ended."""
 
 _STAT_STRINGS = slice(45, 49)
-"""The fields of /proc/PID/stat, behind the name, with the bounds of the arguments and of the environment."""
+"""The fields of /proc/PID/stat, after the name, with the bounds of the arguments and of the environment."""
 
 
 class Strings:

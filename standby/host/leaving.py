@@ -30,7 +30,7 @@ class Leaving:
         self.heard_s = self.since_s
 
     def heard(self, sent_s: float, now_s: float) -> None:
-        """Take the answer to a beat that was sent at that moment."""
+        """Process the answer to a beat that was sent at that moment."""
         self.heard_s = now_s
         self.known = self.known or sent_s >= self.since_s
 

@@ -18,7 +18,7 @@ from standby.leadership.terms import Term
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for so long; the answer is the time of this machine's own clock after it."""
+    """Wait for this long; the answer is the time of this machine's own clock after it."""
 
     span_ns: int
 

@@ -33,7 +33,7 @@ class Hearing:
         self._looked_ns: int | None = None
 
     def look(self, messages: int, now_ns: int) -> None:
-        """Take the number of messages of hosts so far, of whichever of them."""
+        """Record the number of messages of hosts so far, of whichever of them."""
         if messages != self._messages:
             self._silent_ns = 0
         elif self._looked_ns is not None:

@@ -51,7 +51,7 @@ class Ear(threading.Thread):
         self._wake, self._waker = socket.socketpair()
 
     def run(self) -> None:
-        """Listen, again and again where the address or the keys do not permit it."""
+        """Listen, repeatedly where the address or the keys do not permit it."""
         problem = ""
         while True:
             try:

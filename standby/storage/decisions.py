@@ -22,7 +22,7 @@ class Decisions(Protocol):
         """Readable when something was written or has failed; None where `append` itself writes."""
 
     def append(self, records: Iterable[Record]) -> None:
-        """Take decisions, which are written in their order.
+        """Add decisions, which are written in their order.
 
         Raises:
             Unavailable: they could not be written; nothing was.

@@ -43,7 +43,7 @@ def perform(
     """Perform a procedure on the shared store and return its result.
 
     Args:
-        pause: waits for so many nanoseconds and returns the time; for a procedure that asks for it.
+        pause: waits for this many nanoseconds and returns the time; for a procedure that asks for it.
 
     Raises:
         Unavailable: the store does not answer, and the procedure does not handle that.
@@ -152,7 +152,7 @@ class StoreJournal(threading.Thread):
             self._waker.close()
 
     def run(self) -> None:
-        """Write what waits, again and again, until the last entry."""
+        """Write what waits, repeatedly, until the last entry."""
         closing = ""
         try:
             while not closing:

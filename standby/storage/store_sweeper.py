@@ -33,7 +33,7 @@ class StoreSweeper(threading.Thread):
         self._wake.set()
 
     def run(self) -> None:
-        """Carry out the last order, again and again, as long as the process lives."""
+        """Carry out the last order, repeatedly, as long as the process lives."""
         while self._wake.wait():
             self._wake.clear()
             order = self._order

@@ -173,7 +173,7 @@ class WorkerEntry:
         uploading: tuple[int, str] | None,
         hot_keys: tuple[tuple[str, float], ...],
     ) -> None:
-        """Take what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
+        """Record the report of a beat with a task; `peers` is None if nothing has changed about neighbours."""
         self.rollback, self.waiting, self.uploading, self.hot_keys = rollback, waiting, uploading, hot_keys
         self.peers_known = self.peers_known if peers is None else peers
 

@@ -168,7 +168,7 @@ class Coordinator:
         return 0 < self.final <= self.complete
 
     def settle(self, now_ns: int, outbox: Outbox, all_sources: bool = True, hurries: bool = False) -> None:
-        """Begin the next checkpoint when it is due, and triggers it at sources that do not have it yet.
+        """Begin the next checkpoint when it is due, and trigger it at sources that do not have it yet.
 
         Args:
             hurries: it is due now.

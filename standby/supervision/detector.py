@@ -11,7 +11,9 @@ from __future__ import annotations
 from standby.supervision.assignments import Assignments, WorkerEntry, WorkerState
 
 START_NS_MAX = 60_000_000_000
-"""A process that has sent nothing for so long after its start counts as hung: it beats before it loads the pipeline."""
+"""A process that has sent nothing for this long after its start counts as hung: it beats before it loads the
+pipeline.
+"""
 
 
 class Detector:

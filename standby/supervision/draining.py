@@ -44,7 +44,7 @@ class Draining:
         self._kill = kill
 
     def settle(self, now_ns: int, outbox: Outbox) -> None:
-        """Take the next process off each draining host, if it can go now."""
+        """Remove the next process from each draining host, if it can be moved now."""
         names = [host.name for host in self._hosts if host.state is HostState.DRAINING]
         if not names:
             return

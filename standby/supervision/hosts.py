@@ -183,7 +183,7 @@ class Hosts:
         return round(max(0, now_ns - max(self._all[LOCAL].seen_ns, listening_since_ns)) / 1e9, 1)
 
     def restored(self, now_ns: int) -> None:
-        """Give every host the whole time-out from now: this supervisor has just begun to listen."""
+        """Restart the time-out of every host now: this supervisor has just begun to listen."""
         for entry in self._all.values():
             entry.seen_ns = now_ns
 

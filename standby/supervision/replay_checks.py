@@ -48,7 +48,7 @@ class Checks:
                 self._epochs_of_ended[task] = self._epochs_of_ended.get(task, 0) + epochs.pop(slot)
 
     def record_beat(self, slot: WorkerEntry, checked: tuple[int, str], outbox: Outbox) -> str:
-        """Take the counts from a worker's beat and return the difference that it found; empty if none."""
+        """Compare the counts in a worker's beat, and return the difference; empty if there is none."""
         task = slot.task or slot.purpose
         if task and checked[0]:
             self._epochs_by_slot.setdefault(task, {})[slot.name] = checked[0]

@@ -97,7 +97,7 @@ class Supervision:
         self._stop_by_ns: int | None = None
 
     def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
-        """Take one step.
+        """Advance by one step.
 
         Args:
             event: the first one of a supervisor's life is `Restored`.

@@ -170,7 +170,7 @@ class TaskCounters:
             del self._living[task]
 
     def update(self, task: str, incarnation: int, counters: Mapping[str, Any], last_output_ns: int | None) -> None:
-        """Take the counters from a beat of the present incarnation."""
+        """Record the counters of a beat of the present incarnation."""
         self._living[task] = (incarnation, counters)
         if last_output_ns is not None and (self.last_output_ns is None or last_output_ns > self.last_output_ns):
             self.last_output_ns = last_output_ns

@@ -70,7 +70,7 @@ class WatermarkStage(OneToOneStage):
         self._bound_ns: int = options["bound_ns"]
         """The distance below the largest time at which a record is not late yet."""
         self._idle_ns: int | None = options["idle_ns"]
-        """An input without records for so long, and up to twice as long, is not waited for."""
+        """An input without records for this long, and up to twice as long, is not waited for."""
         self._checks = max(_CHECKS_MIN, min(_CHECKS_MAX, (self._idle_ns or 0) // _CHECK_NS_MIN))
         """The checks in that time."""
         self._generator: Callable[[], WatermarkGenerator] | None = options["generator"]
@@ -189,7 +189,7 @@ class WatermarkStage(OneToOneStage):
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         reading_ns, check_ns = entries[-1][3], (self._idle_ns or 0) // self._checks
-        # Behind a resume or a long event, records may wait that this task could not take.
+        # After a resume or a long event, records may wait that this task could not take.
         self._was_late = 0 < self._next_ns <= reading_ns - check_ns and not self._was_late
         if self._next_ns and not self._was_late:
             for input, quiet in enumerate(self._quiet):

@@ -36,7 +36,7 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
 
 BYTES_PER_EVENT, KEYS_PER_EVENT = 4096, 64
-"""The bytes and the values of a table of rules that are compared behind an event."""
+"""The bytes and the values of a table of rules that are compared after an event."""
 _NO_KEY = NoKey("state and timers belong to a key, and process_broadcast has none; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
 

@@ -226,7 +226,7 @@ class AskStage(Stage):
         self._generation = header.get("generation", 0)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Continue behind the highest number; watermarks that wait are replaced by the next one."""
+        """Continue after the highest number; watermarks that wait are replaced by the next one."""
         return {"next": max((header.get("next", 0) for header in headers), default=0)}
 
     def changed(self, epoch: int) -> None:

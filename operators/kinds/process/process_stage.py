@@ -173,7 +173,7 @@ class ProcessStage(Stage):
             yield key, record
 
     def _warm(self, keys: Sequence[Any] | None) -> None:
-        """Look once into each store for all that a batch may need."""
+        """Look once into each store for all keys that a batch may need."""
         for table in self._cold:
             if table.cold is not None:
                 table.cold.touch([None] if keys is None else keys)

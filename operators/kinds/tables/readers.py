@@ -62,7 +62,7 @@ def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
 
 
 def received(path: Sequence[Node], key: Any, row: Any, sent: Mapping[str, Any]) -> Any:
-    """Return what a row is behind a path: a value, in a group `[group, value]`; None for nothing.
+    """Return the result of a row after a path: a value, in a group `[group, value]`; None for nothing.
 
     Args:
         sent: what each `suppress` of the path has received, where that does not follow from the row.

@@ -108,7 +108,7 @@ class SuppressStage(Stage):
         self._after_was_ns = header.get("after_ns", self._after_ns)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Take the furthest watermark of the tasks."""
+        """Adopt the furthest watermark of the tasks."""
         marks_ns = [header["mark"] for header in headers if header["mark"] is not None]
         return {**headers[0], "mark": max(marks_ns, default=None)}
 

@@ -76,7 +76,7 @@ class WindowTableStage(SelectingStage, RowStage):
         return []
 
     def _one(self, index: int, key: Any, record: Any, time_ns: int, starts: Sequence[int], out: list[Revision]) -> None:
-        """Put a record into the windows that it is not too late for."""
+        """Put a record into the windows for which it is not too late."""
         if self.makes_marks and (self._stream_ns is None or time_ns > self._stream_ns):
             self._stream_ns = time_ns
         stream_ns, end_of = self._stream_ns, self._assigner.end_ns
@@ -171,7 +171,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self._forgotten_ns = header.get("forgotten_ns")
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Take the latest stream time: a window that one task has removed must not be opened again in another."""
+        """Adopt the latest stream time: a window that one task has removed must not be opened again in another."""
         return {name: _latest(headers, name) for name in ("stream_ns", "forgotten_ns")}
 
 

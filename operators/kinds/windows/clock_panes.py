@@ -101,7 +101,7 @@ class WallClock(ServedStage, AssignedStage):
         self._slides, self._last_records = list(header["slides"]), header[REPORTED]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Take the latest end, so that no end is used twice; windows that were due earlier are emitted then.
+        """Adopt the latest end, so that no end is used twice; windows that were due earlier are emitted then.
 
         The key groups of tasks that were further keep their marks.
         """

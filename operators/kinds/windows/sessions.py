@@ -74,7 +74,9 @@ class SessionStage(WindowedStage):
         self._came(changed, out)
 
     def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
-        """Take record by record: a session grows, or is merged with others, only if the contents accept the record."""
+        """Process record by record: a session grows, or is merged with others, only if the contents accept the
+        record.
+        """
         late, changed = list[Any](), dict[Pair, _Session]()
         failed = self._failed_in(range(len(rows)), rows)
         for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
@@ -225,7 +227,7 @@ class ClockSessionStage(ServedStage, SessionStage):
         return super().advance(mark_ns if self.mark_ns is None else max(mark_ns, self.mark_ns))
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Take the latest clock of the tasks."""
+        """Adopt the latest clock of the tasks."""
         mark_ns = max([header["mark"] for header in headers if header["mark"] is not None], default=None)
         return {**headers[0], "mark": mark_ns}
 

@@ -217,7 +217,7 @@ class WindowStage(ServedStage):
         )
 
     def _settle(self) -> None:
-        """Put what was restored into the order of arrival."""
+        """Sort the restored windows into the order of arrival."""
         for generation, entries in self._loaded.items():
             entries.sort(key=lambda entry: entry[0])
             self._generations[generation] = Contents(list, {key: records for _, key, records in entries})

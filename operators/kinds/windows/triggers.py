@@ -1,4 +1,4 @@
-"""Triggers emit a window before its end: after so many records, periodically, or by a rule of the user."""
+"""Triggers emit a window before its end: after this many records, periodically, or by a rule of the user."""
 
 from __future__ import annotations
 

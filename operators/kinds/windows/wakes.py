@@ -20,7 +20,7 @@ class Wakes:
         """Index each item at or before its time; it may also be listed at earlier times, or after its removal."""
 
     def set(self, pair: Pair, at_ns: int) -> None:
-        """Make an item due at a time, instead of the time that it had before."""
+        """Make an item due at a time, instead of its previous time."""
         known = self._at.get(pair)
         self._at[pair] = at_ns
         if known is None or at_ns < known:

@@ -180,7 +180,7 @@ class WindowedStage(Stage, ABC):
         return {"mark": self.mark_ns, "lateness": self._lateness_ns, **self._floors.header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        """Take over the state; what the lateness of the snapshot has closed stays closed."""
+        """Restore the state; windows closed by the lateness of the snapshot stay closed."""
         super().load_header(header, full)
         self.mark_ns = header["mark"]
         self._floors.load(header)

@@ -63,7 +63,7 @@ def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Plac
 
 
 def interrupted(store: object, at: Step, act: Callable[[], object], call: Callable[[], object]) -> None:
-    """Make the call, and `act` at that step of it, once; never if it does not come there."""
+    """Make the call, and run `act` at that step of it, once; never if it does not get that far."""
     own, left = own_files(store), at.index
 
     def step(frame: Any, event: str, argument: Any) -> None:

@@ -70,7 +70,7 @@ def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bo
 
 
 def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
-    """Write two rows, and sleep at that step until SIGCONT; behind the write, if the step is not reached."""
+    """Write two rows, and sleep at that step until SIGCONT; after the write, if the step is not reached."""
     store, call = writing(subject, incarnation)()
     slept = False
 
@@ -101,7 +101,7 @@ class _Zombie:
         self._left = True
 
     def beside(self, act: Callable[[], T]) -> T:
-        """Do it, also if that needs a lock that the zombie holds."""
+        """Attempt a write, also if that needs a lock that the zombie holds."""
         awake = threading.Timer(LOCK_S, os.kill, (self._pid, signal.SIGCONT))
         awake.start()
         try:

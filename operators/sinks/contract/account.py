@@ -49,7 +49,7 @@ class Account:
     last: bytes = b""
     """The `fingerprint` of the bundle taken last."""
     kept_from: int = 0
-    """The epoch below which determinants are forgotten for good."""
+    """The epoch below which determinants are forgotten permanently."""
     ended: bool = False
     epochs: dict[int, int] = field(default_factory=dict)
     """The position of the first row of each epoch that no complete checkpoint covers."""
@@ -106,7 +106,7 @@ class Account:
         self.mark_refused.append(self.refused)
 
     def leave_out(self, before: Bundle, bundle: Bundle) -> None:
-        """Take the last bundle, which was `before`, again with other rows left out, from any incarnation."""
+        """Replace the last bundle, which was `before`, by one with other rows left out, from any incarnation."""
         again = replace(before, refused=bundle.refused, incarnation=bundle.incarnation)
         same = self.last == fingerprint(before) and again == bundle
         invariant(same, "only the last bundle can be taken otherwise", task=self.task, first=bundle.first)

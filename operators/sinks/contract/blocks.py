@@ -1,6 +1,6 @@
 """Encodes rows of a sink that keeps records as they are: one block per event, in the encoding of the wire.
 
-So vectors stay the Arrow buffers that they were, and blocks can be put behind one another as a bundle does.
+So vectors stay the Arrow buffers that they were, and blocks can be put after one another as a bundle does.
 """
 
 from __future__ import annotations

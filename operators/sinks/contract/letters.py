@@ -32,7 +32,7 @@ class Kept:
     Attributes:
         run: of the job.
         first: the position of the bundle's first row.
-        next: the position behind its last row.
+        next: the position after its last row.
         digest: of all rows up to there.
         before: the number of rows that the store leaves out without these, ever.
         letters: a line of JSON for each row.
@@ -92,7 +92,7 @@ class Letters(Protocol):
     """
 
     def keep(self, kept: Kept, incarnation: int) -> None:
-        """Keep letters until their bundle is stored, behind those that are kept for other rows of it."""
+        """Keep letters until their bundle is stored, after those that are kept for other rows of it."""
         ...
 
     def show(self, incarnation: int) -> None:

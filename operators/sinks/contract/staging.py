@@ -203,7 +203,7 @@ class StagedRows(ABC):
         """Close what is open."""
 
     def _forget(self) -> None:
-        """Make the next step read what is staged again."""
+        """Make the next step read the staged rows again."""
         self._sizes = self._due = None
 
     def _check_owner(self, body: bytes, run: str, where: object) -> None:

@@ -23,7 +23,7 @@ class ConsoleSink(Sink):
     Tasks run in processes without a terminal. They write their rows, as `JsonLinesSink` does, into the directory of the
     job, and `causal run` follows the files, and frees the space of printed rows. A row is printed once, by `--resume`
     too what was not printed before; twice only if `causal run` itself was killed in between. Rows of one task come in
-    order. Where the output is read more slowly than rows come, the job is throttled.
+    order. Where the output is read more slowly than rows arrive, the job is throttled.
 
     Needs: nothing.
     Readers: the standard output of `causal run`.

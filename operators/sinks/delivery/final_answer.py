@@ -12,7 +12,7 @@ INTERIM_MAX = 100
 
 
 class FinalAnswer(http.client.HTTPResponse):
-    """An answer behind any number of interim ones; 101 is final, as it ends HTTP on the connection."""
+    """An answer after any number of interim ones; 101 is final, as it ends HTTP on the connection."""
 
     _interim = 0
 

@@ -1,4 +1,4 @@
-"""A store of one sink task behind a journal: all that the stores in files of one host share.
+"""A store of one sink task on top of a journal: all that the stores in files of one host share.
 
 A bundle is first appended to the journal, rows, determinants, position, digest and all, with one write: that is the
 atomic step.  From there on its rows are pending, until the store has published them in its own form: lines in a file,
@@ -37,7 +37,7 @@ class Journal(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Make what the journal lies in."""
+        """Create the directory or prefix of the journal."""
         ...
 
     def locked(self) -> AbstractContextManager[None]:
@@ -71,7 +71,7 @@ class Journal(Protocol):
         ...
 
     def cut(self) -> None:
-        """Cut off what a writer left behind that died."""
+        """Cut off the incomplete end that a dead writer left."""
         ...
 
     def append(self, body: bytes) -> None:
@@ -79,7 +79,7 @@ class Journal(Protocol):
         ...
 
     def renew(self, body: bytes) -> None:
-        """Put this record, a state, in the place of all that is there."""
+        """Replace everything by this record, a state."""
         ...
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class JournaledStore:
 
     @contextmanager
     def _room(self) -> Iterator[None]:
-        """Make the place that of this run; the journal is claimed inside the context."""
+        """Claim the place for this run; the journal is claimed inside the context."""
         self._journal.prepare()
         yield
 

@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def next(self) -> int:
-        """The position behind the last row."""
+        """The position after the last row."""
         return self.bundle.first + self.bundle.count
 
     @property
@@ -115,7 +115,7 @@ class Ledger:
         return ledger
 
     def feed(self, records: Iterable[bytes], where: object) -> None:
-        """Take further records, in their order."""
+        """Read further records, in their order."""
         for record in records:
             try:
                 kind, *fields = decode(record)
@@ -165,7 +165,7 @@ class Ledger:
         self.cuts.append((self.cuts[-1][1] if self.cuts else self.published, position))
 
     def withdraw(self, mark: WithdrawPoint) -> None:
-        """Withdraw the rows behind the mark; see `Account.withdraw`."""
+        """Withdraw the rows after the mark; see `Account.withdraw`."""
         self.account.withdraw(mark)
         self.published = min(self.published, mark.next)
         while self.entries and self.entries[-1].next > mark.next:
@@ -230,7 +230,7 @@ def cut_record(position: int) -> bytes:
 
 
 def claim_record(incarnation: int) -> bytes:
-    """Return the record behind which every lower incarnation is fenced."""
+    """Return the record after which every lower incarnation is fenced."""
     return encode([_CLAIMED, incarnation])
 
 
@@ -240,6 +240,6 @@ def truncation_record(epoch: int) -> bytes:
 
 
 def withdrawal_record(mark: WithdrawPoint) -> bytes:
-    """Return the record of a withdrawal: rows behind the mark are withdrawn."""
+    """Return the record of a withdrawal: rows after the mark are withdrawn."""
     depends = [list(extent) for extent in mark.depends]
     return encode([_WITHDRAWN, mark.next, mark.digest, mark.epoch, mark.rollback, depends])

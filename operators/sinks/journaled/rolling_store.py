@@ -33,7 +33,7 @@ class RollingStore(WithdrawingJournaledStore, ABC):
         """Publish all rows of the journal.
 
         Args:
-            uncovered: also those that could be withdrawn if the job were resumed; only after it ended for good.
+            uncovered: also those that could be withdrawn if the job were resumed; only after it ended permanently.
         """
         with self._locked():
             ledger = self._current()
@@ -58,7 +58,7 @@ class RollingStore(WithdrawingJournaledStore, ABC):
 
     @abstractmethod
     def _publish_below(self, ledger: Ledger, below: int) -> None:
-        """Publish the rows below that position, as far as none with others behind it are published with them."""
+        """Publish the rows below that position, as far as none with others after it are published with them."""
 
     # -- what it changes of a journaled store ----------------------------------------------------------------
 

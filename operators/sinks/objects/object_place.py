@@ -52,7 +52,7 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
 
 
 def connected(url: str, proof: str | None = None) -> Depot:
-    """Return a client of the store; it has threads, so the process must not fork behind this."""
+    """Return a client of the store; it has threads, so the process must not fork after this."""
     return Depot(url, "", proof=proof)
 
 
@@ -132,7 +132,7 @@ def accounts(depot: Depot) -> list[Account]:
 
 
 def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str, suffix: str) -> None:
-    """Make the place that of `run`, the newest; it may be interrupted anywhere and done again.
+    """Claim the place for `run`, the newest; the claim may be interrupted anywhere and repeated.
 
     Raises:
         Superseded: a newer run has begun to write there.

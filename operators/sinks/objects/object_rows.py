@@ -31,7 +31,7 @@ class Cutting:
     Attributes:
         suffix: of their names.
         existing: what to do with rows of an older run: "refuse" or "replace".
-        file_bytes: rows of so many bytes make an object.
+        file_bytes: rows of this many bytes make an object.
         publish_s: rows wait no longer for others.
         sink: how messages name the sink.
     """
@@ -121,7 +121,7 @@ class ObjectRows(RollingStore):
         )
 
     def _publish_below(self, ledger: Ledger, below: int) -> None:
-        """Decide which rows make an object, create it, and begin the journal again behind them."""
+        """Decide which rows make an object, create it, and begin the journal again after them."""
         ready = _below(ledger.entries, below)
         if not ready:
             return

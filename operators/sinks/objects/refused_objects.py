@@ -77,12 +77,12 @@ class RefusedObjects:
         return self._depot
 
     def _names(self, folder: str, least: int) -> list[str]:
-        """Return the names of this task in a folder, ascending, with at least that number behind the task."""
+        """Return the names of this task in a folder, ascending, with at least that number after the task."""
         names = [name for name in self._connected.names(folder) if self._place(name) >= least]
         return sorted(names)
 
     def _place(self, name: str) -> int:
-        """Return the number behind the task in a name; -1 in one of another task."""
+        """Return the number after the task in a name; -1 in one of another task."""
         parts = _PLACE.fullmatch(name.partition("/")[2])
         return int(parts[2]) if parts is not None and parts[1] == self._stem else -1
 

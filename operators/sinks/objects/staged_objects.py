@@ -155,7 +155,7 @@ class SharedStagedStore(StagedRows):
         return len(bundle.rows)
 
     def _put(self) -> None:
-        """Make what is gathered an object, and name it in the journal."""
+        """Write the gathered rows as an object, and name it in the journal."""
         first, (last, mark) = self._gathered[0][0], self._gathered[-1]
         rows = b"".join(bundle.rows for bundle, _ in self._gathered)
         next_ = last.first + last.count
@@ -204,7 +204,7 @@ class SharedStagedStore(StagedRows):
                     self._sizes.pop(epoch, None)
 
     def _renew(self, entries: list[Entry]) -> None:
-        """Put a state with these entries in the place of the journal."""
+        """Replace the journal by a state with these entries."""
         self._journal.renew(encode([self._task, self._run, self._incarnation, [list(astuple(e)) for e in entries]]))
         self._entries = entries
 

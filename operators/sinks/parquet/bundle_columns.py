@@ -92,7 +92,7 @@ class FittedColumns(ABC):
 
     @abstractmethod
     def _agreed(self, schema: pa.Schema) -> pa.Schema:
-        """Make this the schema of all tasks, unless another was first; returns the one that is."""
+        """Make this the schema of all tasks, unless another was first; returns the valid one."""
 
 
 def _located(rows: bytes, first: int, refused: Sequence[int]) -> Iterator[tuple[int, Any, list[int]]]:

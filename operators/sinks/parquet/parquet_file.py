@@ -44,7 +44,7 @@ class PartFile:
             raise
 
     def add(self, next_: int, batches: Sequence[pa.RecordBatch], refused: Sequence[int]) -> None:
-        """Take the rows up to `next_`; `refused` are the positions that have none."""
+        """Add the rows up to `next_`; `refused` are the positions without a row."""
         size = sum(batch.nbytes for batch in batches)
         self._waiting += batches
         self._waiting_bytes += size

@@ -146,7 +146,7 @@ class Rolling:
             part.finish(self._run, self._task, self._settings.durability == "os")
 
     def _name(self, ledger: Ledger, below: int) -> bool:
-        """Give the complete files whose rows stay their names, under which readers see them."""
+        """Name the complete files whose rows stay, so that readers see them."""
         due = [part for part in self._complete if part.next <= below]
         if not due:
             return False

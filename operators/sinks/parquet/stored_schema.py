@@ -27,7 +27,7 @@ def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
 
 
 def agreed_schema(depot: Depot, run: str, schema: pa.Schema) -> pa.Schema:
-    """Make this the schema of the run, unless there is one; returns the one that is."""
+    """Make this the schema of the run, unless there is one; returns the valid one."""
     if depot.create(f"{SCHEMAS}/{run}", schema.serialize().to_pybytes()):
         return schema
     return stored_schema(depot, run)

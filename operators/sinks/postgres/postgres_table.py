@@ -18,10 +18,10 @@ _GENERIC = ("task", "position", "record")
 
 
 def make_tables(db: BoundedConnection, statements: Statements, place: str) -> None:
-    """Make the tables of ours that are not there, in the transaction under way.
+    """Create our missing tables, in the current transaction.
 
     Raises:
-        PipelineError: a table is not fit for the rows, or not there and not ours to make.
+        PipelineError: a table does not fit the rows, or is missing and must be created by the user.
     """
     if not accounts_are_there(db, statements):
         for statement in statements.accounts_made:

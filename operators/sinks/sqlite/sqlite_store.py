@@ -182,7 +182,7 @@ class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
         return True
 
     def _moved(self, db: sqlite3.Connection, account: Account, before: Before) -> bool:
-        """Give the stored account the position of this one; false where it is not at `before`, or another's."""
+        """Replace the stored account by this one; false where it is not at `before`, or belongs to another."""
         fresh = (account.next, account.digest.to_bytes(8, "big"), account.last, account.ended)
         return db.execute(_ADVANCE, (*fresh, self._task, self._run, self._incarnation, *before)).rowcount == 1
 

@@ -60,7 +60,7 @@ class Target(Protocol):
 
 
 def make_tables(db: sqlite3.Connection, target: Target) -> None:
-    """Make the tables, or refuse a file of another program."""
+    """Create the tables, or refuse a file of another program."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
     if version > _VERSION and "causal_task" in there:
@@ -85,7 +85,7 @@ def make_tables(db: sqlite3.Connection, target: Target) -> None:
 
 
 def make_room(db: sqlite3.Connection, target: Target, run: str) -> None:
-    """Make the file that of the newest run; rows of an earlier one are refused, or removed with "replace"."""
+    """Claim the file for the newest run; rows of an earlier one are refused, or removed with "replace"."""
     check_is_newest(db, target, run)
     rows = db.execute("SELECT total(next) FROM causal_task WHERE run != ?", (run,)).fetchone()[0]
     if rows and target.existing == "refuse":

@@ -75,7 +75,7 @@ class Cutter(Protocol):
         """Return the rows that are complete in `data`, which begins with line `line`.
 
         Args:
-            last: whether the file ends behind `data`.
+            last: whether the file ends after `data`.
         """
         ...
 
@@ -167,7 +167,7 @@ class CsvCutter:
         return result
 
     def _all(self, texts: list[str], sizes: list[int], line: int, result: Cut) -> int:
-        """Take all records that are complete; returns the line at which the next begins."""
+        """Cut all complete records; returns the line at which the next begins."""
         place, complete = 0, True
         while complete and place < len(texts):
             reader = csv.reader(_feed(texts, place), delimiter=self._delimiter, strict=True)
@@ -177,7 +177,7 @@ class CsvCutter:
     def _records(
         self, reader: Any, texts: list[str], sizes: list[int], first: int, line: int, result: Cut
     ) -> tuple[int, bool]:
-        """Take records up to the first that is bad or not complete; returns where the next begins, and if it may."""
+        """Cut records up to the first bad or incomplete one; returns where the next begins, and if it may."""
         begin, rows, lines = first, result.rows, result.lines
         while True:
             try:

@@ -76,7 +76,7 @@ class FileReader:
         self._blocks: Blocks | None = None
         self._rows: list[Any] = []
         self._stored = self._load()
-        self._next = self._stored  # where reading continues, behind _rows
+        self._next = self._stored  # where reading continues, after _rows
         self._first = self._stored.position  # of the first of _rows
         self._places = [self._stored]
         self._look_at_s = 0.0

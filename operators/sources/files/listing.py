@@ -113,7 +113,7 @@ class FileJournal:
         directory: `<job directory>/file-listings/<source>`.
         patterns: absolute paths or globs.
         follow: whether new files are taken as they appear; otherwise the next listing is the last.
-        quiet_s: a new file is taken when it has not been modified for so long; only where files are followed.
+        quiet_s: a new file is taken when it has not been modified for this long; only where files are followed.
         written: the patterns as the pipeline has them, which stay the same when its directory is moved.
     """
 

@@ -90,7 +90,7 @@ def _refused(path: str, problem: OSError) -> Exception:
 
 
 def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
-    """Yield the regular files of one pattern, and whether a link is in the path behind its fixed directory."""
+    """Yield the regular files of one pattern, and whether a link is in the path after its fixed directory."""
     if not _MAGIC.search(pattern):
         if regular(pattern) is not None:
             yield pattern, True

@@ -37,7 +37,7 @@ CLIENT_TIMEOUT_S = 10.0
 WRITTEN_WITHIN_S = 30.0
 """The longest time that a request waits for the disk, or for the job to make room."""
 LINGER_S, LINGER_BYTES_MAX = 1.0, 1 << 20
-"""The longest time for which a connection stays open behind the answer, and the bytes that are read meanwhile."""
+"""The longest time for which a connection stays open after the answer, and the bytes that are read meanwhile."""
 REFUSALS_MAX = 32
 """The refused connections that get an answer at the same moment; others are closed."""
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -52,7 +52,7 @@ class LineWriter:
         self.note = last.offsets if last is not None else ""
 
     def publish(self, lines: Sequence[bytes], note: str) -> None:
-        """Make lines the job's; they are on disk when this returns.  It waits while too many are unread.
+        """Write lines to the job's log; they are on disk when this returns. It waits while too many are unread.
 
         Raises:
             Fenced: another process has taken over.

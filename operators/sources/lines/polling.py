@@ -50,7 +50,7 @@ class Polled(Protocol):
 
 
 def poll(source: Polled, writer: LineWriter, name: str) -> None:
-    """Fetch again and again; what the server calls by the same ETag, or is the same to the byte, is taken once."""
+    """Fetch repeatedly; what the server calls by the same ETag, or is the same to the byte, is taken once."""
     failures = 0
     while True:
         try:

@@ -40,7 +40,7 @@ def check_readable(who: str) -> None:
 
 @contextmanager
 def offered() -> Iterator[None]:
-    """Give the standard input of this process to the processes of its user that ask for it, as long as this lasts."""
+    """Pass the standard input of this process to processes of its user that request it, until the context ends."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(_name(os.getpid()))
         listening.listen()

@@ -141,7 +141,7 @@ class Lines:
         self.bytes_left = 0
 
     def add(self, data: bytes) -> None:
-        """Take more bytes."""
+        """Add more bytes."""
         *whole, rest = data.split(b"\n")
         for line in whole:
             self._complete(line)
