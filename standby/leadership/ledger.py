@@ -1,8 +1,9 @@
 """The journal of one term, as its leader writes it.  Pure.
 
 Every `WHOLE_EVERY` entries one of them holds all decisions that still matter, and those before it are removed: a
-successor reads that many entries at most.  The last entry of each earlier term stays forever, because a leader that
-was suspended for long would otherwise find its next name free.
+successor reads that many entries at most.  The last two entries of each earlier term stay forever, because a leader
+that was suspended for long would otherwise find its next name free: that of the seal, or, where the answer to its last
+creation was lost, that of the entry before it, which it creates again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from standby.supervision.effects import Record
 
 WHOLE_EVERY = 100
 """The entries from one that holds all decisions to the next."""
+
+
+LAST_KEPT = 2
+"""The entries of an earlier term that are never removed: a leader that was suspended may still create one of them."""
 
 
 class Ledger:
@@ -67,9 +72,9 @@ class Ledger:
         return tuple(entry_name(self.term, place) for place in range(first, first + WHOLE_EVERY))
 
     def sweep(self) -> Procedure[None]:
-        """Remove the entries of earlier terms but the last of each; this term's first entry has all of them."""
+        """Remove the entries of earlier terms but the last two of each; this term's first entry has all of them."""
         by_term: dict[str, list[str]] = {}
         for name in (yield Names(JOURNAL)):
             by_term.setdefault(name.rpartition("/")[0], []).append(name)
         own = journal_folder(self.term)
-        yield Remove(tuple(name for folder, names in by_term.items() if folder < own for name in names[:-1]))
+        yield Remove(tuple(name for folder, names in by_term.items() if folder < own for name in names[:-LAST_KEPT]))

@@ -65,6 +65,7 @@ def candidate(holder: str, decisions: int, hasty: bool = False, leaves: bool = F
     try:
         ledger = Ledger(number, (yield from _insisted(lambda: term_journal.inherited(number))))
         yield from _insisted(lambda: ledger.append([], 0))
+        yield from _insisted(ledger.sweep)
         yield Began(number, tuple(record["what"] for record in ledger.inherited.records))
         for place in range(decisions):
             decision = {"kind": "decided", "what": f"{holder}{place}"}

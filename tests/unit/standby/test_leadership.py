@@ -340,6 +340,21 @@ def test_a_sealed_leader_writes_nothing_and_learns_by_whom() -> None:
         store.run(old.append([{"kind": "y"}], 7))
 
 
+def test_a_leader_that_wakes_up_and_does_not_know_its_last_entry_is_fenced() -> None:
+    """The answer to its creation was lost; the successor has sealed the next place and removed what it has inherited."""
+    store = Store()
+    old = leader_of(store, "a", 1)
+    store.run(old.append([{"kind": "x"}], 6))
+    lost = old.append([{"kind": "y"}], 7)
+    store.answer(next(lost))
+    new = leader_of(store, "b", 2)
+    assert new.inherited.records == ({"kind": "x"}, {"kind": "y"})
+    store.run(new.sweep())
+    store.run(old.append([{"kind": "y"}], 7))  # it is a decision of the job, as the successor has it
+    with pytest.raises(Fenced, match="term 1 is over: term 2 leads the job"):
+        store.run(old.append([{"kind": "z"}], 8))
+
+
 @pytest.mark.parametrize("won", [True, False])
 def test_entries_that_no_supervisor_has_removed_are_named(won: bool) -> None:
     store = Store()
@@ -365,7 +380,7 @@ def test_a_successor_has_every_decision_and_reads_few_entries(entries: int) -> N
     new = leader_of(store, "b", 2)
     assert [record["number"] for record in new.inherited.records] == list(range(entries))
     store.run(new.sweep())
-    assert len(store.answer(Names("journal"))) == 2, "the seal, and the first entry of the new term"
+    assert len(store.answer(Names("journal"))) == 3, "the seal, the entry before it, and the first of the new term"
 
 
 def test_checkpoints_do_not_pile_up_in_the_store() -> None:
