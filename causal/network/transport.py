@@ -93,6 +93,12 @@ class Transport:
         self._network = network
         self._hosts: dict[int, str] = {}
         """Task on another host → that host, as the supervisor has named it."""
+        self._undialled: dict[int, str] = {}
+        """Task → its endpoint, where a roster, this host's or its own, lacks the key of the other host."""
+        self._refusals: dict[int, tuple[zmq.Socket[Any], str]] = {}
+        """Task on another host → the socket that shows a refusal of this host's key, and the endpoint."""
+        self._refused_at: dict[int, str] = {}
+        """Task → the endpoint at which a refusal was logged."""
         self._authenticator: Authenticator | None = None
         self._remote: zmq.Socket[Any] | None = None
         self.remote = ""
@@ -137,27 +143,55 @@ class Transport:
 
     def dial(self, target: int, endpoint: str) -> None:
         """Connect to the task downstream; an older connection is closed, and what was queued to it is dropped."""
-        old = self._dealers.pop(target, None)
-        if old is not None:
-            self._poller.unregister(old)
-            old.close(0)
-        socket = self._context.socket(zmq.DEALER)
-        _set_up(socket)
+        self._disconnect(target)
+        self._undialled[target] = endpoint
+        if not self._connect(target, endpoint):
+            _log.warning("the host of task %d is not in the roster: it is not dialled (%s)", target, endpoint)
+
+    def _connect(self, target: int, endpoint: str) -> bool:
+        """Connect to the task, unless the key of its host is revoked; return whether this does."""
         scheme, _, rest = endpoint.partition("://")
         host, at, address = rest.rpartition("@") if scheme == "tcp" else ("", "", rest)
-        if at and self._network is not None and self._network.key is not None:
-            member = self._network.roster().members.get(host)
-            if member is None:
-                socket.close(0)
-                _log.warning("%s is not in the roster: its task %d is not dialled", host, target)
-                return  # revoked: the supervisor names another place soon
-            connect_with(socket, self._network.key, member.public)
+        network = self._network
+        proves = network is not None and network.key is not None and bool(at)
+        member = network.roster().members.get(host) if proves else None  # type: ignore[union-attr]
+        if proves and member is None:
+            return False
+        socket = self._context.socket(zmq.DEALER)
+        _set_up(socket)
+        if member is not None:
+            connect_with(socket, network.key, member.public)  # type: ignore[union-attr, arg-type]
+            refusals = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+            self._refusals[target] = refusals, endpoint
+            self._poller.register(refusals, zmq.POLLIN)
         socket.connect(f"{scheme}://{address}")
         self._dealers[target] = socket
         self._poller.register(socket, zmq.POLLIN)
+        del self._undialled[target]
+        return True
+
+    def _disconnect(self, target: int) -> None:
+        self._undialled.pop(target, None)
+        for socket in (self._dealers.pop(target, None), self._refusals.pop(target, (None, ""))[0]):
+            if socket is not None:
+                self._poller.unregister(socket)
+                socket.close(0)
+
+    def _take_refusals(self, ready: dict[zmq.Socket[bytes], int]) -> None:
+        """Close the connections whose key was refused: ZeroMQ gives them up, so the next frame dials again."""
+        for target, (socket, endpoint) in list(self._refusals.items()):
+            if socket in ready:
+                if self._refused_at.get(target) != endpoint:
+                    self._refused_at[target] = endpoint
+                    _log.warning("the host of task %d refuses the key of this host (%s)", target, endpoint)
+                self._disconnect(target)
+                self._undialled[target] = endpoint
 
     def send(self, target: int, parts: list[bytes]) -> None:
         """Send a frame if it can; the protocol handles frames that do not arrive."""
+        endpoint = self._undialled.get(target) if self._undialled else None
+        if endpoint is not None:  # a key may be in the roster again before any supervisor has noticed that it was not
+            self._connect(target, endpoint)
         socket = self._dealers.get(target)
         if socket is None:
             self.undeliverable += 1
@@ -180,6 +214,8 @@ class Transport:
 
     def receive(self, ready: dict[zmq.Socket[bytes], int]) -> Iterator[tuple[bytes, list[bytes]]]:
         """Yield (link, parts) of frames that have arrived; the link is empty for answers from downstream."""
+        if self._refusals:
+            self._take_refusals(ready)
         for socket in list(self._dealers.values()):
             if socket in ready:
                 for parts in _take(socket):
@@ -227,10 +263,11 @@ class Transport:
             self._poller.unregister(self._strangers.socket)
             self._strangers.close()
         routers = (self._router,) if self._remote is None else (self._router, self._remote)
-        for socket in (*self._dealers.values(), *routers):
+        for target in list(self._dealers):
+            self._disconnect(target)
+        for socket in routers:
             self._poller.unregister(socket)
             socket.close(0)
-        self._dealers.clear()
         if self._authenticator is not None:
             self._poller.unregister(self._authenticator.socket)
             self._authenticator.close()

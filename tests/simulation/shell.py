@@ -108,13 +108,18 @@ class Links:
             old.closed = True
         slot = endpoint.partition("://")[2].rpartition("@")[2]
         self._dialled[task] = self._network.dial(self._slot, slot)
-        ends = (self._process.machine, self._process.world.machines.get(self._process.world.host_of(slot) or ""))
-        if ends[0] is not ends[1] and any(end is not None and end.revoked for end in ends):
-            self._dialled[task].closed = True  # a key that was revoked opens no connection
+        self._dialled[task].closed = self._revoked(slot)
+
+    def _revoked(self, slot: str) -> bool:
+        """Return whether no connection can be opened to a process: the key of one of the hosts is revoked."""
+        world = self._process.world
+        ends = (self._process.machine, world.machines.get(world.host_of(slot) or ""))
+        return ends[0] is not ends[1] and any(end is not None and end.revoked for end in ends)
 
     def send(self, target: int, parts: list[bytes]) -> None:
         connection = self._dialled.get(target)
         if connection is not None:
+            connection.closed = connection.closed and self._revoked(connection.target)
             self._network.send(connection, tuple(parts))
 
     def reply(self, link: bytes, parts: list[bytes]) -> None:

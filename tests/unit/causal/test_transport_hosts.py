@@ -55,7 +55,8 @@ class Host:
 
     def __init__(self, context: zmq.Context[Any], name: str) -> None:
         self.poller = zmq.Poller()
-        network = Network("127.0.0.1", KEYS[name], lambda: ROSTER, {CHANNEL: SENDER}.get)
+        self.roster = ROSTER
+        network = Network("127.0.0.1", KEYS[name], lambda: self.roster, {CHANNEL: SENDER}.get)
         self.transport = Transport(context, f"inproc://{name}", self.poller, network)
         self.at = f"tcp://{name}@{self.transport.remote.removeprefix('tcp://')}"
 
@@ -101,6 +102,31 @@ def test_a_task_is_heard_from_the_host_on_which_it_is_placed(hosts: dict[str, Ho
     assert receiver.heard(lambda heard: bool(heard) or receiver.transport.refused == 2) == []
     hosts["b"].transport.send(RECEIVER, hello())
     assert [parts for _, parts in receiver.heard(bool)] == [hello()]
+
+
+@pytest.mark.parametrize("revoked", "ac", ids=["the sender's key", "the receiver's key"])
+def test_a_key_that_is_revoked_and_comes_back_connects_again(hosts: dict[str, Host], revoked: str) -> None:
+    """The protocol says hello again and again, whether or not a supervisor has noticed."""
+    sender, receiver = hosts["a"], hosts["c"]
+    without = Roster({name: member for name, member in ROSTER.members.items() if name != revoked})
+    for host in (sender, receiver):
+        host.roster = without
+    receiver.transport.place(SENDER, sender.at)
+    sender.transport.dial(RECEIVER, receiver.at)
+    sender.transport.send(RECEIVER, hello())
+    deadline_s = time.monotonic() + 0.3
+    while time.monotonic() < deadline_s:  # the receiver refuses the handshake of the sender
+        assert not list(receiver.transport.receive(dict(receiver.poller.poll(10))))
+    assert sender.transport.undeliverable == (revoked == "c")
+    for host in (sender, receiver):
+        host.roster = ROSTER
+
+    def again(heard: list[object]) -> bool:
+        assert not list(sender.transport.receive(dict(sender.poller.poll(1))))
+        sender.transport.send(RECEIVER, hello())
+        return bool(heard)
+
+    assert receiver.heard(again)[0][1] == hello()
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["not placed yet", "placed on this host"])

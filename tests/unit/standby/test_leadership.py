@@ -341,7 +341,7 @@ def test_a_sealed_leader_writes_nothing_and_learns_by_whom() -> None:
 
 
 def test_a_leader_that_wakes_up_and_does_not_know_its_last_entry_is_fenced() -> None:
-    """The answer to its creation was lost; the successor has sealed the next place and removed what it has inherited."""
+    """The answer to its creation was lost; the successor has sealed the next place and removed what was before."""
     store = Store()
     old = leader_of(store, "a", 1)
     store.run(old.append([{"kind": "x"}], 6))
