@@ -62,6 +62,7 @@ from operators.sources.lines import standard_input
 from standby.blueprint import Blueprint, CompanionCall, Constraint
 from standby.host.template import Template
 from standby.network.control import ask
+from standby.supervision.job_view import JobView
 
 ANSWER_S = 5.0
 
@@ -503,7 +504,7 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: a
     exported = traces(config.name)
     room = placement_plan.room_watch(job, config)
 
-    def show(view: Mapping[str, Any], elapsed_s: float) -> None:
+    def show(view: JobView, elapsed_s: float) -> None:
         progress.show(view, elapsed_s)
         if line := room.line(view):
             progress.say(f"warning: {line}")
@@ -520,9 +521,8 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: a
         exported.show(outcome.view)
     exported.close()
     status = _conclude(outcome, job, config, report_path, sys.stderr if console.shown else sys.stdout)
-    ended = outcome.view["ended"] if outcome.view is not None else None
-    lasting = ended is not None and ended.get("lasting", False)
-    return status if status != FAILED or lasting else arguments.temporary_status
+    ended = outcome.view.ended if outcome.view is not None else None
+    return status if status != FAILED or (ended is not None and ended.lasting) else arguments.temporary_status
 
 
 def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path | None, out: TextIO) -> int:
@@ -539,7 +539,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
         except PipelineError as problem:  # the end of the job is reported all the same
             unwritten = say(str(problem), WRONG)
             return unwritten if outcome.status == 0 else say(f"job {config.name}: {outcome.reason}", outcome.status)
-    if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view["kills_left"]:
+    if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view.kills_left:
         return say(f"job {config.name}: {kills_missed(outcome.view)}", FAILED)
     if outcome.status == 0:
         return DONE

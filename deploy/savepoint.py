@@ -5,13 +5,11 @@ lists or deletes savepoints that are kept.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from causal.commands import Files
 from causal.config import JobConfig
@@ -19,6 +17,7 @@ from causal.errors import CorruptData, PipelineError, Unavailable
 from deploy.hosts.succession import fetch_decisions, read_decisions
 from deploy.jobs.hints import check_led_here, not_running, resume_command
 from deploy.jobs.jobdirectory import JobDirectory
+from deploy.jobs.latest_view import latest
 from deploy.jobs.lookup import chosen_job, running
 from deploy.savepoints import savepoint_store, stored_savepoints
 from deploy.savepoints.stored_checkpoints import fetch
@@ -153,8 +152,10 @@ def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
     try:
         fetch(job, files.values())
         stood = savepoint_store.stood(job, Blueprint.load(job).topology, files)
-        view: dict[str, Any] = json.loads((job / "status.json").read_text())
-        incarnation = 1 + max(int(task["incarnation"]) for task in view["tasks"])
+        view = latest(job)
+        if view is None:
+            return False
+        incarnation = 1 + max(task.incarnation for task in view.tasks)
         name = f"{epoch}-{JobConfig.load(job).run[-6:]}"
         savepoint_store.copy_state(
             job, savepoint_store.Savepoint(name, to, epoch, incarnation, stood, time.time()), files, linked=False
@@ -186,7 +187,5 @@ def _ended(job: Path) -> str:
     """Wait until every process of the job has ended and return the reason for its end."""
     while not _over(job, ANSWER_S):
         continue
-    view: dict[str, Any] = json.loads((job / "status.json").read_text())
-    if view["ended"] is None:
-        return "it was interrupted"
-    return str(view["ended"]["reason"])
+    view = latest(job)
+    return "it was interrupted" if view is None or view.ended is None else view.ended.reason

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable
@@ -405,17 +406,18 @@ class Daemon:
         self._status_due = time.monotonic() + STATUS_S
         self._look_at_roster()
         self._route = {slot: host for slot, host in self._route.items() if slot in self._supervision.assignments.slots}
-        content = {**self._supervision.view(), "supervisor_pid": os.getpid(), "dropped_messages": self._inbox.dropped}
-        if self._gate is not None:
-            content["refused_connections"] = self._gate.refused_connections
-        if self._led is not None:
-            content["leader"] = leader_shown(self._led.term, self._led_here)
-            content["candidates"] = self._candidates.shown() if self._candidates is not None else []
-            if self._journal.problem:
-                content["decisions_wait"] = self._journal.problem
-        if self._sweeper is not None and self._sweeper.problem:
-            content["store_problem"] = self._sweeper.problem
-        write_status(self._job, content)
+        led, sweeper = self._led, self._sweeper
+        view = replace(
+            self._supervision.view(),
+            supervisor_pid=os.getpid(),
+            dropped_messages=self._inbox.dropped,
+            refused_connections=self._gate.refused_connections if self._gate is not None else None,
+            leader=leader_shown(led.term, self._led_here) if led is not None else None,
+            candidates=(self._candidates.shown() if self._candidates is not None else []) if led is not None else None,
+            decisions_wait=self._journal.problem or None if led is not None else None,
+            store_problem=sweeper.problem or None if sweeper is not None else None,
+        )
+        write_status(self._job, view)
 
 
 def main(argv: list[str]) -> int:

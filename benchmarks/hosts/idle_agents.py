@@ -32,7 +32,7 @@ from causal.config import JobConfig
 from causal.network.curve import new_key
 from causal.network.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, mark_of, save_key
 from causal.network.seats import seats_of
-from deploy.monitoring.status import latest
+from deploy.jobs.latest_view import latest
 from standby.agent import HELLO_AGAIN_S, host_beat_s
 from standby.network.description import Description, Inquiry
 from standby.network.tether import tether
@@ -171,7 +171,8 @@ def _job(count: int) -> Iterator[tuple[Any, str, Path]]:
         def view() -> dict[str, Any]:
             if process.poll() is not None:
                 raise RunFailed(f"the agent ended: {last_line(process.communicate()[1])}")
-            return latest(place / "job") or {}
+            seen = latest(place / "job")
+            return {} if seen is None else seen.content()
 
         def up() -> bool:
             seen = view()

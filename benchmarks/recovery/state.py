@@ -18,7 +18,8 @@ from benchmarks.harness.measured import PHASES, distribution
 from benchmarks.harness.watched import Watched, follows, processes, pss_mib, ready, watched
 from benchmarks.jobs import large_ledger
 from benchmarks.jobs.gated import shut
-from deploy.progress.report import Buckets, merged_buckets, percentile_ms
+from standby.supervision.figures import Buckets, merged_buckets, percentile_ms
+from standby.supervision.job_view import JobView
 
 TASK = "again/0"
 PIPELINE = Path(large_ledger.__file__)
@@ -116,7 +117,7 @@ def ended(job: Watched, rate: float, fills: int = 1) -> Mapping[str, Any]:
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Buckets:
     """Return latencies of what became visible between two views."""
-    early, late = merged_buckets(before["tasks"]), merged_buckets(after["tasks"])
+    early, late = merged_buckets(JobView.of(before).tasks), merged_buckets(JobView.of(after).tasks)
     return {bound: count - early.get(bound, 0) for bound, count in late.items()}
 
 

@@ -5,9 +5,9 @@ A heartbeat proves that a process lives; an `Activity` reports how far its work 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from msgspec import Struct, structs, to_builtins
 
 from causal.errors import PeerViolation
 
@@ -21,8 +21,7 @@ KINDS = ("start", "load", "event", "store", "work")
 """The kinds: importing the pipeline, loading a state, an operator, a call of a sink's store, work of the runtime."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True, omit_defaults=True):
     """One piece of work that has been under way for a while.
 
     Attributes:
@@ -47,7 +46,8 @@ class Activity:
 
     def message(self) -> dict[str, Any]:
         """Return the activity as a part of a control message."""
-        return {name: value for name, value in asdict(self).items() if value or name in ("kind", "since_ns")}
+        message: dict[str, Any] = to_builtins(self)
+        return message
 
     @classmethod
     def read(cls, message: Any) -> Activity:
@@ -58,7 +58,7 @@ class Activity:
         """
         if type(message) is not dict or message.get("kind") not in KINDS:
             raise PeerViolation(f"{message!r:.80} is no activity")
-        wanted = {each.name: str if each.type == "str" else int for each in fields(cls)}
+        wanted = {each.name: each.type for each in structs.fields(cls)}
         for name, value in message.items():
             if name not in wanted or type(value) is not wanted[name]:
                 raise PeerViolation(f"an activity with {name!r:.40} of type {type(value).__name__}")
@@ -69,25 +69,21 @@ class Activity:
         return cls(**message)
 
 
-def sentence(activity: Mapping[str, Any], now_ns: int) -> str:
-    """Return an activity as a person reads it, for example "in 'slow' for 7.2 s, key 5, at counts.py:12".
-
-    Args:
-        activity: a result of `Activity.message`.
-    """
-    lasted = f"for {max(0, now_ns - activity['since_ns']) / 1e9:.1f} s"
-    kind = activity["kind"]
+def sentence(activity: Activity, now_ns: int) -> str:
+    """Return an activity as a person reads it, for example "in 'slow' for 7.2 s, key 5, at counts.py:12"."""
+    lasted = f"for {max(0, now_ns - activity.since_ns) / 1e9:.1f} s"
+    kind = activity.kind
     if kind == "load":
-        return f"loading its state {lasted} ({activity.get('done', 0):,} of {activity.get('total', 0):,} bytes)"
+        return f"loading its state {lasted} ({activity.done:,} of {activity.total:,} bytes)"
     if kind == "start":
         return f"loading the pipeline {lasted}{_at(activity)}"
     if kind == "store":
         return f"in a call of its store {lasted}{_at(activity)}"
     if kind == "work":
         return f"busy {lasted}{_at(activity)}"
-    key = f", key {activity['key']}" if activity.get("key") else ""
-    return f"in {activity.get('operator', '')!r} {lasted}{key}{_at(activity)}"
+    key = f", key {activity.key}" if activity.key else ""
+    return f"in {activity.operator!r} {lasted}{key}{_at(activity)}"
 
 
-def _at(activity: Mapping[str, Any]) -> str:
-    return f", at {activity['at']}" if activity.get("at") else ""
+def _at(activity: Activity) -> str:
+    return f", at {activity.at}" if activity.at else ""

@@ -7,9 +7,11 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
@@ -17,13 +19,15 @@ from causal.network.curve import new_key
 from causal.network.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
 from causal.storage.shared import Depot
 from deploy.jobs.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
+from deploy.jobs.latest_view import latest, view_age_s
 from deploy.jobs.lookup import add_job, chosen_job, coming_up, running
-from deploy.monitoring.status import headline, latest, view_age_s
+from deploy.monitoring.status import headline
 from deploy.spark import options
 from operators.engine.plan import Plan
 from operators.frozen.archive import Archive
 from standby.network.control import ask
 from standby.network.gate import address_of, is_loopback
+from standby.supervision.job_view import JobView
 
 ANSWER_S = 5.0
 
@@ -166,54 +170,52 @@ def _hosts(arguments: argparse.Namespace) -> int:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
     if arguments.json:
         answer = {
-            "hosts": view["hosts"],
-            "losses": view["host_losses"],
+            "hosts": view.hosts,
+            "losses": view.host_losses,
             "alive": alive,
-            "leader": view.get("leader"),
-            "candidates": view.get("candidates", []),
+            "leader": view.leader,
+            "candidates": view.candidates or (),
         }
-        print(json.dumps(answer, indent=1))
+        print(json.dumps(to_builtins(answer), indent=1))
         return 0
     if not JobConfig.load(job).listen:
-        print(f"{view['job']} is on this machine alone; give `causal run` --listen for several hosts")
+        print(f"{view.job} is on this machine alone; give `causal run` --listen for several hosts")
         return 0
-    present = alive and not view["ended"]
+    present = alive and not view.ended
     if not present:
-        print(f"{view['job']}: {headline(view, alive, resume_command(job))} (as of {view_age_s(job):.1f} s ago)")
+        print(f"{view.job}: {headline(view, alive, resume_command(job))} (as of {view_age_s(job):.1f} s ago)")
     print("\n".join(shown(view, present)))
     return 0
 
 
-def shown(view: Mapping[str, Any], present: bool = True) -> Iterator[str]:
-    """Yield the lines for a user; those of a job without a leader describe its last state."""
-    width = max((len(host["host"]) for host in view["hosts"]), default=4)
-    for host in view["hosts"]:
-        silent_ms = host["last_heard_ms"] if present else None
+def shown(view: JobView, present: bool = True) -> Iterator[str]:
+    """Return the lines for a user; those of a job that is not led any more say what was."""
+    width = max((len(host.host) for host in view.hosts), default=4)
+    for host in view.hosts:
+        silent_ms = host.last_heard_ms if present else None
         heard = "" if silent_ms is None else f", heard {silent_ms / 1000:.1f} s ago"
-        zone = f", zone {host['zone']}" if host["zone"] else ""
-        tasks = ", ".join(host["tasks"]) or "none"
-        standbys = ", ".join(host["standbys"]) or "none"
-        clock = "" if host["clock_error_ms"] is None else f", clock known to {host['clock_error_ms']:.2f} ms"
-        version = f", version {host['version']}" if host["version"] else ""
-        facts = f"incarnation {host['incarnation']}{zone}{version}{heard}{clock}"
-        state = host["state"] if present else f"was {host['state']}"
-        yield f"{host['host']:<{width}}  {state} ({facts})"
-        yield f"{'':<{width}}  tasks: {tasks}; standbys of: {standbys}; {host['slots']} slots"
-    if not view["hosts"]:
+        zone = f", zone {host.zone}" if host.zone else ""
+        tasks = ", ".join(host.tasks) or "none"
+        standbys = ", ".join(host.standbys) or "none"
+        clock = "" if host.clock_error_ms is None else f", clock known to {host.clock_error_ms:.2f} ms"
+        version = f", version {host.version}" if host.version else ""
+        facts = f"incarnation {host.incarnation}{zone}{version}{heard}{clock}"
+        state = host.state if present else f"was {host.state}"
+        yield f"{host.host:<{width}}  {state} ({facts})"
+        yield f"{'':<{width}}  tasks: {tasks}; standbys of: {standbys}; {host.slots} slots"
+    if not view.hosts:
         yield "no host has joined yet"
-    if present and view.get("leader"):
-        yield f"led by {led_by(view['leader'])}"
-    for each in view.get("candidates", []) if present else ():
-        deaf = "" if each.get("hears", True) else ", hears no host"
-        yield f"candidate: {candidate_shown(each)}, heard {each['heard_ms'] / 1000:.0f} s ago{deaf}"
-    for loss in view["host_losses"][-5:]:
-        live = (
-            "not all live again" if loss["recovered_ms"] is None else f"live again after {loss['recovered_ms']:.0f} ms"
-        )
-        yield f"lost {loss['host']}: {loss['why']}; {len(loss['tasks'])} tasks {live}"
+    if present and view.leader:
+        yield f"led by {led_by(view.leader)}"
+    for each in view.candidates or () if present else ():
+        deaf = "" if each.hears else ", hears no host"
+        yield f"candidate: {candidate_shown(each)}, heard {each.heard_ms / 1000:.0f} s ago{deaf}"
+    for loss in view.host_losses[-5:]:
+        live = "not all live again" if loss.recovered_ms is None else f"live again after {loss.recovered_ms:.0f} ms"
+        yield f"lost {loss.host}: {loss.why}; {len(loss.tasks)} tasks {live}"
     for title, names in (
-        ("without a process", view["without_process"]),
-        ("without a standby", view["without_standby"]),
+        ("without a process", view.without_process),
+        ("without a standby", view.without_standby),
     ):
         if names and present:
             yield f"{title}: {', '.join(names)}"

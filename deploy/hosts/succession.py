@@ -44,6 +44,7 @@ from standby.storage.manifests import manifests_from, newest_manifest, write_man
 from standby.storage.store_journal import perform
 from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
+from standby.supervision.job_view import JobView
 
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
 
@@ -90,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
                 outcome = LocalDeployment(directory.path, shown.show, servers).run()
             if outcome.status == STATUS_NEWER:
                 continue  # the job was stopped, and another run of it has begun
-            if outcome.view is not None and outcome.view["ended"] is not None:
-                status, reason = outcome.view["ended"]["status"], outcome.view["ended"]["reason"]
+            if outcome.view is not None and outcome.view.ended is not None:
+                status, reason = outcome.view.ended.status, outcome.view.ended.reason
                 say(f"job {arguments.job} has ended with status {status}: {reason or 'finished'}")
                 return 0
             if outcome.signal:
@@ -109,14 +110,14 @@ class Shown:
         self._name = name
         self._last: tuple[int, bool] | None = None
 
-    def show(self, view: Mapping[str, Any], elapsed_s: float) -> None:
+    def show(self, view: JobView, elapsed_s: float) -> None:
         """Process a view of the job."""
-        leader = view.get("leader")
-        if leader is None or self._last == (leader["term"], leader["here"]):
+        leader = view.leader
+        if leader is None or self._last == (leader.term, leader.here):
             return
-        self._last = (leader["term"], leader["here"])
-        if leader["here"]:
-            say(f"leads job {self._name} (term {leader['term']}); its tasks work on")
+        self._last = (leader.term, leader.here)
+        if leader.here:
+            say(f"leads job {self._name} (term {leader.term}); its tasks work on")
         else:
             say(f"a candidate: {led_by(leader)} leads job {self._name}")
 

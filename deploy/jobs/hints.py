@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from deploy.jobs.latest_view import latest
 from deploy.jobs.lookup import ROOT
+from standby.supervision.job_view import CandidateView, LeaderView
 
 
 def resume_command(job: Path) -> str:
@@ -27,22 +26,22 @@ def resume_command(job: Path) -> str:
 def not_running(job: Path) -> str:
     """Return the error for a request that only a running job can serve."""
     try:
-        ended = json.loads((job / "status.json").read_text())["ended"]
-    except (OSError, ValueError, KeyError, TypeError):  # it never came up, or was interrupted while it was written
-        ended = None
-    if ended and ended["status"] == 0 and not ended["reason"]:
+        view = latest(job)
+    except (OSError, ValueError):  # it was interrupted while it was written
+        view = None
+    if view is not None and view.ended is not None and not view.ended.status and not view.ended.reason:
         return f"the job in {job} is not running: it has finished"
     return f"the job in {job} is not running; resume it with: {resume_command(job)}"
 
 
-def candidate_shown(candidate: Mapping[str, Any]) -> str:
+def candidate_shown(candidate: CandidateView) -> str:
     """Return a candidate in a view, as messages name it."""
-    return f"{candidate['name'] or 'a supervisor'} at {candidate['listen']}"
+    return f"{candidate.name or 'a supervisor'} at {candidate.listen}"
 
 
-def led_by(leader: Mapping[str, Any]) -> str:
+def led_by(leader: LeaderView) -> str:
     """Return the leader in a view, as messages name it."""
-    return f"{leader['name'] or 'the supervisor'} at {leader['listen']} (term {leader['term']})"
+    return f"{leader.name or 'the supervisor'} at {leader.listen} (term {leader.term})"
 
 
 def check_led_here(job: Path) -> None:
@@ -52,11 +51,11 @@ def check_led_here(job: Path) -> None:
         PipelineError: another one does; the line says which.
     """
     try:
-        leader = json.loads((job / "status.json").read_text()).get("leader")
-    except (OSError, ValueError, AttributeError):
+        view = latest(job)
+    except (OSError, ValueError):
         return
-    if leader is not None and not leader["here"]:
-        raise PipelineError(f"the job in {job} is led by {led_by(leader)}; give this command on that machine")
+    if view is not None and view.leader is not None and not view.leader.here:
+        raise PipelineError(f"the job in {job} is led by {led_by(view.leader)}; give this command on that machine")
 
 
 def _short(path: Path) -> str:

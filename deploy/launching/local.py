@@ -14,7 +14,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from causal.process.processlog import open_log
 from causal.process.signal_wake import woken_by_signals
 from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import begun
+from deploy.jobs.latest_view import latest
 from deploy.launching.parts import Parts
-from deploy.monitoring.status import latest
 from standby.host.forks import Forked
 from standby.host.last_line import last_line
 from standby.host.parentage import PARENT, adopt_orphans
@@ -34,6 +34,7 @@ from standby.host.processes import kill_marked
 from standby.host.room import pinned_environment
 from standby.host.template import Template
 from standby.network.control import ask
+from standby.supervision.job_view import JobView
 
 TURN_S = 0.25
 """The interval at which the supervisor's view is read and the progress line is written."""
@@ -74,7 +75,7 @@ class Outcome:
     status: int
     """0 finished, 1 failed, 128 + signal when it was interrupted."""
     reason: str
-    view: Mapping[str, Any] | None
+    view: JobView | None
     wall_s: float
     signal: int = 0
     """The signal that interrupted it."""
@@ -135,7 +136,7 @@ class LocalDeployment:
     def __init__(
         self,
         job: Path,
-        progress: Callable[[Mapping[str, Any], float], None],
+        progress: Callable[[JobView, float], None],
         servers: Sequence[Server] = (),
         template: Template | None = None,
         say: Callable[[str], None] = lambda line: None,
@@ -182,16 +183,16 @@ class LocalDeployment:
                 signal.signal(number, signal.SIG_IGN if self._signal and number in SIGNALS else handler)
         return self._outcome(view, time.monotonic() - began)
 
-    def _outcome(self, view: Mapping[str, Any] | None, wall_s: float) -> Outcome:
-        ended = view["ended"] if view is not None else None
+    def _outcome(self, view: JobView | None, wall_s: float) -> Outcome:
+        ended = view.ended if view is not None else None
         if ended is not None:
-            return Outcome(ended["status"], ended["reason"], view, wall_s)
+            return Outcome(ended.status, ended.reason, view, wall_s)
         if self._regular is not None:
             return Outcome(self._regular, "", view, wall_s, self._signal)
         removed = self._removed()
         if self._signal and not removed:
             name = signal.Signals(self._signal).name
-            if view is not None and view.get("leader") and not view["leader"]["here"]:
+            if view is not None and view.elsewhere:
                 reason = f"interrupted by {name}; the job continues, and is followed with: {resume_command(self._job)}"
             elif begun(self._job):
                 reason = f"interrupted by {name}; resume it with: {resume_command(self._job)}"
@@ -224,15 +225,14 @@ class LocalDeployment:
                     continue
             self._reap()
             view = latest(self._job)
-            if view is not None and view["ended"] is not None:
+            if view is not None and view.ended is not None:
                 return
-            elsewhere = view is not None and view.get("leader") and not view["leader"]["here"]
-            if view is not None and (view["at_ns"] != self._shown_ns or elsewhere):  # a follower writes its view once
-                if view["at_ns"] != self._shown_ns:
-                    self._shown_ns, self._news_s = view["at_ns"], time.monotonic()
+            if view is not None and (view.at_ns != self._shown_ns or view.elsewhere):  # a follower writes its view once
+                if view.at_ns != self._shown_ns:
+                    self._shown_ns, self._news_s = view.at_ns, time.monotonic()
                 self._progress(view, time.monotonic() - began)
             self._note_deaths()
-            if view is not None and not view["hosts"] and "leader" not in view:
+            if view is not None and not view.hosts and view.leader is None:
                 self._kill_silent(view)
 
     def _interrupted(self) -> bool:
@@ -249,7 +249,7 @@ class LocalDeployment:
             self._say("SIGTERM: the job ends at a savepoint" if self._ending else f"SIGTERM: no savepoint: {why}")
         return not self._ending
 
-    def _kill_silent(self, view: Mapping[str, Any]) -> None:
+    def _kill_silent(self, view: JobView) -> None:
         """Kill a server that hangs, as it may be killed at any time: the next one does what it does not do."""
         now = time.monotonic()
         if now - self._turned_s > SILENT_S / 4:  # this process itself was stopped, and the others perhaps with it
@@ -261,7 +261,7 @@ class LocalDeployment:
             if server.process.pid == server.killed_pid:
                 continue
             silent_s = min(self._silent_s(server, view), now - max(self._attentive_s, server.started_s))
-            loading = server.name == "agent" and self._news_s - view["agent_silent_s"] <= server.started_s
+            loading = server.name == "agent" and self._news_s - view.agent_silent_s <= server.started_s
             if silent_s < (LOAD_S if loading else SILENT_S):
                 continue
             if server.name == "supervisor" and self._answers():  # it cannot write its view, for example on a full disk
@@ -271,12 +271,12 @@ class LocalDeployment:
             server.killed_pid = server.process.pid
             os.kill(server.process.pid, signal.SIGKILL)  # not reaped yet
 
-    def _silent_s(self, server: Server, view: Mapping[str, Any]) -> float:
+    def _silent_s(self, server: Server, view: JobView) -> float:
         old_s = time.monotonic() - self._news_s
         if server.name == "agent":
-            return float(view["agent_silent_s"]) if old_s < SILENT_S else 0.0
+            return float(view.agent_silent_s) if old_s < SILENT_S else 0.0
         # A supervisor that has written no view yet may have much to read.
-        written = server.process is not None and view.get("supervisor_pid") == server.process.pid
+        written = server.process is not None and view.supervisor_pid == server.process.pid
         return old_s if written else 0.0
 
     def _answers(self) -> bool:
@@ -342,7 +342,7 @@ class LocalDeployment:
             return f"no space is left for {self._job}; make room, then resume it with: {resume_command(self._job)}"
         return last_line(self._job / "logs" / f"{name}.log")
 
-    def _end(self) -> Mapping[str, Any] | None:
+    def _end(self) -> JobView | None:
         """Stop the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""
         for server in self._servers:
             self._stop(server, server.stop_s)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
@@ -25,53 +24,14 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from causal.errors import PipelineError
+from causal.task.activity import Activity
 from deploy.installation import installed
+from deploy.jobs.latest_view import latest, view_age_s
 from deploy.jobs.lookup import VIEW, VIEW_BEFORE
-from deploy.monitoring.status import latest, view_age_s
-from deploy.progress.report import counts, merged_buckets
 from operators.graph import DEAD_LETTERS
-from standby.supervision.durations import BOUNDS_S
-
-View = Mapping[str, Any]
-
-COUNTERS = {
-    "records_in": ("records_in", "source", "Records that entered at this source task."),
-    "records_out": ("records_out", "sink", "Rows that this sink task has written."),
-    "delivered_elements": ("delivered_elements", "", "Elements that the operators of the task have received."),
-    "refused_rows": ("refused_rows", "sink", "Rows that the store of this sink task would not take."),
-    "withdrawn_rows": ("withdrawn_rows", "sink", "Rows that were withdrawn, below full sharing depth."),
-    "sent_bytes": ("sent_bytes", "", "Bytes sent to other tasks."),
-    "received_bytes": ("received_bytes", "", "Bytes received from other tasks."),
-    "replayed_elements": ("replayed_elements", "", "Elements replayed in recoveries."),
-    "snapshot_bytes": ("snapshot_bytes", "", "Bytes of the snapshots that the task has written."),
-    "task_busy_seconds": ("busy_s", "", "Time in which the task worked."),
-    "task_blocked_seconds": ("blocked_s", "", "Time in which the task waited for a neighbour or a store to take rows."),
-    "task_idle_seconds": ("idle_s", "", "Time in which the task had nothing to do."),
-}
-"""Name → (figure of a task, the kind of task that has it ("": any), its description)."""
-
-GAUGES = {
-    "inflight_bytes": ("inflight_bytes", 1, "Bytes kept in memory for replay."),
-    "inflight_disk_bytes": ("inflight_disk_bytes", 1, "Bytes kept on disk for replay."),
-    "queued_bytes": ("queued_bytes", 1, "Bytes received from other tasks that wait for the task to take them."),
-    "log_bytes": ("log_bytes", 1, "Determinants in memory, of the task itself and of others."),
-    "snapshot_duration_seconds": ("checkpoint_ms", 1e3, "Duration of the task's last snapshot."),
-    "staged_rows": ("staged_rows", 1, "Rows of this sink task that wait for their checkpoint (guarantee epoch)."),
-    "staged_bytes": ("staged_bytes", 1, "Bytes that such rows take on disk or in the shared store."),
-    "ingest_unread_bytes": (
-        "ingest_unread_bytes", 1,
-        "Bytes that the source's own process has published and no checkpoint covers, at the reader of partition 0.",
-    ),
-    "ingest_waiting_seconds": (
-        "ingest_waiting_s", 1,
-        "Time for which that process has waited for room (`ingest_bytes_max`); 0 if it does not.",
-    ),
-    "ingest_store_waiting_seconds": (
-        "ingest_store_waiting_s", 1,
-        "Time for which the shared store has not answered a task that reads the ingest log there.",
-    ),
-}  # fmt: skip
-"""Name → (figure of a task, how many of its unit are one of the metric's, its description)."""
+from standby.supervision.durations import BOUNDS_S, Durations
+from standby.supervision.figures import FIGURES, Figure, counts, merged_buckets, since_s
+from standby.supervision.job_view import CheckpointView, JobView, TaskView, Wait
 
 JOB = ("job",)
 TASK = ("job", "task")
@@ -93,15 +53,15 @@ class ViewCollector(Collector):
         age_s: returns the age of that view in seconds.
     """
 
-    def __init__(self, latest: Callable[[], View | None], age_s: Callable[[], float]) -> None:
+    def __init__(self, latest: Callable[[], JobView | None], age_s: Callable[[], float]) -> None:
         self._latest = latest
         self._age_s = age_s
         self._rising = Rising()
         self._one_at_a_time = threading.Lock()
 
-    def continue_from(self, view: View) -> None:
+    def continue_from(self, view: JobView) -> None:
         """No counter falls below its value in this view, which an earlier process may have shown."""
-        self._rising.begin(view["run"])
+        self._rising.begin(view.run)
         for _ in _families(view, self._rising):
             pass
 
@@ -110,9 +70,9 @@ class ViewCollector(Collector):
         if view is None:
             return
         with self._one_at_a_time:
-            self._rising.begin(view.get("run", ""))
+            self._rising.begin(view.run)
             families = [*_about(view, self._age_s())]
-            if not elsewhere(view):
+            if not view.elsewhere:
                 families += [*_families(view, self._rising)]
         yield from (family for family in families if family.samples)
 
@@ -140,12 +100,6 @@ class Rising:
         return highest
 
 
-def elsewhere(view: View) -> bool:
-    """Return whether another supervisor leads the job: then nothing else in the view is up to date."""
-    leader = view.get("leader")
-    return leader is not None and not leader["here"]
-
-
 def _unit(name: str) -> str:
     return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
 
@@ -164,19 +118,15 @@ def _histogram(name: str, text: str, labels: Sequence[str] = TASK) -> HistogramM
 
 def described() -> list[Metric]:
     """Return every metric that a page can have, in its order; most are without values."""
-    durations = {"counts": (0,) * (len(BOUNDS_S) + 1), "sum_s": 0.0}
-    checkpoint = {"count": 0, "durations": durations, "since_ns": None, "failures": 0}
-    view = {
-        "job": "", "guarantee": "causal", "standbys": "per-task", "tasks": (), "processes": (), "hosts": (),
-        "recovery_totals": {"numbers": (), "phases": ()}, "checkpoint": checkpoint,
-    }  # fmt: skip
+    checkpoint = CheckpointView(durations=Durations().shown())
+    view = JobView(job="", guarantee="causal", standbys="per-task", checkpoint=checkpoint)
     return [*_about(view, 0.0), *_families(view, Rising())]
 
 
-def _about(view: View, age: float) -> Iterator[Metric]:
-    """Yield the page itself: what shows the view, and how old that is."""
+def _about(view: JobView, age: float) -> Iterator[Metric]:
+    """Yield the metrics of the page itself: which supervisor wrote the view, and how old that is."""
     build = InfoMetricFamily("causal_build", "The version that runs the job.", labels=JOB)
-    build.add_metric([view["job"]], {"version": installed(), "python_version": platform.python_version()})
+    build.add_metric([view.job], {"version": installed(), "python_version": platform.python_version()})
     view_age = _gauge(
         "supervisor_view_age_seconds",
         "Time since the supervisor wrote what this page shows; it writes twice a second.",
@@ -185,26 +135,16 @@ def _about(view: View, age: float) -> Iterator[Metric]:
     leads = _gauge(
         "supervisor_leads", "Whether the supervisor here leads the job (1), or another one (0), on several hosts.", JOB
     )
-    leads.add_metric([view["job"]], int(not elsewhere(view)))
-    if not elsewhere(view):  # a supervisor that follows writes one view
-        view_age.add_metric([view["job"]], age)
+    leads.add_metric([view.job], int(not view.elsewhere))
+    if not view.elsewhere:  # a supervisor that follows writes one view
+        view_age.add_metric([view.job], age)
     yield from (build, view_age, leads)
 
 
-def _families(view: View, rising: Rising) -> Iterator[Metric]:
-    for name, (figure, kind, text) in COUNTERS.items():
-        counter = _counter(name, text)
-        for task in view["tasks"]:
-            if figure in task["figures"] and (not kind or task[kind]):
-                value = rising.reach(task["figures"][figure], name, task["task"])
-                counter.add_metric([view["job"], task["task"]], value)
-        yield counter
-    for name, (figure, per_unit, text) in GAUGES.items():
-        gauge = _gauge(name, text)
-        for task in view["tasks"]:
-            if figure in task["figures"]:
-                gauge.add_metric([view["job"], task["task"]], task["figures"][figure] / per_unit)
-        yield gauge
+def _families(view: JobView, rising: Rising) -> Iterator[Metric]:
+    for figure in FIGURES:
+        if figure.metric:
+            yield _family(figure, view, rising)
     yield from _tasks(view)
     yield _standbys(view)
     yield _behind(view)
@@ -215,7 +155,18 @@ def _families(view: View, rising: Rising) -> Iterator[Metric]:
     yield from _hosts(view, rising)
 
 
-def _tasks(view: View) -> Iterator[Metric]:
+def _family(figure: Figure, view: JobView, rising: Rising) -> Metric:
+    """Return the metric of a figure that tasks report."""
+    family = (_counter if figure.counts else _gauge)(figure.metric, figure.text)
+    for task in view.tasks:
+        if figure.name in task.figures and task.is_of(figure.of):
+            value = task.number(figure.name) / figure.per_unit
+            shown = rising.reach(value, figure.metric, task.task) if figure.counts else value
+            family.add_metric([view.job, task.task], shown)
+    return family
+
+
+def _tasks(view: JobView) -> Iterator[Metric]:
     running = _gauge("task_running", "Whether the task is at work (1), or starts or recovers (0).")
     incarnation = _gauge("task_incarnation", "Incarnation that runs the task; each recovery raises it.")
     unavailable = _gauge(
@@ -229,64 +180,62 @@ def _tasks(view: View) -> Iterator[Metric]:
         "task_event_seconds",
         "Time for which the task has been in one record, one call or the loading of its state; 0 below half a second.",
     )
-    for task in view["tasks"]:
-        labels = [view["job"], task["task"]]
-        running.add_metric(labels, int(task["state"] in AT_WORK))
-        incarnation.add_metric(labels, task["incarnation"])
-        event.add_metric(labels, _since_s(view, task.get("doing")))
-        uploading.add_metric(labels, _since_s(view, task.get("uploading")))
-        if task["sink"]:
-            unavailable.add_metric(labels, _since_s(view, task["waiting"]))
+    for task in view.tasks:
+        labels = [view.job, task.task]
+        running.add_metric(labels, int(task.state in AT_WORK))
+        incarnation.add_metric(labels, task.incarnation)
+        event.add_metric(labels, _since_s(view, task.doing))
+        uploading.add_metric(labels, _since_s(view, task.uploading))
+        if task.sink:
+            unavailable.add_metric(labels, _since_s(view, task.waiting))
     yield from (running, incarnation, unavailable, uploading, event)
 
 
-def _since_s(view: View, wait: View | None) -> float:
-    """Return seconds since a wait began; 0 for none."""
-    return max(0.0, (view["at_ns"] - wait["since_ns"]) / 1e9) if wait else 0.0
+def _since_s(view: JobView, wait: Wait | Activity | None) -> float:
+    """Return the seconds since a wait began; 0 for none."""
+    return since_s(None if wait is None else wait.since_ns, view)
 
 
-def _behind(view: View) -> Metric:
+def _behind(view: JobView) -> Metric:
     """Return the lag of hot standbys; none for a task whose standby does not perform."""
     behind = _gauge(
         "hot_standby_behind_elements",
         "Elements that the task has received and its hot standby has not performed; absent while that is passive.",
     )
-    for task in view["tasks"]:
-        if task.get("shadow"):
-            behind.add_metric([view["job"], task["task"]], task["shadow"]["behind"])
+    for task in view.tasks:
+        if task.shadow:
+            behind.add_metric([view.job, task.task], task.shadow.behind)
     return behind
 
 
-def _standbys(view: View) -> Metric:
+def _standbys(view: JobView) -> Metric:
     """Nothing where there are to be none, and nothing of tasks that have ended."""
     standbys = _gauge("standbys", "Processes that wait to take over; with a pool one series, whose task is empty.")
-    if not view["standbys"].isdecimal():
-        for task in view["tasks"]:
-            if task["state"] != "finished":
-                standbys.add_metric([view["job"], task["task"]], len(task["standbys"]))
-    elif view["standbys"] != "0":
-        waiting = [p for p in view["processes"] if p["state"] == "idle" and not p["standby_of"]]
-        standbys.add_metric([view["job"], ""], len(waiting))
+    if not view.standbys.isdecimal():
+        for task in view.tasks:
+            if task.state != "finished":
+                standbys.add_metric([view.job, task.task], len(task.standbys))
+    elif view.standbys != "0":
+        waiting = [p for p in view.processes if p.state == "idle" and not p.standby_of]
+        standbys.add_metric([view.job, ""], len(waiting))
     return standbys
 
 
-def _outputs(view: View, rising: Rising) -> Iterator[Metric]:
-    """Yield the latencies of rows, and the dead letters, which are the rows of a sink of their own."""
+def _outputs(view: JobView, rising: Rising) -> Iterator[Metric]:
+    """Return the latencies of rows, and the dead letters, which are the rows of a sink of their own."""
     latency = _histogram("latency_seconds", "Time from the source to the visible row.")
     letters = _counter("dead_letters", "Records that were put aside because user code raised on them.", JOB)
-    for task in view["tasks"]:
-        if task["task"] == f"{DEAD_LETTERS}/0":
-            letters.add_metric([view["job"]], rising.reach(task["figures"].get("records_out", 0), "dead_letters"))
-        elif task["sink"]:
-            buckets = [
-                (bound, rising.reach(count, "latency", task["task"], bound)) for bound, count in _cumulative(task)
-            ]
-            seconds = rising.reach(task["figures"].get("latency_ms_sum", 0) / 1e3, "latency", task["task"])
-            latency.add_metric([view["job"], task["task"]], buckets, seconds)
+    for task in view.tasks:
+        if task.task == f"{DEAD_LETTERS}/0":
+            letters.add_metric([view.job], rising.reach(task.number("records_out"), "dead_letters"))
+        elif task.sink:
+            buckets = [(bound, rising.reach(count, "latency", task.task, bound)) for bound, count in _cumulative(task)]
+            seconds = rising.reach(task.number("latency_ms_sum") / 1e3, "latency", task.task)
+            latency.add_metric([view.job, task.task], buckets, seconds)
     yield from (latency, letters)
 
 
-def _cumulative(task: View) -> Buckets:
+def _cumulative(task: TaskView) -> Buckets:
     """Bound in seconds → rows that took at most that."""
     fine = merged_buckets([task])
     buckets: Buckets = [
@@ -296,11 +245,11 @@ def _cumulative(task: View) -> Buckets:
     return [*buckets, ("+Inf", sum(fine.values()))]
 
 
-def _counted(view: View, rising: Rising) -> Iterator[Metric]:
+def _counted(view: JobView, rising: Rising) -> Iterator[Metric]:
     kinds = _counter("determinant_bytes", "Bytes of determinants logged.", (*TASK, "kind"))
-    for task in view["tasks"]:
-        for kind, count in task["figures"].get("determinant_bytes", {}).items():
-            kinds.add_metric([view["job"], task["task"], kind], rising.reach(count, "determinants", task["task"], kind))
+    for task in view.tasks:
+        for kind, count in task.numbers("determinant_bytes").items():
+            kinds.add_metric([view.job, task.task, kind], rising.reach(count, "determinants", task.task, kind))
     operators = _counter(
         "operator_elements",
         "Elements that an operator dropped, held back or revised: `late`, `expired` and others.",
@@ -308,11 +257,11 @@ def _counted(view: View, rising: Rising) -> Iterator[Metric]:
     )
     for operator, reasons in counts(view).items():
         for reason, count in reasons.items():
-            operators.add_metric([view["job"], operator, reason], rising.reach(count, "operator", operator, reason))
+            operators.add_metric([view.job, operator, reason], rising.reach(count, "operator", operator, reason))
     yield from (kinds, operators)
 
 
-def _recoveries(view: View) -> Iterator[Metric]:
+def _recoveries(view: JobView) -> Iterator[Metric]:
     count = _counter("recoveries", "Recoveries that have ended, by `standby`, `cold` or `rollback`.", (*TASK, "mode"))
     phases = _histogram(
         "recovery_phase_seconds",
@@ -320,39 +269,38 @@ def _recoveries(view: View) -> Iterator[Metric]:
         "`first_output` and `live`.",
         ("job", "mode", "phase"),
     )
-    totals = view["recovery_totals"]
-    usual = "rollback" if view["guarantee"] in ("at-least-once", "epoch") else "standby"
+    totals = view.recovery_totals
+    usual = "rollback" if view.guarantee in ("at-least-once", "epoch") else "standby"
     # A counter that begins with 1 has not grown, for Prometheus: so each is there from the beginning.
-    numbers = {(task["task"], usual): 0 for task in view["tasks"]}
-    numbers |= {(each["task"], each["mode"]): each["number"] for each in totals["numbers"]}
+    numbers = {(task.task, usual): 0 for task in view.tasks}
+    numbers |= {(each.task, each.mode): each.number for each in totals.numbers}
     for (task, mode), number in numbers.items():
-        count.add_metric([view["job"], task, mode], number)
-    for each in totals["phases"]:
-        phases.add_metric([view["job"], each["mode"], each["phase"]], _buckets(each), each["sum_s"])
+        count.add_metric([view.job, task, mode], number)
+    for each in totals.phases:
+        phases.add_metric([view.job, each.mode, each.phase], _buckets(each.counts), each.sum_s)
     yield from (count, phases)
 
 
-def _buckets(durations: View) -> Buckets:
+def _buckets(counts_by_bound: Sequence[int]) -> Buckets:
     """Return the cumulative buckets of `standby.supervision.durations`."""
     buckets: Buckets = []
-    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), durations["counts"], strict=True):
+    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), counts_by_bound, strict=True):
         buckets.append((bound, count + (buckets[-1][1] if buckets else 0)))
     return buckets
 
 
-def _checkpoints(view: View) -> Iterator[Metric]:
-    if view["guarantee"] == "none":
+def _checkpoints(view: JobView) -> Iterator[Metric]:
+    if view.guarantee == "none":
         return  # there are none, and no alert is to wait for one
-    checkpoint, labels = view["checkpoint"], [view["job"]]
+    checkpoint, labels = view.checkpoint, [view.job]
     count = _counter("checkpoints", "Complete checkpoints.", JOB)
-    count.add_metric(labels, checkpoint["count"])
+    count.add_metric(labels, checkpoint.count)
     took = _histogram("checkpoint_duration_seconds", "Time from a checkpoint's trigger to its durable manifest.", JOB)
-    took.add_metric(labels, _buckets(checkpoint["durations"]), checkpoint["durations"]["sum_s"])
+    took.add_metric(labels, _buckets(checkpoint.durations.counts), checkpoint.durations.sum_s)
     under_way = _gauge("checkpoint_under_way_seconds", "Age of the checkpoint under way; 0 if there is none.", JOB)
-    since_ns = checkpoint["since_ns"]
-    under_way.add_metric(labels, _since_s(view, {"since_ns": since_ns} if since_ns is not None else None))
+    under_way.add_metric(labels, since_s(checkpoint.since_ns, view))
     failures = _gauge("checkpoint_write_failures", "Failures in a row to write the manifest under way.", JOB)
-    failures.add_metric(labels, checkpoint["failures"])
+    failures.add_metric(labels, checkpoint.failures)
     yield from (count, took, under_way, failures)
 
 
@@ -364,23 +312,23 @@ HOST_GAUGES = {
 }
 
 
-def _hosts(view: View, rising: Rising) -> Iterator[Metric]:
+def _hosts(view: JobView, rising: Rising) -> Iterator[Metric]:
     up = _gauge("host_up", "Whether the host takes part (1), or is lost (0).", HOST)
     losses = _counter("host_losses", "Losses of the host.", HOST)
     gauges = {name: _gauge(f"host_{name}", text, HOST) for name, text in HOST_GAUGES.items()}
     refused = _counter("refused_connections", "Connections to the supervisor of several hosts that proved no key.", JOB)
-    if "refused_connections" in view:
-        refused.add_metric([view["job"]], rising.reach(view["refused_connections"], "refused_connections"))
-    for host in view["hosts"]:
-        labels = [view["job"], host["host"]]
-        living = host["state"] != "lost"
+    if view.refused_connections is not None:
+        refused.add_metric([view.job], rising.reach(view.refused_connections, "refused_connections"))
+    for host in view.hosts:
+        labels = [view.job, host.host]
+        living = host.state != "lost"
         up.add_metric(labels, int(living))
-        losses.add_metric(labels, host["losses"])
+        losses.add_metric(labels, host.losses)
         figures = {
-            "processes": len(host["tasks"]) + len(host["standbys"]),
-            "slots": host["slots"],
-            "heard_seconds": host["last_heard_ms"] and host["last_heard_ms"] / 1000,
-            "clock_error_seconds": host["clock_error_ms"] and host["clock_error_ms"] / 1000,
+            "processes": len(host.tasks) + len(host.standbys),
+            "slots": host.slots,
+            "heard_seconds": host.last_heard_ms and host.last_heard_ms / 1000,
+            "clock_error_seconds": host.clock_error_ms and host.clock_error_ms / 1000,
         }
         for name, value in figures.items():
             if value is not None and (living or name in ("processes", "heard_seconds")):
@@ -397,8 +345,8 @@ def serve(address: str, port: int, job: Path) -> Callable[[], None]:
     registry = CollectorRegistry(auto_describe=False)
     collector = ViewCollector(lambda: latest(job), lambda: view_age_s(job))
     for name in (VIEW_BEFORE, VIEW):
-        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
-            collector.continue_from(json.loads((job / name).read_text()))
+        with suppress(FileNotFoundError, ValueError):  # there is none, or it is damaged
+            collector.continue_from(JobView.of(json.loads((job / name).read_text())))
     registry.register(collector)
     try:
         server, thread = start_http_server(port, addr=address, registry=registry)

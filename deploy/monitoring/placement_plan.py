@@ -14,6 +14,7 @@ from causal.network.roster import Member, Roster
 from deploy.progress.progress_model import ROOM, named
 from operators.engine.plan import Plan
 from standby.blueprint import Blueprint, Constraint
+from standby.supervision.job_view import JobView
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
 
 LASTING_NS = 5_000_000_000
@@ -75,17 +76,17 @@ class RoomWatch:
         self._lacking: frozenset[str] = frozenset()
         self._since_ns = 0
 
-    def line(self, view: Mapping[str, Any]) -> str | None:
-        """Check a view, and return the lines to print about it, once for the same tasks."""
-        finished = {task["task"] for task in view["tasks"] if task["state"] == "finished"}
-        several = bool(view["hosts"]) and view["state"] == "running"
-        lacking = frozenset(view["without_standby"]) - finished if several else frozenset()
+    def line(self, view: JobView) -> str | None:
+        """Process a view and return the line about it, once for the same tasks."""
+        finished = {task.task for task in view.tasks if task.state == "finished"}
+        several = bool(view.hosts) and view.state == "running"
+        lacking = frozenset(view.without_standby) - finished if several else frozenset()
         if lacking != self._lacking:
-            self._lacking, self._since_ns = lacking, view["at_ns"]
-        if not lacking or lacking <= self._said or view["at_ns"] - self._since_ns < LASTING_NS:
+            self._lacking, self._since_ns = lacking, view.at_ns
+        if not lacking or lacking <= self._said or view.at_ns - self._since_ns < LASTING_NS:
             return None
         self._said |= lacking
-        joined = sum(1 for host in view["hosts"] if host["state"] == "joined")
+        joined = sum(1 for host in view.hosts if host.state == "joined")
         return no_room(joined, sorted(lacking))
 
 

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.task.activity import sentence
 from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
-from deploy.jobs.lookup import VIEW, chosen_job, coming_up, running
+from deploy.jobs.latest_view import latest, view_age_s
+from deploy.jobs.lookup import chosen_job, coming_up, running
 from deploy.printable import printable
-from deploy.progress.progress_model import ROOM, agent_silent, named
-from deploy.progress.report import latency_error_ms, report, stopped, summary
+from deploy.progress.progress_model import ROOM, named
+from deploy.progress.report import report, summary
+from standby.supervision import figures
+from standby.supervision.job_view import JobView, TaskView, Wait
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0
@@ -28,20 +30,6 @@ OVERDUE_S = 5.0
 RECOVERIES_SHOWN = 10
 SLOW_CALL_S = 10.0
 """The duration from which a call of the outside world is shown."""
-
-
-def latest(job: Path) -> dict[str, Any] | None:
-    """The supervisor's latest view; None before there is one."""
-    try:
-        view: dict[str, Any] = json.loads((job / VIEW).read_text())
-    except FileNotFoundError:
-        return None
-    return view
-
-
-def view_age_s(job: Path) -> float:
-    """Seconds since the supervisor wrote its latest view, which there must be."""
-    return max(0.0, time.time() - (job / VIEW).stat().st_mtime)
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -60,7 +48,7 @@ def status(arguments: argparse.Namespace) -> int:
     config = JobConfig.load(job)
     edited = changed_since(job, config)
     if arguments.json:
-        print(json.dumps({**view, "alive": alive, "code": config.code, "code_changed": edited}, indent=1))
+        print(json.dumps({**view.content(), "alive": alive, "code": config.code, "code_changed": edited}, indent=1))
     else:
         print("\n".join(map(printable, shown(view, alive, view_age_s(job), resume_command(job)))))
         if edited:
@@ -68,7 +56,7 @@ def status(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> Iterator[str]:
+def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str]:
     """The lines for a user.
 
     Args:
@@ -76,165 +64,162 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
         age_s: the age of the view.
         resume: the command that resumes the job.
     """
-    tasks, checkpoint = view["tasks"], view["checkpoint"]
-    present = alive and not view["ended"]
-    yield f"{view['job']}: {headline(view, alive, resume)} (as of {age_s:.1f} s ago)"
-    counted = f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}"
+    tasks, checkpoint = view.tasks, view.checkpoint
+    present = alive and not view.ended
+    yield f"{view.job}: {headline(view, alive, resume)} (as of {age_s:.1f} s ago)"
+    counted = f"checkpoints: {checkpoint.count} complete, last epoch {checkpoint.complete}"
     if present:
         yield from _leaders(view)
         yield f"{_counted(tasks)}; {counted}"
-        if silent := agent_silent(view):
+        if silent := figures.agent_silent(view):
             yield silent
-        if checkpoint.get("since_ns"):
-            yield from _overdue(checkpoint, view["at_ns"])
+        yield from _overdue(view)
     else:
         yield counted
-    width = max(len(task["task"]) for task in tasks)
+    width = max(len(task.task) for task in tasks)
     for task in tasks:
         if present:
-            yield f"  {task['task']:<{width}}  {_process(task)}"
+            yield f"  {task.task:<{width}}  {_process(task)}"
             for line in _work(task, view):
                 yield f"  {'':<{width}}  {line}"
         else:
-            state = "finished" if task["state"] == "finished" else _without_process(view)
-            yield f"  {task['task']:<{width}}  {state:<11} incarnation {task['incarnation']}"
-    if present and view["hosts"]:
+            state = "finished" if task.state == "finished" else _without_process(view)
+            yield f"  {task.task:<{width}}  {state:<11} incarnation {task.incarnation}"
+    if present and view.hosts:
         yield from _hosts(view)
     yield from _recoveries(view)
 
 
-def _without_process(view: Mapping[str, Any]) -> str:
+def _without_process(view: JobView) -> str:
     """The state of the tasks of a job that does not run here."""
-    if stopped(view):
+    if figures.stopped(view):
         return "stopped"
-    return "not led" if view["hosts"] and not view["ended"] else "down"
+    return "not led" if view.hosts and not view.ended else "down"
 
 
-def headline(view: Mapping[str, Any], alive: bool, resume: str) -> str:
+def headline(view: JobView, alive: bool, resume: str) -> str:
     """The state of a job in a few words, and what continues one that was interrupted."""
-    ended = view["ended"]
-    if stopped(view):
-        return f"{ended['reason']}; resume it, also with other code, with: {resume}"
+    ended = view.ended
+    if reason := figures.stopped(view):
+        return f"{reason}; resume it, also with other code, with: {resume}"
     if ended:
-        return f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"
-    if not alive and view["hosts"]:
+        return f"ended with status {ended.status}: {ended.reason or 'finished'}"
+    if not alive and view.hosts:
         return f"not led here: it was interrupted; resume it, and take over what still works, with: {resume}"
-    return view["state"] if alive else f"not running: it was interrupted; resume it with: {resume}"
+    return view.state if alive else f"not running: it was interrupted; resume it with: {resume}"
 
 
-def _leaders(view: Mapping[str, Any]) -> Iterator[str]:
+def _leaders(view: JobView) -> Iterator[str]:
     """Lines about the supervisor that leads a job on several hosts, and those that may take over."""
-    leader = view.get("leader")
+    leader = view.leader
     if leader is not None:
-        yield f"led by {led_by(leader)}{'' if leader['here'] else '; what follows is as of its journal'}"
-    if view.get("candidates"):
-        yield f"candidates: {', '.join(map(candidate_shown, view['candidates']))}"
+        yield f"led by {led_by(leader)}{'' if leader.here else '; what follows is as of its journal'}"
+    if view.candidates:
+        yield f"candidates: {', '.join(map(candidate_shown, view.candidates))}"
 
 
-def _process(task: Mapping[str, Any]) -> str:
+def _process(task: TaskView) -> str:
     """The process that runs a task, and its standbys."""
-    hot = f" (hot, {task['shadow']['behind']} elements behind)" if task.get("shadow") else ""
-    standbys = f", standby {', '.join(task['standbys'])}{hot}" if task["standbys"] else ""
-    return (
-        f"{task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'}, incarnation {task['incarnation']}"
-        f"{standbys}"
-    )
+    hot = f" (hot, {task.shadow.behind} elements behind)" if task.shadow else ""
+    standbys = f", standby {', '.join(task.standbys)}{hot}" if task.standbys else ""
+    return f"{task.state:<11} {task.slot or '-'} pid {task.pid or '-'}, incarnation {task.incarnation}{standbys}"
 
 
-def _work(task: Mapping[str, Any], view: Mapping[str, Any]) -> Iterator[str]:
+def _work(task: TaskView, view: JobView) -> Iterator[str]:
     """Lines about what keeps a task and its standbys busy, and what they wait for."""
-    figures, at_ns = task["figures"], view["at_ns"]
-    if figures.get("calls_oldest_s", 0) >= SLOW_CALL_S:
-        calls = f"{figures['calls']} calls run, {figures['calls_abandoned']} are out of time and have not returned"
-        yield f"{calls}; the oldest began {figures['calls_oldest_s']:.0f} s ago"
-    if task.get("waiting"):
-        since_s = (at_ns - task["waiting"]["since_ns"]) / 1e9
-        yield f"has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}"
-    elif task.get("doing"):
-        yield sentence(task["doing"], at_ns)
-    if task.get("uploading"):
-        yield from _uploading(task["uploading"], at_ns)
-    for process in view["processes"]:
-        if process["state"] == "idle" and process["standby_of"] == task["task"] and process.get("doing"):
-            yield f"standby {process['slot']}: {sentence(process['doing'], at_ns)}"
-    if figures.get("ingest_waiting_s", 0):
-        unread = f"{figures['ingest_unread_bytes']:,} bytes are published and not read (ingest_bytes_max)"
-        yield f"Spark has waited for {figures['ingest_waiting_s']:.1f} s: {unread}"
-    if figures.get("ingest_store_waiting_s", 0):
-        waited = f"{figures['ingest_store_waiting_s']:.1f} s"
-        yield f"has waited for the ingest log for {waited}: the shared store does not answer"
-    if figures.get("staged_rows", 0):
-        staged = f"{figures['staged_rows']:,} rows ({figures.get('staged_bytes', 0):,} bytes)"
-        yield f"{staged} wait for their checkpoint"
+    at_ns, calls_s = view.at_ns, task.number("calls_oldest_s")
+    if calls_s >= SLOW_CALL_S:
+        abandoned = f"{task.number('calls_abandoned')} are out of time and have not returned"
+        yield f"{task.number('calls')} calls run, {abandoned}; the oldest began {calls_s:.0f} s ago"
+    if task.waiting:
+        since_s = (at_ns - task.waiting.since_ns) / 1e9
+        yield f"has waited for its store for {since_s:.1f} s: {task.waiting.reason}"
+    elif task.doing:
+        yield sentence(task.doing, at_ns)
+    if task.uploading:
+        yield from _uploading(task.uploading, at_ns)
+    for process in view.processes:
+        if process.state == "idle" and process.standby_of == task.task and process.doing:
+            yield f"standby {process.slot}: {sentence(process.doing, at_ns)}"
+    if waited_s := task.number("ingest_waiting_s"):
+        unread = f"{task.number('ingest_unread_bytes'):,} bytes are published and not read (ingest_bytes_max)"
+        yield f"Spark has waited for {waited_s:.1f} s: {unread}"
+    if waited_s := task.number("ingest_store_waiting_s"):
+        yield f"has waited for the ingest log for {waited_s:.1f} s: the shared store does not answer"
+    if rows := task.number("staged_rows"):
+        yield f"{rows:,} rows ({task.number('staged_bytes'):,} bytes) wait for their checkpoint"
+    for label, value in figures.listed(task):
+        yield f"{label}: {value:,}"
 
 
-def _recoveries(view: Mapping[str, Any]) -> Iterator[str]:
+def _recoveries(view: JobView) -> Iterator[str]:
     """Lines about the last recoveries, as in the report of a job."""
-    earlier = len(view["recoveries"]) - RECOVERIES_SHOWN
+    earlier = len(view.recoveries) - RECOVERIES_SHOWN
     if earlier > 0:
         yield f"  {earlier} earlier recoveries: `causal status --json`"
-    recent = {**view, "recoveries": view["recoveries"][-RECOVERIES_SHOWN:]}
+    recent = replace(view, recoveries=view.recoveries[-RECOVERIES_SHOWN:])
     for line in summary(report(recent, 0.0)).splitlines()[2:]:
         yield f"  {line}"
 
 
-def _overdue(checkpoint: Mapping[str, Any], at_ns: int) -> Iterator[str]:
+def _overdue(view: JobView) -> Iterator[str]:
     """A line about a checkpoint that takes long, with the tasks that it waits for."""
-    lasted_s = (at_ns - checkpoint["since_ns"]) / 1e9
-    if lasted_s >= OVERDUE_S and checkpoint["waits_for"]:
+    checkpoint = view.checkpoint
+    lasted_s = figures.since_s(checkpoint.since_ns or None, view)
+    if lasted_s >= OVERDUE_S and checkpoint.waits_for:
         yield (
-            f"checkpoint {checkpoint['under_way']} has been under way for {lasted_s:.1f} s, it waits for "
-            + ", ".join(checkpoint["waits_for"])
+            f"checkpoint {checkpoint.under_way} has been under way for {lasted_s:.1f} s, it waits for "
+            + ", ".join(checkpoint.waits_for)
         )
 
 
-def _uploading(upload: Mapping[str, Any], at_ns: int) -> Iterator[str]:
+def _uploading(upload: Wait, at_ns: int) -> Iterator[str]:
     """A line about a snapshot that the shared store takes slowly, or not at all."""
-    lasted_s = (at_ns - upload["since_ns"]) / 1e9
-    if lasted_s >= OVERDUE_S or upload["reason"]:
-        why = f": {upload['reason']}" if upload["reason"] else ""
+    lasted_s = (at_ns - upload.since_ns) / 1e9
+    if lasted_s >= OVERDUE_S or upload.reason:
+        why = f": {upload.reason}" if upload.reason else ""
         yield f"its snapshot has been on its way to the shared store for {lasted_s:.1f} s{why}"
 
 
-def _hosts(view: Mapping[str, Any]) -> Iterator[str]:
+def _hosts(view: JobView) -> Iterator[str]:
     """Lines about hosts that are lost, drain or differ: `causal hosts` shows all of them."""
     states: dict[str, list[str]] = {}
     versions: dict[str, list[str]] = {}
-    for host in view["hosts"]:
-        states.setdefault(host["state"], []).append(host["host"])
-        if host["state"] != "lost" and host["version"]:
-            versions.setdefault(host["version"], []).append(host["host"])
+    for host in view.hosts:
+        states.setdefault(host.state, []).append(host.host)
+        if host.state != "lost" and host.version:
+            versions.setdefault(host.version, []).append(host.host)
     counted = "; ".join(f"{len(names)} {state}: {', '.join(names)}" for state, names in sorted(states.items()))
     yield f"  hosts: {counted}"
-    sharing = view.get("sharing_now")
+    sharing = view.sharing_now
     if sharing:
         yield (
-            f"  sharing depth {view['sharing_depth']} counts as {sharing['reached']} now, as copies on the owner's own "
-            f"host count zero ({named(sharing['at_home'])})"
+            f"  sharing depth {view.sharing_depth} counts as {sharing.reached} now, as copies on the owner's own "
+            f"host count zero ({named(sharing.at_home)})"
         )
-    error_ms = latency_error_ms(view)
+    error_ms = figures.latency_error_ms(view)
     if error_ms is not None:
-        clocks = {host["host"]: host["clock_error_ms"] for host in view["hosts"] if host["clock_error_ms"] is not None}
+        clocks = {host.host: host.clock_error_ms for host in view.hosts if host.clock_error_ms is not None}
         known = ", ".join(f"{name} {error:.2f} ms" for name, error in clocks.items())
         yield f"  clocks are known to: {known}; latencies between hosts to {error_ms:.2f} ms"
     if len(versions) > 1:
         yield "  versions: " + "; ".join(f"{v} on {', '.join(names)}" for v, names in sorted(versions.items()))
     for title, names, remedy in (
-        ("process", view["without_process"], "start the agent of its host again, or another one"),
-        ("standby", view["without_standby"], ROOM),
+        ("process", view.without_process, "start the agent of its host again, or another one"),
+        ("standby", view.without_standby, ROOM),
     ):
         if names:
             yield f"  no host has room for a {title} of {', '.join(names)}; {remedy}"
-    if view.get("decisions_wait"):
-        yield f"  decisions wait for the shared store, and recoveries with them: {view['decisions_wait']}"
-    if view.get("store_problem"):
-        yield f"  old snapshots stay in the shared store: {view['store_problem']}"
+    if view.decisions_wait:
+        yield f"  decisions wait for the shared store, and recoveries with them: {view.decisions_wait}"
+    if view.store_problem:
+        yield f"  old snapshots stay in the shared store: {view.store_problem}"
 
 
-def _counted(tasks: list[Mapping[str, Any]]) -> str:
+def _counted(tasks: Iterable[TaskView]) -> str:
     """The number of tasks in each state, as one line before the list of tasks."""
     states: dict[str, int] = {}
     for task in tasks:
-        states[task["state"]] = states.get(task["state"], 0) + 1
+        states[task.state] = states.get(task.state, 0) + 1
     most = sorted(states.items(), key=lambda each: (-each[1], each[0]))[:STATES_SHOWN]
     return f"tasks: {', '.join(f'{count} {state}' for state, count in most)}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-View = Mapping[str, Any]
+from standby.supervision.job_view import JobView, RecoveryView
+
 Value = str | int | float | bool
 
 PHASES = ("detected", "promoted", "collected", "replayed", "first_output")
@@ -44,64 +44,64 @@ class TraceModel:
         self._traced: set[tuple[str, int]] = set()
         self._checkpoints: int | None = None
 
-    def take(self, view: View) -> list[Span]:
-        """Process a view; returns the spans that have ended since the one before."""
+    def take(self, view: JobView) -> list[Span]:
+        """Process a view and return the spans that have ended since the one before."""
         return [*self._recoveries(view), *self._completed(view)]
 
-    def _recoveries(self, view: View) -> list[Span]:
-        recoveries = view["recoveries"]
-        latest = {recovery["task"]: recovery["since_ns"] for recovery in recoveries}
+    def _recoveries(self, view: JobView) -> list[Span]:
+        recoveries = view.recoveries
+        latest = {recovery.task: recovery.since_ns for recovery in recoveries}
         spans = []
         for recovery in recoveries:
-            key = (recovery["task"], recovery["since_ns"])
-            ended = recovery["live_ms"] is not None or latest[recovery["task"]] != recovery["since_ns"]
-            if ended and key not in self._traced and recovery["since_ns"] >= self._since_ns:
+            key = (recovery.task, recovery.since_ns)
+            ended = recovery.live_ms is not None or latest[recovery.task] != recovery.since_ns
+            if ended and key not in self._traced and recovery.since_ns >= self._since_ns:
                 self._traced.add(key)
-                spans.append(_recovery(view["job"], recovery))
-        self._traced &= {(recovery["task"], recovery["since_ns"]) for recovery in recoveries}
+                spans.append(_recovery(view.job, recovery))
+        self._traced &= {(recovery.task, recovery.since_ns) for recovery in recoveries}
         return spans
 
-    def _completed(self, view: View) -> list[Span]:
-        checkpoint = view["checkpoint"]
-        before, self._checkpoints = self._checkpoints, checkpoint["count"]
-        if before is None or checkpoint["count"] <= before:
+    def _completed(self, view: JobView) -> list[Span]:
+        checkpoint = view.checkpoint
+        before, self._checkpoints = self._checkpoints, checkpoint.count
+        if before is None or checkpoint.count <= before:
             return []
-        took_ms = checkpoint["took_ms"][-min(checkpoint["count"] - before, CHECKPOINTS_MAX) :]
-        spans, end_ns = [], int(view["at_ns"])
+        took_ms = checkpoint.took_ms[-min(checkpoint.count - before, CHECKPOINTS_MAX) :]
+        spans, end_ns = [], int(view.at_ns)
         for place, duration_ms in enumerate(reversed(took_ms)):
             start_ns = end_ns - int(duration_ms * 1e6)
-            attributes = {"causal.job": view["job"], "causal.epoch": checkpoint["complete"] - place}
+            attributes: dict[str, Value] = {"causal.job": view.job, "causal.epoch": checkpoint.complete - place}
             spans.append(Span("checkpoint", start_ns, end_ns, attributes | (_slowest(view) if not place else {})))
             end_ns = start_ns
         return spans[::-1]
 
 
-def _slowest(view: View) -> dict[str, Value]:
+def _slowest(view: JobView) -> dict[str, Value]:
     """Return the task whose last snapshot took longest."""
-    took = [(task["figures"].get("checkpoint_ms", 0.0), task["task"]) for task in view["tasks"]]
+    took = [(task.number("checkpoint_ms"), task.task) for task in view.tasks]
     longest_ms, task = max(took, default=(0.0, ""))
     return {"causal.slowest_task": task, "causal.slowest_snapshot_ms": longest_ms} if longest_ms else {}
 
 
-def _recovery(job: str, recovery: Mapping[str, Any]) -> Span:
-    since_ns = recovery["since_ns"]
-    reached = [(phase, recovery[f"{phase}_ms"]) for phase in PHASES if recovery[f"{phase}_ms"] is not None]
+def _recovery(job: str, recovery: RecoveryView) -> Span:
+    since_ns = recovery.since_ns
+    reached = [(phase, end_ms) for phase in PHASES if (end_ms := recovery.after_ms(phase)) is not None]
     children, before_ns = [], since_ns
     for phase, after_ms in reached:
         end_ns = since_ns + int(after_ms * 1e6)
         children.append(Span(phase.replace("_", " "), min(before_ns, end_ns), end_ns, {}))
         before_ns = max(before_ns, end_ns)
-    live_ms = recovery["live_ms"]
+    live_ms = recovery.live_ms
     end_ns = before_ns if live_ms is None else max(before_ns, since_ns + int(live_ms * 1e6))
     attributes: dict[str, Value] = {
         "causal.job": job,
-        "causal.task": recovery["task"],
-        "causal.operator": recovery["task"].rpartition("/")[0],
-        "causal.mode": recovery["mode"],
-        "causal.replayed_elements": recovery["replayed_elements"] or 0,
-        "causal.withdrawn_rows": recovery["withdrawn"],
+        "causal.task": recovery.task,
+        "causal.operator": recovery.task.rpartition("/")[0],
+        "causal.mode": recovery.mode,
+        "causal.replayed_elements": recovery.replayed_elements or 0,
+        "causal.withdrawn_rows": recovery.withdrawn,
     }
-    cause = recovery["cause"] or recovery["why"]
+    cause = recovery.cause or recovery.why
     if cause:
         attributes["causal.cause"] = cause
     failed = "" if live_ms is not None else "the task died again before it was live"

@@ -11,10 +11,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from deploy.monitoring.trace_spans import Span, TraceModel
+from standby.supervision.job_view import JobView
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The variables of OpenTelemetry that name a collector; all others of it count as well."""
@@ -26,7 +26,7 @@ QUEUE_MAX = 2048
 class Traces(Protocol):
     """Takes the views of a job."""
 
-    def show(self, view: Mapping[str, Any]) -> None: ...
+    def show(self, view: JobView) -> None: ...
 
     def close(self) -> None: ...
 
@@ -34,7 +34,7 @@ class Traces(Protocol):
 class NoTraces:
     """Exports nothing: no collector is named."""
 
-    def show(self, view: Mapping[str, Any]) -> None:
+    def show(self, view: JobView) -> None:
         pass
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class _Exported:
         self._tracer = self._provider.get_tracer("causal")
         self._job = job
 
-    def show(self, view: Mapping[str, Any]) -> None:
+    def show(self, view: JobView) -> None:
         offset_ns = time.time_ns() - time.monotonic_ns()
         for span in self._model.take(view):
             self._export(span, offset_ns, None)

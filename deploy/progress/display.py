@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from deploy.progress.progress_model import ProgressModel
+from standby.supervision.job_view import JobView
 
 LINE_WIDTH = 118
 EVERY_S = 5.0
@@ -35,7 +36,7 @@ class Progress:
         self._screen: Any = None
         self._written_s = 0.0
 
-    def show(self, view: Mapping[str, Any], elapsed_s: float) -> None:
+    def show(self, view: JobView, elapsed_s: float) -> None:
         """Takes a view, and shows it if that is due."""
         self._model.take(view, elapsed_s)
         if self._terminal and self._rows_shown():

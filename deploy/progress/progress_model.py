@@ -6,16 +6,14 @@ What is shown is the same on a terminal and without one; `display` and `progress
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from causal.task.activity import sentence
 from deploy.jobs.hints import led_by
 from deploy.printable import one_line
-from deploy.progress.report import merged_buckets, percentile_ms, total
-
-View = Mapping[str, Any]
+from standby.supervision.figures import agent_silent, listed_totals, merged_buckets, percentile_ms, total
+from standby.supervision.job_view import JobView, TaskView
 
 RATE_S = 1.0
 """The least time over which a rate is measured."""
@@ -23,7 +21,6 @@ SETTLED_S = 3.0
 """The time over which the rate of a bounded input is measured before the time that is left is estimated."""
 LONG_NS = 2_000_000_000
 """Work that has taken longer is named; of several, the oldest."""
-AGENT_SILENT_S = 5.0
 NAMES_SHOWN = 4
 ROOM = "start another `causal agent`, or give --standbys 0"
 """The remedy where no host has room for a standby."""
@@ -76,11 +73,11 @@ class ProgressModel:
     def __init__(self, companions: Sequence[str] = (), hosts: int = 0) -> None:
         self._companions = tuple(companions)
         self._hosts = hosts
-        self._samples: deque[tuple[float, View]] = deque()
+        self._samples: deque[tuple[float, JobView]] = deque()
         self.latency_ms: tuple[float, float] | None = None
         """The median and the 99th percentile of the rows that became visible lately."""
 
-    def take(self, view: View, elapsed_s: float) -> None:
+    def take(self, view: JobView, elapsed_s: float) -> None:
         """Takes a view."""
         samples = self._samples
         if samples and elapsed_s - samples[-1][0] < RATE_S / 4:
@@ -89,9 +86,9 @@ class ProgressModel:
         while len(samples) > 2 and elapsed_s - samples[1][0] >= RATE_S:
             self._measure_latency(samples.popleft()[1])
 
-    def _measure_latency(self, before: View) -> None:
-        sinks = [task for task in self._samples[-1][1]["tasks"] if task["sink"]]
-        buckets, earlier = merged_buckets(sinks), merged_buckets([task for task in before["tasks"] if task["sink"]])
+    def _measure_latency(self, before: JobView) -> None:
+        sinks = [task for task in self._samples[-1][1].tasks if task.sink]
+        buckets, earlier = merged_buckets(sinks), merged_buckets([task for task in before.tasks if task.sink])
         fresh = {bound: max(0, count - earlier.get(bound, 0)) for bound, count in buckets.items()}
         median_ms, high_ms = percentile_ms(fresh, 0.5), percentile_ms(fresh, 0.99)
         self.latency_ms = None if median_ms is None or high_ms is None else (median_ms, high_ms)
@@ -113,8 +110,8 @@ class ProgressModel:
     def headline(self, elapsed_s: float) -> str:
         """Returns one line about the job."""
         view = self._samples[-1][1]
-        leader = view.get("leader")
-        if leader is not None and not leader["here"]:
+        leader = view.leader
+        if leader is not None and not leader.here:
             return f"{elapsed_s:.1f} s  followed: led by {led_by(leader)}"
         rates = (self.rate("records_in", "source"), self.rate("records_out", "sink"))
         entering, leaving = ("" if rate is None else f" ({rate:,.0f}/s)" for rate in rates)
@@ -123,41 +120,42 @@ class ProgressModel:
             f"out {total(view, 'records_out', 'sink'):,}{leaving}",
             *([] if self.latency_ms is None else [f"latency {self.latency_ms[0]:.0f} to {self.latency_ms[1]:.0f} ms"]),
             f"in flight {in_bytes(total(view, 'inflight_bytes') + total(view, 'inflight_disk_bytes'))}",
-            f"checkpoint {view['checkpoint']['complete']}",
-            f"recoveries {len(view['recoveries'])}",
+            f"checkpoint {view.checkpoint.complete}",
+            f"recoveries {len(view.recoveries)}",
+            *(f"{label} {value:,}" for label, value in listed_totals(view)),
         ]
-        return f"{elapsed_s:.1f} s  {view['state']}: {', '.join(parts)}"
+        return f"{elapsed_s:.1f} s  {view.state}: {', '.join(parts)}"
 
     def waits(self, elapsed_s: float) -> list[str]:
         """Returns descriptions of what the job waits for."""
         view = self._samples[-1][1]
         waits = []
-        joined = sum(1 for host in view["hosts"] if host["state"] == "joined") if self._hosts else 0
-        if joined < self._hosts and view["life"]["first_record_ns"] is None:
+        joined = sum(1 for host in view.hosts if host.state == "joined") if self._hosts else 0
+        if joined < self._hosts and view.life.first_record_ns is None:
             waits.append(f"{joined} of {self._hosts} hosts have joined")
-        if view["life"]["first_record_ns"] is None and self._companions:
+        if view.life.first_record_ns is None and self._companions:
             names = ", ".join(self._companions)
             waits.append(f"waiting for the first record of {names}, {elapsed_s:.0f} s")
         if silent := agent_silent(view):
             waits.append(silent)
-        recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished", "staged")]
+        recovering = [task.task for task in view.tasks if task.state not in ("running", "finished", "staged")]
         if recovering:
             waits.append(f"not yet running: {named(recovering)}")
-        away = [task for task in view["tasks"] if task.get("waiting")]
+        away = {task.task: task.waiting for task in view.tasks if task.waiting is not None}
         if away:
-            longest = min((task["waiting"] for task in away), key=lambda waiting: int(waiting["since_ns"]))
-            since_s, why = (view["at_ns"] - longest["since_ns"]) / 1e9, bounded(longest["reason"])
-            waits.append(f"waiting for its store: {named([task['task'] for task in away])}, {since_s:.0f} s: {why}")
-        busy = [task for task in view["tasks"] if task.get("doing") and not task.get("waiting")]
-        long = [task for task in busy if view["at_ns"] - task["doing"]["since_ns"] >= LONG_NS]
+            longest = min(away.values(), key=lambda waiting: waiting.since_ns)
+            since_s, why = (view.at_ns - longest.since_ns) / 1e9, bounded(longest.reason)
+            waits.append(f"waiting for its store: {named(list(away))}, {since_s:.0f} s: {why}")
+        busy = [(task.doing.since_ns, task.task, task.doing) for task in view.tasks if task.doing and not task.waiting]
+        long = [each for each in busy if view.at_ns - each[0] >= LONG_NS]
         if long:
-            oldest = min(long, key=lambda task: int(task["doing"]["since_ns"]))
+            _, oldest, doing = min(long, key=lambda each: each[0])
             more = f" and {len(long) - 1} more" if len(long) > 1 else ""
-            waits.append(f"{oldest['task']} is {sentence(oldest['doing'], view['at_ns'])}{more}")
-        full = [task["task"] for task in view["tasks"] if task["figures"].get("ingest_waiting_s", 0)]
+            waits.append(f"{oldest} is {sentence(doing, view.at_ns)}{more}")
+        full = [task.task for task in view.tasks if task.number("ingest_waiting_s")]
         if full:
             waits.append(f"the input waits for {named(full)} to read")
-        unanswered = [task["task"] for task in view["tasks"] if task["figures"].get("ingest_store_waiting_s", 0)]
+        unanswered = [task.task for task in view.tasks if task.number("ingest_store_waiting_s")]
         if unanswered:
             waits.append(f"the shared store does not answer {named(unanswered)}")
         return waits
@@ -165,36 +163,33 @@ class ProgressModel:
     def recoveries(self) -> list[str]:
         """Returns a line for each of the last recoveries."""
         lines = []
-        for recovery in self._samples[-1][1]["recoveries"][-RECOVERIES_SHOWN:]:
-            live_ms = recovery["live_ms"]
+        for recovery in self._samples[-1][1].recoveries[-RECOVERIES_SHOWN:]:
+            live_ms = recovery.live_ms
             end = "not live yet" if live_ms is None else f"live after {live_ms:,.0f} ms"
-            replayed = recovery["replayed_elements"]
+            replayed = recovery.replayed_elements
             again = "" if replayed is None else f", {replayed:,} elements replayed"
-            lines.append(f"recovered {recovery['task']} ({recovery['mode']}): {end}{again}")
+            lines.append(f"recovered {recovery.task} ({recovery.mode}): {end}{again}")
         return lines
 
     # -- the table -------------------------------------------------------------------------------------------
 
     def rows(self) -> list[TaskRow]:
         """Returns a row for each task, in the order of the graph; of too many, those that are busiest."""
-        before = {task["task"]: task["figures"] for task in self._samples[0][1]["tasks"]}
-        tasks = self._samples[-1][1]["tasks"]
-        rows = [self._row(task, before.get(task["task"], {})) for task in tasks]
+        before = {task.task: task for task in self._samples[0][1].tasks if task.figures}
+        rows = [self._row(task, before.get(task.task)) for task in self._samples[-1][1].tasks]
         if len(rows) > TASKS_SHOWN:
             busiest = {row.task for row in sorted(rows, key=lambda row: -(row.busy or 0))[:TASKS_SHOWN]}
             rows = [row for row in rows if row.task in busiest]
         return rows
 
-    def _row(self, task: Mapping[str, Any], before: Mapping[str, Any]) -> TaskRow:
-        figures = task["figures"]
-
+    def _row(self, task: TaskView, before: TaskView | None) -> TaskRow:
         def grown(name: str) -> float | None:
-            return self._grown(before.get(name, 0), figures.get(name, 0)) if before else None
+            return None if before is None else self._grown(before.number(name), task.number(name))
 
-        leaving = grown("records_out") if task["sink"] else grown("records_in") if task["source"] else None
+        leaving = grown("records_out") if task.sink else grown("records_in") if task.source else None
         return TaskRow(
-            task["task"], task["state"], grown("delivered_elements"), leaving, grown("busy_s"), grown("blocked_s"),
-            int(figures.get("queued_bytes", 0)),
+            task.task, task.state, grown("delivered_elements"), leaving, grown("busy_s"), grown("blocked_s"),
+            int(task.number("queued_bytes")),
         )  # fmt: skip
 
     # -- bounded inputs --------------------------------------------------------------------------------------
@@ -202,22 +197,14 @@ class ProgressModel:
     def bounded(self) -> Bounded | None:
         """Returns how much of the input has been read, where every source says how much it has."""
         view = self._samples[-1][1]
-        sources = [task["figures"] for task in view["tasks"] if task["source"]]
-        if not sources or any("input_size" not in figures for figures in sources):
+        sources = [task for task in view.tasks if task.source]
+        if not sources or any("input_size" not in task.figures for task in sources):
             return None
         size, read = total(view, "input_size", "source"), total(view, "input_read", "source")
         rate = self.rate("input_read", "source")
         settled = self._samples[-1][0] >= SETTLED_S
         left_s = (size - read) / rate if rate and settled else None
         return Bounded(min(read, size), size, left_s) if size else None
-
-
-def agent_silent(view: View) -> str:
-    """Returns a line about an agent that hangs; an empty one for another."""
-    silent_s = view.get("agent_silent_s", 0)
-    if silent_s < AGENT_SILENT_S:
-        return ""
-    return f"the agent has been silent for {silent_s:.0f} s: processes that die are not noticed, none can be started"
 
 
 def named(names: Sequence[str]) -> str:

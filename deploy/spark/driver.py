@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,8 @@ from causal.network.curve import new_key
 from causal.network.roster import KeyPair, read_rosters, save_members
 from causal.process import processlog
 from deploy.jobs.jobdirectory import SPARK
+from deploy.jobs.latest_view import latest
 from deploy.launching.host_agent import SLOTS_PER_CORE
-from deploy.monitoring.status import latest
 from deploy.spark import executor
 from deploy.spark.attempts import (
     REFUSED,
@@ -53,6 +53,7 @@ from operators.spark.jvm import SparkJvm
 from standby.host.parentage import die_with_parent
 from standby.network.control import ask
 from standby.network.gate import EXECUTORS_ROSTER, address_of, rosters_of
+from standby.supervision.job_view import HostView
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -224,9 +225,14 @@ class Driver:
         joined.
         """
         line = f"the Spark application at {self._config.on} has ended: {reason}; see {self._job / 'logs' / 'spark.log'}"
-        hosts = (latest(self._job) or {"hosts": []})["hosts"]
-        has_run = any(host["host"] in self._attempts.agents for host in hosts)
+        has_run = any(host.host in self._attempts.agents for host in self._hosts)
         return Unavailable(line) if has_run else PipelineError(line)
+
+    @property
+    def _hosts(self) -> Sequence[HostView]:
+        """The hosts of the job, as its supervisor shows them."""
+        view = latest(self._job)
+        return () if view is None else view.hosts
 
     @property
     def _runtime(self) -> str:
@@ -261,7 +267,7 @@ class Driver:
         """Notice executors that are decommissioned, hosts that have been drained, and agents that do not join."""
         if not self._jvm.running or self._scala.isStopped():
             raise self._ended("it was removed, or the master cannot be reached")
-        hosts = {host["host"]: host for host in (latest(self._job) or {"hosts": []})["hosts"]}
+        hosts = {host.host: host for host in self._hosts}
         for agent in self._attempts.agents.values():
             host = hosts.get(agent.name)
             if agent.state is AgentState.SUBMITTED:
@@ -273,8 +279,8 @@ class Driver:
             elif agent.state is AgentState.DRAINING and is_empty(host):
                 self._take(Emptied(agent.name))
 
-    def _hint(self, name: str, attempt: int, since_ns: int, host: Mapping[str, Any] | None) -> None:
-        joined = host is not None and host["state"] != "lost"
+    def _hint(self, name: str, attempt: int, since_ns: int, host: HostView | None) -> None:
+        joined = host is not None and host.state != "lost"
         if joined or time.monotonic_ns() - since_ns < JOIN_S * 1e9 or (name, attempt) in self._hinted:
             return
         self._hinted.add((name, attempt))
@@ -312,9 +318,9 @@ def group_of(agent: str) -> str:
     return f"causal-{agent}"
 
 
-def is_empty(host: Mapping[str, Any] | None) -> bool:
+def is_empty(host: HostView | None) -> bool:
     """Return whether nothing of the job is on a host."""
-    return host is None or host["state"] == "lost" or not (host["tasks"] or host["standbys"])
+    return host is None or host.state == "lost" or not (host.tasks or host.standbys)
 
 
 def reason_of(problem: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from causal.ids import OUTSIDE
 from causal.layers import placed
 from causal.topology import Task, Topology
-from deploy.progress.report import LETTER_TASK
+from standby.supervision.figures import LETTER_TASK
 
 LETTERS = LETTER_TASK.rpartition("/")[0]
 Edge = tuple[str, str]

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
-View = Mapping[str, Any]
+from standby.supervision.figures import RATED
+from standby.supervision.job_view import Figure, JobView
 
 WINDOW_NS = 2_000_000_000
 HISTORY_MAX = 600
 """The number of points of the chart: five minutes."""
 AT_WORK = ("running", "finished")
-COUNTED = ("records_in", "records_out", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s")
 TIMES = ("busy_s", "blocked_s", "idle_s")
 
 Totals = dict[str, dict[str, float]]
@@ -33,30 +32,30 @@ class Meter:
         self.history: deque[tuple[float, float, float]] = deque(maxlen=HISTORY_MAX)
         """(seconds of the job's clock, records/s in, rows/s out)."""
 
-    def take(self, view: View) -> None:
+    def take(self, view: JobView) -> None:
         """Takes a view, unless it is the one before; views of another run begin afresh.
 
         A supervisor that has just begun does not know the totals of tasks from which it has not heard.
         """
-        at_ns = view["at_ns"]
-        if view["run"] != self._run or (self._samples and at_ns < self._samples[-1][0]):
-            self._run = view["run"]
+        at_ns = view.at_ns
+        if view.run != self._run or (self._samples and at_ns < self._samples[-1][0]):
+            self._run = view.run
             self._samples.clear()
             self.history.clear()
-        if view.get("supervisor_pid") != self._supervisor:
-            self._supervisor, self._partial = view.get("supervisor_pid"), bool(self.history)
+        if view.supervisor_pid != self._supervisor:
+            self._supervisor, self._partial = view.supervisor_pid, bool(self.history)
             self._samples.clear()
-        if self._partial and not all(task["state"] in AT_WORK for task in view["tasks"]):
+        if self._partial and not all(task.state in AT_WORK for task in view.tasks):
             return
         self._partial = False
         if self._samples and at_ns == self._samples[-1][0]:
             return
-        self._samples.append((at_ns, {task["task"]: _totals(task["figures"]) for task in view["tasks"]}))
+        self._samples.append((at_ns, {task.task: _totals(task.figures) for task in view.tasks}))
         while len(self._samples) > 2 and at_ns - self._samples[1][0] >= WINDOW_NS:
             self._samples.popleft()
         if len(self._samples) > 1:
-            entered = sum(self.rates(task["task"]).get("records_in", 0) for task in view["tasks"] if task["source"])
-            written = sum(self.rates(task["task"]).get("records_out", 0) for task in view["tasks"] if task["sink"])
+            entered = sum(self.rates(task.task).get("records_in", 0) for task in view.tasks if task.source)
+            written = sum(self.rates(task.task).get("records_out", 0) for task in view.tasks if task.sink)
             self.history.append((at_ns / 1e9, round(entered, 1), round(written, 1)))
 
     def rates(self, task: str) -> dict[str, float]:
@@ -72,7 +71,7 @@ class Meter:
         return {name: max(0.0, value - before.get(name, value)) / seconds for name, value in now.items()}
 
 
-def averages(figures: Mapping[str, Any], seconds: float | None) -> dict[str, float]:
+def averages(figures: Mapping[str, Figure], seconds: float | None) -> dict[str, float]:
     """The same as `Meter.rates` over a whole run, for a job that has ended."""
     return {name: value / seconds for name, value in _totals(figures).items()} if seconds else {}
 
@@ -89,6 +88,8 @@ def shares(spent: Mapping[str, float]) -> dict[str, float] | None:
     return {name.removesuffix("_s"): round(spent.get(name, 0.0) / total, 4) for name in TIMES}
 
 
-def _totals(figures: Mapping[str, Any]) -> dict[str, float]:
-    totals = {name: float(figures[name]) for name in COUNTED if name in figures}
-    return {**totals, **{f"to {index}": float(count) for index, count in figures.get("sent_bytes_to", {}).items()}}
+def _totals(figures: Mapping[str, Figure]) -> dict[str, float]:
+    totals = {name: float(value) for name in RATED if not isinstance(value := figures.get(name, {}), dict)}
+    sent = figures.get("sent_bytes_to", {})
+    parts = sent.items() if isinstance(sent, dict) else ()
+    return {**totals, **{f"to {index}": float(count) for index, count in parts if not isinstance(count, dict)}}

@@ -10,25 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from causal.config import JobConfig
 from causal.task.activity import sentence
 from causal.topology import FULL_DEPTH, Topology
 from deploy.jobs.hints import led_by
-from deploy.progress.report import (
-    LETTER_TASK,
-    active_s,
-    before,
-    counts,
-    merged_buckets,
-    percentile_ms,
-    stopped,
-    throughput_rps,
-    total,
-)
 from deploy.ui.drawn_graph import graph, title_of
 from deploy.ui.meter import Meter, averages, shares
-
-View = Mapping[str, Any]
+from standby.supervision import figures
+from standby.supervision.job_view import Figure, JobView, ProcessView, RecoveryView, TaskView
 
 PHASES = ("detected", "promoted", "collected", "replayed", "live")
 """The ends of the phases of a recovery, in their order; the first begins with the failure."""
@@ -61,7 +52,7 @@ class Facts:
 
     config: JobConfig
     topology: Topology
-    view: View | None
+    view: JobView | None
     alive: bool
     age_s: float
     snapshots: Mapping[str, int]
@@ -89,34 +80,34 @@ def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -
     if view is None:
         state = "starting" if facts.alive else "down"
         return {**model, "state": state, "says": _says(facts), "present": False, "breaks": False, "tasks": []}
-    present = facts.alive and not view["ended"]
+    present = facts.alive and not view.ended
     failures = [{**failure, **meanwhile(view, failure, meter.history)} for failure in recoveries(view)]
-    seconds = active_s(view)
+    seconds = figures.active_s(view)
     rates = {
-        task["task"]: meter.rates(task["task"]) if present else averages(_since_resumed(view, task), seconds)
-        for task in view["tasks"]
+        task.task: meter.rates(task.task) if present else averages(_since_resumed(view, task), seconds)
+        for task in view.tasks
     }
-    tasks = [_task(facts, task, rates[task["task"]], present) for task in view["tasks"]]
+    tasks = [_task(facts, view, task, rates[task.task], present) for task in view.tasks]
     return {
         **model,
         "present": present,
         "breaks": present and breaks,
         "state": state_of(facts),
         "says": _says(facts),
-        "guarantee": view["guarantee"],
-        "sharing_depth": _depth(view["sharing_depth"]),
-        "standbys": view["standbys"],
+        "guarantee": view.guarantee,
+        "sharing_depth": _depth(view.sharing_depth),
+        "standbys": view.standbys,
         "totals": _totals(view, meter, present),
-        "history": [[round(at_s - view["at_ns"] / 1e9, 1), *rates] for at_s, *rates in meter.history],
+        "history": [[round(at_s - view.at_ns / 1e9, 1), *rates] for at_s, *rates in meter.history],
         "tasks": tasks,
         "graph": graph(facts.topology, {task["task"]: task for task in tasks}, rates, present, letter_edges),
-        "processes": [_process(process, view["at_ns"]) for process in view["processes"]] if present else [],
+        "processes": [_process(process, view.at_ns) for process in view.processes] if present else [],
         "recoveries": failures,
-        "recoveries_earlier": len(view["recoveries"]) - sum(len(failure["tasks"]) for failure in failures),
-        "checkpoints": checkpoints(facts),
-        "counts": counts(view),
-        "hosts": sorted(view["hosts"], key=lambda host: host["host"]),
-        "host_losses": list(view["host_losses"]),
+        "recoveries_earlier": len(view.recoveries) - sum(len(failure["tasks"]) for failure in failures),
+        "checkpoints": checkpoints(facts, view),
+        "counts": figures.counts(view),
+        "hosts": to_builtins(sorted(view.hosts, key=lambda host: host.host)),
+        "host_losses": to_builtins(view.host_losses),
         "problems": _problems(view) if present else [],
     }
 
@@ -124,19 +115,19 @@ def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -
 def state_of(facts: Facts) -> str:
     """The state of the job in a word, or in those that name the savepoint at which it has stopped."""
     view = facts.view
-    if view is not None and view["ended"]:
-        if view["ended"]["status"]:
+    if view is not None and view.ended:
+        if view.ended.status:
             return "failed"
-        return _cut(view["ended"]["reason"]) if stopped(view) else "finished"
+        return _cut(figures.stopped(view)) or "finished"
     if view is None or not facts.alive:
         return "starting" if facts.alive else "down"
-    return str(view["state"])
+    return str(view.state)
 
 
 def operators(facts: Facts) -> list[str]:
     """The operators of the user: first those of tasks that keep state and neither read nor write, then the others."""
-    ends = {task["task"]: task["source"] or task["sink"] for task in (facts.view or {}).get("tasks", ())}
-    tasks = [task for task in facts.topology.tasks if task.name != LETTER_TASK]
+    ends = {task.task: task.source or task.sink for task in (facts.view.tasks if facts.view is not None else ())}
+    tasks = [task for task in facts.topology.tasks if task.name != figures.LETTER_TASK]
     tasks.sort(key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name)))
     return list(dict.fromkeys(name for task in tasks for name in task.operators))
 
@@ -148,133 +139,129 @@ def _says(facts: Facts) -> str:
         if facts.alive:
             return "The job has not come up yet."
         return "The job did not come up; causal logs shows why."
-    if stopped(view):
-        reason = view["ended"]["reason"]
+    if reason := figures.stopped(view):
         return _cut(f"{reason[:1].upper()}{reason[1:]}: causal run --resume continues there, also with other code.")
-    if view["ended"]:
-        reason = view["ended"]["reason"]
-        return _cut(f"Ended with status {view['ended']['status']}: {reason or 'finished'}.")
+    if view.ended:
+        reason = view.ended.reason
+        return _cut(f"Ended with status {view.ended.status}: {reason or 'finished'}.")
     if not facts.alive:
         return "Not running: it was interrupted, or causal run was killed. This is what its supervisor wrote last."
-    leader = view.get("leader")
+    leader = view.leader
     if leader is not None:
-        shown = "" if leader["here"] else "; what is shown is as of its journal, and kills are for that machine"
+        shown = "" if leader.here else "; what is shown is as of its journal, and kills are for that machine"
         return _cut(f"Led by {led_by(leader)}{shown}.")
     return ""
 
 
-def _problems(view: View) -> list[str]:
+def _problems(view: JobView) -> list[str]:
     """Lines about what the job waits for."""
     lines = [
-        f"No host has room for a {title} of {', '.join(view[name])}."
-        for title, name in (("process", "without_process"), ("standby", "without_standby"))
-        if view[name] and view["hosts"]
+        f"No host has room for a {title} of {', '.join(names)}."
+        for title, names in (("process", view.without_process), ("standby", view.without_standby))
+        if names and view.hosts
     ]
-    for task in view["tasks"]:
-        if task.get("waiting"):
-            lines.append(f"{task['task']} waits for its store: {task['waiting']['reason']}")
-    for name, text in (
-        ("decisions_wait", "Decisions wait for the shared store"),
-        ("store_problem", "Old snapshots stay in the shared store"),
-    ):
-        if view.get(name):
-            lines.append(f"{text}: {view[name]}")
+    for task in view.tasks:
+        if task.waiting:
+            lines.append(f"{task.task} waits for its store: {task.waiting.reason}")
+    if view.decisions_wait:
+        lines.append(f"Decisions wait for the shared store: {view.decisions_wait}")
+    if view.store_problem:
+        lines.append(f"Old snapshots stay in the shared store: {view.store_problem}")
     return [_cut(line) for line in lines]
 
 
-def _totals(view: View, meter: Meter, present: bool) -> dict[str, Any]:
-    buckets = merged_buckets(task for task in view["tasks"] if task["sink"])
+def _totals(view: JobView, meter: Meter, present: bool) -> dict[str, Any]:
+    buckets = figures.merged_buckets(task for task in view.tasks if task.sink)
     newest = meter.history[-1] if meter.history and present else None
     return {
-        "records_in": total(view, "records_in", "source"),
-        "records_out": total(view, "records_out", "sink"),
-        "records_in_before": before(view, "records_in", "source"),
+        "records_in": figures.total(view, "records_in", "source"),
+        "records_out": figures.total(view, "records_out", "sink"),
+        "records_in_before": figures.before(view, "records_in", "source"),
         "rate_in": newest[1] if newest else None,
         "rate_out": newest[2] if newest else None,
-        "throughput_rps": throughput_rps(view),
-        "active_s": active_s(view),
-        "p50_ms": percentile_ms(buckets, 0.5),
-        "p99_ms": percentile_ms(buckets, 0.99),
-        "checkpoints": view["checkpoint"]["count"],
-        "recoveries": len(view["recoveries"]),
-        "refused": total(view, "refused_rows"),
-        "withdrawn": total(view, "withdrawn_rows"),
-        "determinant_bytes": sum(sum(t["figures"].get("determinant_bytes", {}).values()) for t in view["tasks"]),
+        "throughput_rps": figures.throughput_rps(view),
+        "active_s": figures.active_s(view),
+        "p50_ms": figures.percentile_ms(buckets, 0.5),
+        "p99_ms": figures.percentile_ms(buckets, 0.99),
+        "checkpoints": view.checkpoint.count,
+        "recoveries": len(view.recoveries),
+        "refused": figures.total(view, "refused_rows"),
+        "withdrawn": figures.total(view, "withdrawn_rows"),
+        "determinant_bytes": sum(figures.determinant_bytes(view).values()),
     }
 
 
 # Tasks.
 
 
-def _task(facts: Facts, task: View, rates: Mapping[str, float], present: bool) -> dict[str, Any]:
-    figures, view = task["figures"], facts.view or {}
-    known = facts.topology.named(task["task"])
-    state = task["state"] if present or task["state"] == "finished" else "stopped" if stopped(view) else "down"
-    buckets = merged_buckets([task])
-    kind = "source" if task["source"] else "sink" if task["sink"] else "operator"
+def _task(facts: Facts, view: JobView, task: TaskView, rates: Mapping[str, float], present: bool) -> dict[str, Any]:
+    known = facts.topology.named(task.task)
+    state = task.state if present or task.state == "finished" else "stopped" if figures.stopped(view) else "down"
+    buckets = figures.merged_buckets([task])
+    kind = "source" if task.source else "sink" if task.sink else "operator"
     counter, unit = COUNTED[kind]
-    doing = sentence(task["doing"], view["at_ns"]) if present and task.get("doing") else ""
+    doing = sentence(task.doing, view.at_ns) if present and task.doing else ""
     return {
-        "task": task["task"],
+        "task": task.task,
         "operators": list(known.operators) if known is not None else [],
-        "title": task["task"] if known is None else title_of(known),
+        "title": task.task if known is None else title_of(known),
         "kind": kind,
         "unit": unit,
         "state": state,
-        "host": task["host"],
-        "slot": task["slot"],
-        "pid": task["pid"] if present else None,
-        "incarnation": task["incarnation"],
-        "epoch": task.get("epoch"),
-        "standbys": list(task["standbys"]) if present else [],
-        "behind": (task.get("shadow") or {}).get("behind") if present else None,
+        "host": task.host,
+        "slot": task.slot,
+        "pid": task.pid if present else None,
+        "incarnation": task.incarnation,
+        "epoch": task.epoch,
+        "standbys": list(task.standbys) if present else [],
+        "behind": task.shadow.behind if present and task.shadow is not None else None,
         "shares": shares(rates) if present else None,
         "rate": rates.get(counter) if present else None,
         "bytes_rate": rates.get("sent_bytes") if present else None,
         "average_shares": None if present else shares(rates),
         "average_rate": None if present else rates.get(counter),
-        "total": figures.get(counter, 0),
-        "p50_ms": percentile_ms(buckets, 0.5),
-        "p99_ms": percentile_ms(buckets, 0.99),
-        "queued_bytes": figures.get("queued_bytes", 0) if present else None,
-        "inflight_bytes": figures.get("inflight_bytes", 0) + figures.get("inflight_disk_bytes", 0),
-        "log_bytes": figures.get("log_bytes", 0),
-        "determinant_bytes": dict(figures.get("determinant_bytes", {})),
-        "snapshot_bytes": facts.snapshots.get(task["task"]),
-        "checkpoint_ms": figures.get("checkpoint_ms"),
-        "replayed": figures.get("replayed_elements", 0),
-        "staged_rows": figures.get("staged_rows", 0),
-        "hot_keys": [[_cut(key), share] for key, share in task.get("hot_keys", ())] if present else [],
+        "total": task.figures.get(counter, 0),
+        "p50_ms": figures.percentile_ms(buckets, 0.5),
+        "p99_ms": figures.percentile_ms(buckets, 0.99),
+        "queued_bytes": task.number("queued_bytes") if present else None,
+        "inflight_bytes": task.number("inflight_bytes") + task.number("inflight_disk_bytes"),
+        "log_bytes": task.number("log_bytes"),
+        "determinant_bytes": task.numbers("determinant_bytes"),
+        "snapshot_bytes": facts.snapshots.get(task.task),
+        "checkpoint_ms": task.figures.get("checkpoint_ms"),
+        "replayed": task.number("replayed_elements"),
+        "staged_rows": task.number("staged_rows"),
+        "hot_keys": [[_cut(str(key)), share] for key, share in task.hot_keys] if present else [],
         "doing": _cut(doing),
     }
 
 
-def _since_resumed(view: View, task: View) -> dict[str, Any]:
+def _since_resumed(view: JobView, task: TaskView) -> dict[str, Figure]:
     """The figures of a task without the records of earlier lives, as the time of the averages is without theirs."""
-    figures = dict(task["figures"])
-    for name, earlier in view["life"]["before"].items():
-        if name in figures:
-            figures[name] -= earlier.get(task["task"], 0)
-    return figures
+    earlier = {name: positions.get(task.task, 0) for name, positions in view.life.before.items()}
+    return {
+        name: value if isinstance(value, dict) else value - earlier.get(name, 0) for name, value in task.figures.items()
+    }
 
 
-def _process(process: View, at_ns: int) -> dict[str, Any]:
-    doing = sentence(process["doing"], at_ns) if process.get("doing") else ""
-    return {**{name: process[name] for name in ("slot", "pid", "state", "host", "task", "standby_of")}, "doing": doing}
+def _process(process: ProcessView, at_ns: int) -> dict[str, Any]:
+    doing = sentence(process.doing, at_ns) if process.doing else ""
+    shown = {name: getattr(process, name) for name in ("slot", "pid", "state", "host", "task", "standby_of")}
+    return {**shown, "doing": doing}
 
 
 # Recoveries and checkpoints.
 
 
-def recoveries(view: View) -> list[dict[str, Any]]:
+def recoveries(view: JobView) -> list[dict[str, Any]]:
     """The newest failures first: tasks whose recoveries overlap are one failure, with the phases of each in ms."""
     failures: list[dict[str, Any]] = []
-    began_ns = view["first_record_ns"]
-    for recovery in sorted(view["recoveries"][-RECOVERIES_MAX:], key=lambda each: each.get("since_ns", 0)):
-        since_ns = recovery.get("since_ns", 0)
+    began_ns = view.first_record_ns
+    for recovery in sorted(view.recoveries[-RECOVERIES_MAX:], key=lambda each: each.since_ns):
+        since_ns = recovery.since_ns
         if not failures or since_ns > failures[-1]["until_ns"]:
             at_s = round((since_ns - began_ns) / 1e9, 3) if began_ns is not None else None
-            ago_s = round(max(0, view["at_ns"] - since_ns) / 1e9, 1)
+            ago_s = round(max(0, view.at_ns - since_ns) / 1e9, 1)
             failures.append({"since_ns": since_ns, "until_ns": since_ns, "at_s": at_s, "ago_s": ago_s, "tasks": []})
         failure = failures[-1]
         failure["until_ns"] = max(failure["until_ns"], since_ns + int(1e6 * (last_ms(recovery) or 0)))
@@ -286,7 +273,9 @@ def recoveries(view: View) -> list[dict[str, Any]]:
     return failures[::-1]
 
 
-def meanwhile(view: View, failure: Mapping[str, Any], history: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
+def meanwhile(
+    view: JobView, failure: Mapping[str, Any], history: Iterable[tuple[float, float, float]]
+) -> dict[str, Any]:
     """Facts about the other tasks during a failure: how many there are, and rows/s of the job before and at least.
 
     Args:
@@ -298,35 +287,35 @@ def meanwhile(view: View, failure: Mapping[str, Any], history: Iterable[tuple[fl
     before_rps = [rows for at_s, _, rows in points if since_s - BEFORE_S <= at_s < since_s]
     during_rps = [rows for at_s, _, rows in points if since_s <= at_s <= until_s + VIEW_EVERY_S]
     return {
-        "others": sum(task["task"] not in failed for task in view["tasks"]),
+        "others": sum(task.task not in failed for task in view.tasks),
         "before_rps": round(sum(before_rps) / len(before_rps), 1) if before_rps else None,
         "lowest_rps": min(during_rps, default=None),
     }
 
 
-def last_ms(recovery: View) -> float | None:
+def last_ms(recovery: RecoveryView) -> float | None:
     """The end of the last phase that a recovery has reached."""
-    reached = [recovery.get(f"{phase}_ms") for phase in PHASES]
+    reached = [recovery.after_ms(phase) for phase in PHASES]
     return max((end_ms for end_ms in reached if end_ms is not None), default=None)
 
 
-def _recovery(recovery: View, offset_ns: int) -> dict[str, Any]:
+def _recovery(recovery: RecoveryView, offset_ns: int) -> dict[str, Any]:
     phases, begun_ms = [], 0.0
     for phase in PHASES:
-        end_ms = recovery.get(f"{phase}_ms")
+        end_ms = recovery.after_ms(phase)
         if end_ms is not None:
             phases.append({"phase": phase, "from_ms": begun_ms, "to_ms": max(begun_ms, end_ms)})
             begun_ms = max(begun_ms, end_ms)
     return {
-        "task": recovery["task"],
-        "mode": recovery["mode"],
+        "task": recovery.task,
+        "mode": recovery.mode,
         "offset_ms": round(offset_ns / 1e6, 3),
         "phases": phases,
-        "first_output_ms": recovery["first_output_ms"],
-        "live": recovery["live_ms"] is not None,
-        "replayed": recovery["replayed_elements"],
-        "withdrawn": recovery["withdrawn"],
-        "why": _cut(recovery["why"] or _cause(recovery.get("cause", "")), WHY_MAX),
+        "first_output_ms": recovery.first_output_ms,
+        "live": recovery.live_ms is not None,
+        "replayed": recovery.replayed_elements,
+        "withdrawn": recovery.withdrawn,
+        "why": _cut(recovery.why or _cause(recovery.cause), WHY_MAX),
     }
 
 
@@ -341,29 +330,27 @@ def _cause(cause: str) -> str:
     return known.get(cause, cause)
 
 
-def checkpoints(facts: Facts) -> dict[str, Any]:
+def checkpoints(facts: Facts, view: JobView) -> dict[str, Any]:
     """Durations of the last checkpoints, and size and duration by task, the slowest first."""
-    view = facts.view or {}
-    checkpoint = view["checkpoint"]
-    since_ns = checkpoint.get("since_ns")
-    tasks = [
+    checkpoint, since_ns = view.checkpoint, view.checkpoint.since_ns
+    tasks: list[dict[str, Any]] = [
         {
-            "task": task["task"],
-            "snapshot_bytes": facts.snapshots.get(task["task"]),
-            "checkpoint_ms": task["figures"].get("checkpoint_ms"),
-            "awaited": task["task"] in checkpoint.get("waits_for", ()),
+            "task": task.task,
+            "snapshot_bytes": facts.snapshots.get(task.task),
+            "checkpoint_ms": task.figures.get("checkpoint_ms"),
+            "awaited": task.task in checkpoint.waits_for,
         }
-        for task in view["tasks"]
+        for task in view.tasks
     ]
     tasks.sort(key=lambda task: -(task["checkpoint_ms"] or 0))
     return {
-        "complete": checkpoint["complete"],
-        "count": checkpoint["count"],
+        "complete": checkpoint.complete,
+        "count": checkpoint.count,
         "interval_s": facts.config.checkpoint_interval_s,
-        "under_way": checkpoint.get("under_way"),
-        "for_s": round((view["at_ns"] - since_ns) / 1e9, 1) if since_ns else None,
-        "waits_for": list(checkpoint.get("waits_for", ())),
-        "took_ms": [round(took_ms, 2) for took_ms in checkpoint["took_ms"]],
+        "under_way": checkpoint.under_way,
+        "for_s": round((view.at_ns - since_ns) / 1e9, 1) if since_ns else None,
+        "waits_for": list(checkpoint.waits_for),
+        "took_ms": [round(took_ms, 2) for took_ms in checkpoint.took_ms],
         "bytes": sum(facts.snapshots.values()),
         "tasks": tasks,
     }

@@ -25,6 +25,7 @@ from deploy.ui.models import Facts, kept, letter, page
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.storage.manifests import newest_manifest
+from standby.supervision.job_view import JobView
 
 VIEW_BYTES_MAX = 64 << 20
 LOG_BYTES_MAX, LOG_LINES_MAX, LINE_MAX = 4 << 20, 300, 2000
@@ -61,7 +62,7 @@ class ObservedJob:
         self._stamps: dict[str, Stamp | None] = {}
         self._config: JobConfig | None = None
         self._topology: Topology | None = None
-        self._view: dict[str, Any] | None = None
+        self._view: JobView | None = None
         self._manifest: dict[str, int] = {}
         self._edited: tuple[float, list[str]] = (time.monotonic(), [])
 
@@ -76,15 +77,9 @@ class ObservedJob:
         """
         with self._lock:
             facts = self._facts()
-            try:
-                if facts.view is not None:
-                    self._meter.take(facts.view)
-                return page(facts, self._meter, self.breaks, letter_edges)
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
-                where = self.path / VIEW
-                raise PipelineError(
-                    f"{where} is damaged, or of another version of causal-streams ({problem!r:.80})"
-                ) from None
+            if facts.view is not None:
+                self._meter.take(facts.view)
+            return page(facts, self._meter, self.breaks, letter_edges)
 
     def _facts(self) -> Facts:
         alive = running(self.path)  # before the view is read, so that a job that has just ended is shown as ended
@@ -93,9 +88,8 @@ class ObservedJob:
         if self._changed(GRAPH) or self._topology is None:
             self._topology = Blueprint.load(self.path).topology
         if self._changed(VIEW):
-            before = (self._view or {}).get("checkpoint", {}).get("complete")
-            self._view = self._read_view()
-            if (self._view or {}).get("checkpoint", {}).get("complete") != before:
+            before, self._view = self._view, self._read_view()
+            if before is None or self._view is None or self._view.checkpoint.complete != before.checkpoint.complete:
                 self._manifest = self._sizes()
         looked_s, edited = self._edited
         if time.monotonic() - looked_s >= CODE_LOOK_S:
@@ -110,10 +104,10 @@ class ObservedJob:
         """Whether all tasks were at work in a view that is clearly later than `time.time()` was `since_s`."""
         with self._lock:
             facts = self._facts()
-            if facts.view is None or not facts.alive or facts.view["ended"]:
+            if facts.view is None or not facts.alive or facts.view.ended:
                 return not facts.alive
             late = time.time() - facts.age_s > since_s + SETTLED_S
-            return late and all(task["state"] in AT_WORK for task in facts.view["tasks"])
+            return late and all(task.state in AT_WORK for task in facts.view.tasks)
 
     def _changed(self, name: str) -> bool:
         """Whether the file is another one than when this was asked last."""
@@ -130,20 +124,22 @@ class ObservedJob:
         stamp = self._stamps.get(VIEW)
         return 0.0 if stamp is None else max(0.0, time.time() - stamp[0] / 1e9)
 
-    def _read_view(self) -> dict[str, Any] | None:
+    def _read_view(self) -> JobView | None:
         path = self.path / VIEW
         try:
             with open(path, "rb") as file:
                 data = file.read(VIEW_BYTES_MAX + 1)
-            view = json.loads(data) if len(data) <= VIEW_BYTES_MAX else None
+            if len(data) > VIEW_BYTES_MAX:
+                raise ValueError(f"more than {VIEW_BYTES_MAX:,} bytes")
+            return JobView.of(json.loads(data))
         except FileNotFoundError:
             return None
-        except (ValueError, RecursionError):
-            view = None
-        if type(view) is not dict:
+        except (ValueError, RecursionError) as problem:
             self._stamps.pop(VIEW, None)  # it is read again, and the page says so until it can be
-            raise PipelineError(f"{path} is damaged; a running job replaces it twice a second")
-        return view
+            raise PipelineError(
+                f"{path} is damaged, or of another version of causal-streams ({problem!s:.80}); "
+                "a running job replaces it twice a second"
+            ) from None
 
     def _sizes(self) -> dict[str, int]:
         """Task → bytes of its snapshot in the last checkpoint."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 from causal.network.curve import new_key
 from causal.network.roster import ROSTER, SUPERVISOR, save_key
-from deploy.monitoring.status import latest
+from deploy.jobs.latest_view import latest
 from examples.hosts.cluster import SparkCluster
 from examples.hosts.network import Network
 from standby.host.processes import kill_marked
@@ -83,9 +82,10 @@ class ClusterJob:
     def view(self) -> dict[str, Any]:
         """Return the supervisor's view; empty lists before there is one."""
         try:
-            return latest(self.state) or {"hosts": [], "host_losses": [], "tasks": [], "state": "starting"}
-        except json.JSONDecodeError:  # it is replaced atomically; a disk that is full truncates it all the same
-            return {"hosts": [], "host_losses": [], "tasks": [], "state": "starting"}
+            view = latest(self.state)
+        except ValueError:  # it is replaced atomically; a disk that is full truncates it all the same
+            view = None
+        return {"hosts": [], "host_losses": [], "tasks": [], "state": "starting"} if view is None else view.content()
 
     def host(self, name: str) -> dict[str, Any]:
         """Return a host in the supervisor's view; empty if it has not joined yet."""

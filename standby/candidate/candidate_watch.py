@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any
 
 from causal.errors import CausalError
 from causal.storage.shared import Depot
 from standby.leadership.candidates import Candidate, Candidates
 from standby.storage.store_journal import perform
+from standby.supervision.job_view import CandidateView
 
 LOOK_S, SOON_S = 5.0, 1.0
 """The intervals at which candidates are looked up: in general, and while the leader hears no host."""
@@ -55,11 +55,11 @@ class CandidateWatch(threading.Thread):
                 _log.warning("candidates cannot be looked up: %s", problem)
             self._problem = str(problem)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def shown(self) -> list[CandidateView]:
         """Return the candidates as `status.json` has them."""
         waiting = self._candidates.waiting(time.monotonic_ns())
         return [
-            {"name": each.name or None, "listen": each.listen, "heard_ms": age_ns / 1e6, "hears": each.hears}
+            CandidateView(name=each.name or None, listen=each.listen, heard_ms=age_ns / 1e6, hears=each.hears)
             for each, age_ns in waiting
         ]
 

@@ -11,11 +11,11 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace as replace_fields
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
@@ -37,6 +37,7 @@ from standby.storage.journal import journaled, lock_of
 from standby.storage.store_journal import perform
 from standby.supervision import events
 from standby.supervision.effects import Record
+from standby.supervision.job_view import JobView, LeaderView
 from standby.supervision.supervision import Supervision
 
 FILE = "leadership.json"
@@ -275,7 +276,7 @@ class Election:
         """Write a view of the decisions: no process is heard here."""
         supervision = Supervision(JobConfig.load(self._job), Blueprint.load(self._job))
         supervision.handle(events.Restored(records), max(1, time.monotonic_ns()))
-        write_status(self._job, {**supervision.view(), "leader": leader_shown(term, here=False)})
+        write_status(self._job, replace_fields(supervision.view(), leader=leader_shown(term, here=False)))
 
 
 def _name_of(config: JobConfig) -> str:
@@ -311,15 +312,15 @@ def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
     save_settings(directory, config, graph)
 
 
-def leader_shown(term: Term, here: bool) -> dict[str, Any]:
+def leader_shown(term: Term, here: bool) -> LeaderView:
     """Return the leader as `status.json` has it; `here`: it is the supervisor of this directory."""
-    return {"name": term.name or None, "listen": term.listen, "term": term.number, "here": here}
+    return LeaderView(name=term.name or None, listen=term.listen, term=term.number, here=here)
 
 
-def write_status(job: Path, content: Mapping[str, Any]) -> None:
+def write_status(job: Path, view: JobView) -> None:
     """Replace the view of a job; one that cannot be written is logged."""
     try:
-        replace_text(job / "status.json", json.dumps(content))
+        replace_text(job / "status.json", json.dumps(view.content()))
     except OSError as problem:
         _log.warning("status.json cannot be written: %s", problem.strerror)
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import convert, to_builtins
+
 from causal import commands
 from causal.commands import Files
 from standby.supervision.assignments import Assignments, TaskState, WorkerEntry, WorkerState
 from standby.supervision.durations import Durations
 from standby.supervision.effects import Outbox, Record, RemoveFiles, WriteManifest
+from standby.supervision.job_view import DurationsView
 
 AGAIN_NS = 500_000_000
 """The time that a source has to report a barrier before `checkpoint` is sent again."""
@@ -81,7 +84,7 @@ class Coordinator:
             self.count = record["count"]
             self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
             if "durations" in record:  # of all before it, whose records are removed from the journal
-                self.durations = Durations.of(record["durations"])
+                self.durations = Durations.of(convert(record["durations"], DurationsView))
             if record["took_ms"]:  # otherwise nothing is known of its beginning
                 self.durations.add(record["took_ms"] / 1e3)
             self.under_way, self.writing, self._acks = 0, False, {}
@@ -119,7 +122,7 @@ class Coordinator:
         if not self.writing or epoch != self.under_way:
             return
         files = {task: [list(file) for file in acked] for task, acked in self._acks.items()}
-        took_ms, before = (now_ns - self._began_ns) / 1e6, self.durations.shown()
+        took_ms, before = (now_ns - self._began_ns) / 1e6, to_builtins(self.durations.shown())
         outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=files, took_ms=took_ms, durations=before)
         self._due_ns = max(now_ns, self._began_ns + self._interval_ns)
         for slot in self._assignments.slots.values():
@@ -154,7 +157,7 @@ class Coordinator:
         """Complete a checkpoint whose manifest is on disk but which was not journaled."""
         if self.enabled and epoch == self.complete + 1:
             lists = {task: [list(file) for file in acked] for task, acked in files.items()}
-            before = self.durations.shown()
+            before = to_builtins(self.durations.shown())
             outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=lists, took_ms=0.0, durations=before)
 
     def remind(self, slot: WorkerEntry, outbox: Outbox) -> None:

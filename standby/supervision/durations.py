@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
-from typing import Any
+
+from standby.supervision.job_view import DurationsView
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """The upper bounds of the buckets, in seconds; a last bucket has what took longer."""
@@ -23,14 +23,14 @@ class Durations:
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self._sum_s += seconds
 
-    def shown(self) -> dict[str, Any]:
-        """Return the counts, one per bucket, and the sum, JSON-ready."""
-        return {"counts": list(self._counts), "sum_s": round(self._sum_s, 6)}
+    def shown(self) -> DurationsView:
+        """Return the counts, one per bucket, and the sum."""
+        return DurationsView(list(self._counts), round(self._sum_s, 6))
 
     @classmethod
-    def of(cls, shown: Mapping[str, Any]) -> Durations:
+    def of(cls, shown: DurationsView) -> Durations:
         """Return the durations that `shown` returned; of a version with other buckets, none."""
         durations = cls()
-        if len(shown["counts"]) == len(BOUNDS_S) + 1:
-            durations._counts, durations._sum_s = list(shown["counts"]), float(shown["sum_s"])
+        if len(shown.counts) == len(BOUNDS_S) + 1:
+            durations._counts, durations._sum_s = list(shown.counts), float(shown.sum_s)
         return durations

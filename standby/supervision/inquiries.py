@@ -12,7 +12,6 @@ comes from a version that asked every task: it counts for each component.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from causal.logs.rollback import Extent, OrphanAnswer, Rollback
 from causal.topology import Topology
@@ -20,6 +19,7 @@ from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry,
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.component_inquiry import ComponentInquiry
 from standby.supervision.effects import Outbox, Record
+from standby.supervision.job_view import InquiryView
 
 
 class Inquiries:
@@ -79,8 +79,8 @@ class Inquiries:
             if not self._coordinator.writing and inquiry.all_answered:
                 inquiry.decide(now_ns, outbox)
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> InquiryView:
         """Return the part of the view about lost determinants."""
         decided = max(each.rollback.number for each in self._components.values())
         waiting = sorted(name for each in self.open for name in each.awaited)
-        return {"decided": decided, "open": bool(self.open), "waiting_for": waiting}
+        return InquiryView(decided, bool(self.open), waiting)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from causal.config import JobConfig
 from causal.ids import TaskIndex
@@ -18,6 +17,7 @@ from causal.topology import Topology
 from standby.blueprint import Constraint
 from standby.supervision.assignments import Assignments
 from standby.supervision.hosts import SLOTS_MAX, Hosts
+from standby.supervision.job_view import SharingView
 from standby.supervision.placement import Placement
 
 
@@ -64,18 +64,16 @@ class SharingNow:
         self._wanted = config.sharing_depth
         self._counts = bool(config.listen) and config.guarantee == "causal" and self._wanted < topology.depth
         self._hosts: Mapping[str, str] = {}
-        self._shown: dict[str, Any] | None = None
+        self._shown: SharingView | None = None
 
-    def shown(self, hosts: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return the depth with tasks on these hosts, JSON-ready; None where each death loses no determinant, or it is
-        met.
-        """
+    def shown(self, hosts: Mapping[str, str]) -> SharingView | None:
+        """Return the depth with tasks on these hosts; None where each death loses no determinant, or it is met."""
         if self._counts and hosts != self._hosts:
             at_home = {
                 task: count for task, count in copies_at_home(self._topology, hosts, self._wanted).items() if count
             }
             reached = self._wanted - max(at_home.values(), default=0)
-            self._shown = {"reached": reached, "at_home": list(at_home)} if at_home else None
+            self._shown = SharingView(reached, list(at_home)) if at_home else None
             self._hosts = dict(hosts)
         return self._shown
 

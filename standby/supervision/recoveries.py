@@ -7,10 +7,12 @@ reached, because the task died again on the way, is None.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec.structs import astuple
 
 from standby.supervision.durations import Durations
 from standby.supervision.effects import Record
+from standby.supervision.job_view import PhaseView, RecoveryNumber, RecoveryTotalsView, RecoveryView
 
 COLD = "cold"
 """The mode of a recovery for which no standby was ready."""
@@ -61,27 +63,27 @@ class RecoveryRecord:
     counted: bool = False
     """Whether it is in the totals: its task is live, or has died again on the way."""
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> RecoveryView:
         """Return the recovery as the report has it."""
 
         def after(at_ns: int | None) -> float | None:
             return None if at_ns is None else round((at_ns - self.since_ns) / 1e6, 3)
 
-        return {
-            "task": self.task,
-            "mode": self.mode or COLD,
-            "since_ns": self.since_ns,
-            "detected_ms": after(self.detected_ns),
-            "promoted_ms": after(self.promoted_ns),
-            "collected_ms": after(self.collected_ns),
-            "replayed_ms": after(self.replayed_ns),
-            "replayed_elements": self.replayed_elements,
-            "first_output_ms": after(self.first_output_ns),
-            "live_ms": after(self.live_ns),
-            "why": self.why,
-            "cause": self.cause,
-            "withdrawn": self.withdrawn,
-        }
+        return RecoveryView(
+            task=self.task,
+            mode=self.mode or COLD,
+            since_ns=self.since_ns,
+            detected_ms=after(self.detected_ns),
+            promoted_ms=after(self.promoted_ns),
+            collected_ms=after(self.collected_ns),
+            replayed_ms=after(self.replayed_ns),
+            replayed_elements=self.replayed_elements,
+            first_output_ms=after(self.first_output_ns),
+            live_ms=after(self.live_ns),
+            why=self.why,
+            cause=self.cause,
+            withdrawn=self.withdrawn,
+        )
 
 
 class RecoveryTotals:
@@ -111,14 +113,12 @@ class RecoveryTotals:
             durations = self._phases.setdefault((recovery.mode or COLD, phase), Durations())
             durations.add((at_ns - recovery.since_ns) / 1e9)
 
-    def shown(self) -> dict[str, Any]:
-        """Return the totals, JSON-ready."""
-        return {
-            "numbers": [{"task": task, "mode": mode, "number": n} for (task, mode), n in self._numbers.items()],
-            "phases": [
-                {"mode": mode, "phase": phase, **durations.shown()} for (mode, phase), durations in self._phases.items()
-            ],
-        }
+    def shown(self) -> RecoveryTotalsView:
+        """Return the totals, as the metrics show them."""
+        return RecoveryTotalsView(
+            [RecoveryNumber(task, mode, number) for (task, mode), number in self._numbers.items()],
+            [PhaseView(*each, *astuple(counted.shown())) for each, counted in self._phases.items()],
+        )
 
 
 class Timeline:
@@ -211,6 +211,6 @@ class Timeline:
         # A recovery of an earlier life of the job may have a time of another clock: the machine was restarted.
         return any(not r.counted and 0 <= now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def shown(self) -> list[RecoveryView]:
         """Return all of them, oldest first, as the report has them."""
         return [recovery.shown() for recovery in self._recoveries]

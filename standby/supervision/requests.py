@@ -15,6 +15,7 @@ from standby.supervision.assignments import WorkerEntry, WorkerState
 from standby.supervision.draining import drain, left_on
 from standby.supervision.effects import Answer, Note, Outbox, SendHost
 from standby.supervision.job_state import JobState
+from standby.supervision.job_view import JobView
 
 ADMINS = "admin"
 """The beginning of every client's identity."""
@@ -23,7 +24,7 @@ ADMINS = "admin"
 def answer(
     job: JobState,
     event: events.Admin | events.Replied,
-    view: Callable[[], dict[str, Any]],
+    view: Callable[[], JobView],
     kill: Callable[[WorkerEntry], None],
     outbox: Outbox,
 ) -> None:
@@ -38,7 +39,7 @@ def answer(
         return
     reply: dict[str, Any] | None
     if event.verb == "status":
-        reply = {"ok": True, "view": view()}
+        reply = {"ok": True, "view": view().content()}
     elif event.verb == "kill":
         reply = _kill(job, event.arguments, kill, outbox)
     elif event.verb == "drain":

@@ -18,4 +18,4 @@ def learn(slot: WorkerEntry, doing: Activity | None, now_ns: int) -> str | None:
     if doing is None or now_ns - doing.since_ns < (slot.line_after_ns or LINE_NS):
         return None
     slot.line_after_ns = 2 * (now_ns - doing.since_ns)
-    return f"{slot.task or slot.purpose or slot.name}: {sentence(doing.message(), now_ns)}"
+    return f"{slot.task or slot.purpose or slot.name}: {sentence(doing, now_ns)}"

@@ -27,6 +27,7 @@ from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbo
 from standby.supervision.failures import End, Failures
 from standby.supervision.hosts import HostEntry, HostState
 from standby.supervision.job_state import JobState
+from standby.supervision.job_view import JobView
 from standby.supervision.placement import Placement
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.replay_bound import ReplayBound
@@ -503,7 +504,7 @@ class Supervision:
         fits = slot is not None and (slot.task, slot.incarnation) == (task, incarnation)
         return entry if fits else None
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> JobView:
         """Return the view that `status.json`, `causal status`, the metrics page and the report show."""
         return view(self.job, self._now_ns, self._detector.listening_since_ns)
 

@@ -13,17 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from standby.supervision.effects import Record
+from standby.supervision.figures import Merge, names
+from standby.supervision.job_view import Number
 
-POSITIONS = frozenset(("records_in", "records_out", "delivered_elements", "refused_rows"))
-TOTALS = frozenset(("withdrawn_rows",))
-"""Kept by stores, over all incarnations: the highest counts, also after a rollback."""
+POSITIONS, LEVELS = names(Merge.POSITION), names(Merge.LEVEL)
+HIGHEST = names(Merge.POSITION, Merge.TOTAL, Merge.PEAK)
 COUNTS = "counts"
 """operator → reason → elements that were dropped, held back or revised."""
-LEVELS = frozenset(
-    ("inflight_bytes", "inflight_disk_bytes", "log_bytes", "queued_bytes", "unwritten_bytes", "checkpoint_ms",
-     "staged_rows", "staged_bytes", "ingest_unread_bytes", "ingest_waiting_s", "ingest_store_waiting_s")
-)  # fmt: skip
-PEAKS = frozenset(("latency_ms_max",))
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +35,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         elif name in LEVELS or not isinstance(earlier, (int, float)):
             result[name] = value
         else:
-            result[name] = max(earlier, value) if name in POSITIONS | PEAKS | TOTALS else earlier + value
+            result[name] = max(earlier, value) if name in HIGHEST else earlier + value
     return result
 
 
@@ -115,7 +111,7 @@ class TaskCounters:
         """The same, since the job was last resumed: injected kills count from it."""
         self.last_output_ns: int | None = None
         self._resumed = False
-        self._before: dict[str, dict[str, int]] = {}
+        self._before: dict[str, dict[str, Number]] = {}
         """The positions of each task when the job was last resumed."""
 
     def begins_at(self, task: str, counters: Mapping[str, Any]) -> dict[str, int] | None:
@@ -129,7 +125,7 @@ class TaskCounters:
         reached = merged(self._retired.get(task, {}), counters)
         return {name: int(reached[name]) for name in sorted(POSITIONS & reached.keys())}
 
-    def before(self, figure: str) -> dict[str, int]:
+    def before(self, figure: str) -> dict[str, Number]:
         """Return one position of each task when the job was last resumed; empty for a job that never was."""
         return {task: positions.get(figure, 0) for task, positions in self._before.items()}
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from deploy.monitoring.metrics import COUNTERS, GAUGES, ViewCollector
+from deploy.monitoring.metrics import ViewCollector
 from operators.graph import DEAD_LETTERS
+from standby.supervision.figures import FIGURES
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import several, task
 
 LABELS = frozenset(
@@ -24,7 +26,7 @@ def full_view() -> dict[str, Any]:
     full = several()
     full["tasks"].append(task(f"{DEAD_LETTERS}/0", "sink"))
     full["tasks"][0]["shadow"] = {"slot": "w9", "epoch": 3, "behind": 12, "compared": 2, "difference": ""}
-    figures = [figure for figure, *_ in (*COUNTERS.values(), *GAUGES.values())]
+    figures = [figure.name for figure in FIGURES if figure.metric]
     for each in full["tasks"]:
         each["figures"] |= dict.fromkeys(figures, 1)
         each["figures"] |= {"counts": {"w": {"late": 1}}, "determinant_bytes": {"order": 1}}
@@ -34,7 +36,7 @@ def full_view() -> dict[str, Any]:
 
 def every_family() -> list[Metric]:
     """Return the families that the page shows of that view."""
-    return [*ViewCollector(full_view, lambda: 0.5).collect()]
+    return [*ViewCollector(lambda: JobView.of(full_view()), lambda: 0.5).collect()]
 
 
 def breaches(families: Iterable[Metric]) -> list[str]:

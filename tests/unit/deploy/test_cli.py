@@ -305,7 +305,7 @@ def test_a_resume_that_could_mean_several_jobs_is_refused(text: str, capsys: pyt
 def test_only_a_job_that_can_be_resumed_is_said_to(ended: object, expected: str) -> None:
     job = job_on_disk("tiny", "p.py")
     assert not_running(job).endswith("is not running; resume it with: causal run p.py --resume")
-    (job / "status.json").write_text(json.dumps({"ended": ended}))
+    (job / "status.json").write_text(json.dumps({"job": "tiny", "ended": ended}))
     assert not_running(job) == f"the job in {job} {expected}"
 
 

@@ -12,6 +12,7 @@ import pytest
 from causal.config import JobConfig
 from deploy.cli import main
 from deploy.hosts.host_commands import shown
+from standby.supervision.job_view import JobView
 
 HOST = {
     "host": "a", "state": "joined", "incarnation": 2, "zone": "", "version": "0.2.0", "last_heard_ms": 120.0,
@@ -27,7 +28,7 @@ VIEW: dict[str, Any] = {
 
 
 def test_a_job_that_is_led_shows_who_is_heard_and_what_lacks() -> None:
-    text = "\n".join(shown(VIEW))
+    text = "\n".join(shown(JobView.of(VIEW)))
     assert "a  joined (incarnation 2, version 0.2.0, heard 0.1 s ago" in text
     assert "led by supervisor at tcp://10.0.0.1:7700 (term 3)" in text
     assert "candidate: supervisor-b at tcp://10.0.0.2:7700, heard 4 s ago" in text

@@ -15,6 +15,7 @@ from causal.errors import PipelineError
 from deploy.jobs import jobdirectory
 from deploy.launching import local
 from deploy.launching.local import LocalDeployment
+from standby.supervision.job_view import JobView
 
 PROGRAM = """
 import sys
@@ -117,7 +118,7 @@ def test_an_agent_that_hangs_is_killed_once_and_the_next_one_has_time_to_load(
         while now_s < until_s:
             now_s += 0.25
             deployment._news_s = now_s
-            deployment._kill_silent({"agent_silent_s": now_s - heard_s})
+            deployment._kill_silent(JobView("job", agent_silent_s=now_s - heard_s))
 
     pass_time(1020.0, 1000.0)
     assert killed == [1] and len(said) == 1, "a process that a disk holds is killed once, and named once"

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from msgspec import convert
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -21,6 +22,7 @@ from deploy.jobs.lookup import VIEW, VIEW_BEFORE
 from deploy.monitoring import exposed
 from deploy.monitoring.metrics import ViewCollector, serve
 from standby.supervision.durations import BOUNDS_S, Durations
+from standby.supervision.job_view import DurationsView, JobView
 from tests.faults.test_lines import free_port
 from tests.unit.deploy.exposition import breaches, every_family, full_view
 from tests.unit.deploy.test_report import durations, several, view
@@ -90,7 +92,7 @@ def values(family: Metric) -> dict[str, float]:
 def test_latencies_are_a_histogram_with_coarse_buckets_and_a_sum() -> None:
     shown = view()
     shown["tasks"][2]["figures"]["latency_ms_sum"] = 130.0
-    samples = collected(ViewCollector(lambda: shown, lambda: 0))["causal_latency_seconds"].samples
+    samples = collected(ViewCollector(lambda: JobView.of(shown), lambda: 0))["causal_latency_seconds"].samples
     buckets = {sample.labels["le"]: sample.value for sample in samples if sample.name.endswith("_bucket")}
     assert (buckets["0.001"], buckets["0.0025"], buckets["+Inf"]) == (50, 90, 90)
     assert [sample.value for sample in samples if sample.name.endswith(("_sum", "_count"))] == [90, 0.13]
@@ -98,7 +100,7 @@ def test_latencies_are_a_histogram_with_coarse_buckets_and_a_sum() -> None:
 
 def test_a_restarted_supervisor_and_a_rollback_take_no_counter_back() -> None:
     shown = view()
-    collector = ViewCollector(lambda: shown, lambda: 0)
+    collector = ViewCollector(lambda: JobView.of(shown), lambda: 0)
     assert values(collected(collector)["causal_records_in"]) == {"read/0": 60, "read/1": 40}
     shown["tasks"][0]["figures"]["records_in"] = 2
     del shown["tasks"][1]["figures"]["records_in"]
@@ -128,24 +130,24 @@ def test_a_page_of_a_resumed_job_begins_with_the_last_view_of_the_life_before(fi
 
 def test_a_supervisor_that_follows_another_shows_nothing_that_is_old() -> None:
     shown = {**several(), "leader": {"here": False, "term": 2}}
-    families = collected(ViewCollector(lambda: shown, lambda: 99.0))
+    families = collected(ViewCollector(lambda: JobView.of(shown), lambda: 99.0))
     assert families.keys() == {"causal_build", "causal_supervisor_leads"}
     assert [sample.value for sample in families["causal_supervisor_leads"].samples] == [0]
 
 
 def test_a_job_without_checkpoints_or_standbys_has_no_metric_that_an_alert_would_wait_for() -> None:
     shown = {**view(), "guarantee": "none", "standbys": "0"}
-    names = collected(ViewCollector(lambda: shown, lambda: 0)).keys()
+    names = collected(ViewCollector(lambda: JobView.of(shown), lambda: 0)).keys()
     assert not [name for name in names if "checkpoint" in name or "standbys" in name]
 
 
 def test_durations_are_counted_in_the_first_bucket_that_has_room_for_them() -> None:
-    shown = durations(-1.0, 0.001, 0.0011, 61.0)
-    assert (shown["counts"][0], shown["counts"][1], shown["counts"][-1]) == (2, 1, 1)
-    assert shown["sum_s"] == pytest.approx(61.0021)
+    shown = convert(durations(-1.0, 0.001, 0.0011, 61.0), DurationsView)
+    assert (shown.counts[0], shown.counts[1], shown.counts[-1]) == (2, 1, 1)
+    assert shown.sum_s == pytest.approx(61.0021)
     assert Durations.of(shown).shown() == shown
-    assert Durations.of({"counts": [1], "sum_s": 1.0}).shown() == durations()
-    assert sum(shown["counts"]) == 4 and len(shown["counts"]) == len(BOUNDS_S) + 1
+    assert Durations.of(DurationsView((1,), 1.0)).shown() == Durations().shown()
+    assert sum(shown.counts) == 4 and len(shown.counts) == len(BOUNDS_S) + 1
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from deploy.monitoring.placement_plan import RoomWatch, room_watch, warnings
 from operators.builder.loading import load
 from operators.engine.plan import plan
 from standby.blueprint import Blueprint
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import host, view
 
 PIPELINE = """
@@ -98,14 +99,16 @@ def test_a_job_begins_with_a_warning_where_its_hosts_have_no_room_for_standbys(t
     assert warnings(plan(pipeline, config), replace(config, hosts=str(tmp_path / "two" / "hosts.toml"))) == []
 
 
-def seen(at_s: int, lacking: Sequence[str], **changes: object) -> dict[str, object]:
-    return {
-        **view(),
-        "at_ns": at_s * 10**9,
-        "hosts": [host("a"), host("b", "lost")],
-        "without_standby": lacking,
-        **changes,
-    }
+def seen(at_s: int, lacking: Sequence[str], **changes: object) -> JobView:
+    return JobView.of(
+        {
+            **view(),
+            "at_ns": at_s * 10**9,
+            "hosts": [host("a"), host("b", "lost")],
+            "without_standby": lacking,
+            **changes,
+        }
+    )
 
 
 def test_missing_standbys_of_a_running_job_are_said_once_for_each_task() -> None:

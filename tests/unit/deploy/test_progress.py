@@ -6,6 +6,7 @@ from io import StringIO
 from typing import Any
 
 from deploy.progress.display import LINE_WIDTH, Progress
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import line_of, task, view
 
 
@@ -27,7 +28,7 @@ def test_without_a_terminal_a_line_comes_every_five_seconds() -> None:
     out = StringIO()
     progress = Progress(out)
     for step in range(1, 49):
-        progress.show(at(step * 500, step * 250), step * 0.25)
+        progress.show(JobView.of(at(step * 500, step * 250)), step * 0.25)
     rest = "in flight 3.0 MB, checkpoint 3, recoveries 1"
     assert out.getvalue().splitlines() == [
         f"causal: 5.0 s  running: in 10,000 (2,000/s), out 5,000 (1,000/s), {rest}",
@@ -39,7 +40,7 @@ def test_on_a_terminal_with_rows_one_line_is_renewed_and_removed() -> None:
     out = Terminal()
     progress = Progress(out, rows_shown=lambda: True)
     for step in (1, 2, 3):
-        progress.show(at(step, step), step)
+        progress.show(JobView.of(at(step, step)), step)
     progress.close()
     renewed = out.getvalue().split("\r")
     assert len(renewed) == 6 and all(len(line) in (0, LINE_WIDTH) for line in renewed)
@@ -51,23 +52,23 @@ def test_a_line_that_stays_is_above_the_one_that_is_renewed() -> None:
     Progress(plain).say("warning: x")
     assert plain.getvalue() == "causal: warning: x\n"
     progress = Progress(terminal, rows_shown=lambda: True)
-    progress.show(at(1, 1), 1.0)
+    progress.show(JobView.of(at(1, 1)), 1.0)
     progress.say("warning: x")
     assert terminal.getvalue().split("\r")[-1] == f"{'causal: warning: x':<{LINE_WIDTH}}\n"
 
 
 def test_an_agent_that_hangs_is_what_the_job_waits_for() -> None:
     progress = Progress(StringIO())
-    progress.show(at(1, 1, agent_silent_s=4.9), 1.0)
+    progress.show(JobView.of(at(1, 1, agent_silent_s=4.9)), 1.0)
     assert "agent" not in progress.line(1.0)
-    progress.show(at(1, 1, agent_silent_s=7.1), 2.0)
+    progress.show(JobView.of(at(1, 1, agent_silent_s=7.1)), 2.0)
     assert ", the agent has been silent for 7 s: processes that die are not noticed" in progress.line(2.0)
 
 
 def test_a_rate_never_falls_below_zero_when_positions_go_back() -> None:
     progress = Progress(StringIO())
-    progress.show(at(1000, 500), 1.0)
-    progress.show(at(400, 500), 2.0)
+    progress.show(JobView.of(at(1000, 500)), 1.0)
+    progress.show(JobView.of(at(400, 500)), 2.0)
     assert "in 400 (0/s)" in progress.line(2.0)
 
 
@@ -100,7 +101,7 @@ def test_what_takes_long_is_named() -> None:
 
 
 def test_the_hosts_that_are_missing_are_counted_until_the_first_record() -> None:
-    shown = {**at(0, 0), "hosts": [{"state": "joined"}, {"state": "lost"}]}
+    shown = {**at(0, 0), "hosts": [{"host": "a", "state": "joined"}, {"host": "b", "state": "lost"}]}
     shown["life"] = {**shown["life"], "first_record_ns": None}
     assert "1 of 3 hosts have joined" in line_of(shown, 1.0, hosts=3)
     assert "joined" not in line_of(shown, 1.0, hosts=1)

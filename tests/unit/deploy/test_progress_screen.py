@@ -11,6 +11,7 @@ import pytest
 from deploy.progress.display import Progress
 from deploy.progress.progress_model import TASKS_SHOWN, ProgressModel
 from deploy.progress.report import operators_table
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import task, view
 
 
@@ -61,7 +62,7 @@ def sized(monkeypatch: pytest.MonkeyPatch) -> Any:
 def drawn(terminal: Terminal, *views: dict[str, Any]) -> list[str]:
     progress = Progress(terminal)
     for place, each in enumerate(views, 1):
-        progress.show(each, float(place))
+        progress.show(JobView.of(each), float(place))
     shown = terminal.shown
     progress.close()
     assert terminal.shown == [], "the screen is removed at the end"
@@ -92,7 +93,7 @@ def test_no_color_removes_all_of_it(sized: Any, monkeypatch: pytest.MonkeyPatch)
     def colours() -> set[str]:
         terminal = sized(100, 30)
         progress = Progress(terminal)
-        progress.show(at(1), 1.0)
+        progress.show(JobView.of(at(1)), 1.0)
         shown = {cell.fg for row in terminal.screen.buffer.values() for cell in row.values()}
         progress.close()
         return shown
@@ -108,8 +109,8 @@ def test_of_many_tasks_the_busiest_are_shown_in_their_order() -> None:
     busy = [f"count/{i}" for i in range(0, 2 * TASKS_SHOWN, 2)]
     for each in after["tasks"]:
         each["figures"]["busy_s"] = 5.0 if each["task"] in busy else 0.5
-    model.take(before, 1.0)
-    model.take(after, 2.0)
+    model.take(JobView.of(before), 1.0)
+    model.take(JobView.of(after), 2.0)
     assert [row.task for row in model.rows()] == busy
 
 
@@ -117,12 +118,12 @@ def test_an_input_without_an_end_has_no_bar(sized: Any) -> None:
     endless = at(1)
     del endless["tasks"][0]["figures"]["input_size"]
     model = ProgressModel()
-    model.take(endless, 1.0)
+    model.take(JobView.of(endless), 1.0)
     assert model.bounded() is None
 
 
 def test_the_table_at_the_end_has_a_line_for_each_operator() -> None:
-    lines = operators_table(at(3, tasks=2)).splitlines()
+    lines = operators_table(JobView.of(at(3, tasks=2))).splitlines()
     assert lines[0].split() == ["tasks", "elements", "in", "records", "recoveries"]
     assert [line.split()[:3] for line in lines[1:]] == [
         ["read", "source", "1"], ["count", "operator", "2"], ["out", "sink", "1"]
@@ -133,9 +134,9 @@ def test_the_table_at_the_end_has_a_line_for_each_operator() -> None:
 def test_a_line_that_stays_is_above_the_screen(sized: Any) -> None:
     terminal = sized(100, 20)
     progress = Progress(terminal)
-    progress.show(at(1), 1.0)
+    progress.show(JobView.of(at(1)), 1.0)
     progress.say("warning: x")
-    progress.show(at(2), 2.0)
+    progress.show(JobView.of(at(2)), 2.0)
     assert terminal.shown[0] == "causal: warning: x" and "2.0 s" in terminal.shown[1]
     progress.close()
     assert terminal.shown == ["causal: warning: x"]

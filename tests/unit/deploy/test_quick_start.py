@@ -45,7 +45,8 @@ def imported(*argv: str) -> set[str]:
 def test_a_command_that_only_looks_imports_little(argv: list[str], most: int) -> None:
     names = imported(*argv)
     assert "deploy.entry" in names
-    assert sorted(HEAVY & names) == []
+    heavy = HEAVY - {"msgspec"} if argv[0] == "status" else HEAVY  # which reads the view of the job
+    assert sorted(heavy & names) == []
     assert len(names) <= most
 
 

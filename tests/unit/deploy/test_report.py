@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
+from msgspec import convert, to_builtins
 from prometheus_client import Metric
 
 from deploy.monitoring import status
 from deploy.monitoring.metrics import ViewCollector
+from deploy.progress import report as reports
 from deploy.progress.display import Progress
-from deploy.progress.report import kills_missed, merged_buckets, percentile_ms, report, summary
 from operators.graph import DEAD_LETTERS
 from standby.supervision.durations import Durations
+from standby.supervision.figures import merged_buckets, percentile_ms
+from standby.supervision.job_view import JobView
 from standby.supervision.task_counters import merged, reason_invalid
 
 RECOVERY = {
-    "task": "count/0", "mode": "standby", "detected_ms": 1.5, "promoted_ms": 3.0, "collected_ms": None,
-    "replayed_elements": 40, "first_output_ms": None, "live_ms": None, "why": "", "withdrawn": 0,
+    "task": "count/0", "mode": "standby", "since_ns": 0, "detected_ms": 1.5, "promoted_ms": 3.0, "collected_ms": None,
+    "replayed_ms": None, "replayed_elements": 40, "first_output_ms": None, "live_ms": None, "why": "", "cause": "",
+    "withdrawn": 0,
 }  # fmt: skip
 
 
@@ -44,12 +48,16 @@ def durations(*seconds: float) -> dict[str, Any]:
     counted = Durations()
     for each in seconds:
         counted.add(each)
-    return counted.shown()
+    shown: dict[str, Any] = to_builtins(counted.shown())
+    return shown
 
 
 def exposed(shown: dict[str, Any] | None) -> dict[str, Metric]:
     """Return the families that the page of metrics shows of a view."""
-    return {family.name: family for family in ViewCollector(lambda: shown, lambda: 0.5).collect()}
+    return {
+        family.name: family
+        for family in ViewCollector(lambda: None if shown is None else JobView.of(shown), lambda: 0.5).collect()
+    }
 
 
 def view() -> dict[str, Any]:
@@ -119,9 +127,28 @@ def several() -> dict[str, Any]:
     return shown
 
 
+def report(shown: dict[str, Any], wall_s: float) -> dict[str, Any]:
+    """Return the JSON object of the report of a view."""
+    return reports.report(JobView.of(shown), wall_s).content()
+
+
+def summary(result: dict[str, Any]) -> str:
+    """Return the summary of a report."""
+    return reports.summary(convert(result, reports.Report))
+
+
+def kills_missed(shown: dict[str, Any]) -> str:
+    return reports.kills_missed(JobView.of(shown))
+
+
+def status_of(shown: dict[str, Any]) -> list[str]:
+    """Return the lines of `causal status` of a job that runs."""
+    return list(status.shown(JobView.of(shown), True, 0.0, "resume"))
+
+
 def line_of(shown: dict[str, Any], elapsed_s: float, companions: Sequence[str] = (), hosts: int = 0) -> str:
     progress = Progress(StringIO(), companions, hosts)
-    progress.show(shown, elapsed_s)
+    progress.show(JobView.of(shown), elapsed_s)
     return progress.line(elapsed_s)
 
 
@@ -143,12 +170,12 @@ def test_the_error_of_clocks_is_shown_with_latencies_where_two_of_them_are_known
     result = report(shown, 1.0)
     assert result["latency_error_ms"] == 1.75, "the two largest of three"
     assert " ms (± 1.75 ms between hosts); checkpoints " in summary(result)
-    lines = list(status.shown({**shown, "ended": None}, True, 0.0, "resume"))
+    lines = status_of({**shown, "ended": None})
     known = "  clocks are known to: a 0.25 ms, b 0.25 ms, c 1.50 ms; latencies between hosts to 1.75 ms"
     assert known in lines
     shown["hosts"] = shown["hosts"][:1]
     assert report(shown, 1.0)["latency_error_ms"] is None
-    assert "between hosts" not in "\n".join(status.shown({**shown, "ended": None}, True, 0.0, "resume"))
+    assert "between hosts" not in "\n".join(status_of({**shown, "ended": None}))
 
 
 def test_the_metrics_of_hosts_say_who_takes_part() -> None:
@@ -168,7 +195,7 @@ def test_the_metrics_of_hosts_say_who_takes_part() -> None:
 
 
 def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_versions_that_differ() -> None:
-    lines = list(status.shown({**several(), "ended": None, "store_problem": "s3://b: no answer"}, True, 0.0, "resume"))
+    lines = status_of({**several(), "ended": None, "store_problem": "s3://b: no answer"})
     assert [line.strip() for line in lines if line.strip().startswith(("hosts", "versions", "no host", "old"))] == [
         "hosts: 1 draining: c; 1 joined: a; 1 lost: b",
         "versions: 0.2.0 on c; 0.3.0 on a",
@@ -180,20 +207,20 @@ def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_ver
 def test_the_status_says_what_the_sharing_depth_counts_as_now() -> None:
     shown = {**several(), "ended": None, "sharing_depth": 2, "sharing_now": {"reached": 1, "at_home": ["read/0"]}}
     line = "  sharing depth 2 counts as 1 now, as copies on the owner's own host count zero (read/0)"
-    assert line in list(status.shown(shown, True, 0.0, "resume"))
-    assert not any("counts as" in each for each in status.shown({**shown, "sharing_now": None}, True, 0.0, "resume"))
+    assert line in status_of(shown)
+    assert not any("counts as" in each for each in status_of({**shown, "sharing_now": None}))
 
 
 def test_a_snapshot_that_the_shared_store_takes_slowly_is_in_the_status_and_in_the_metrics() -> None:
     shown = {**several(), "ended": None}
     upload = shown["tasks"][0]["uploading"] = {"since_ns": 9_000_000_000, "reason": ""}
-    lines = "\n".join(status.shown(shown, True, 0.0, "resume"))
+    lines = "\n".join(status_of(shown))
     assert "shared store" not in lines, "three seconds are not long"
     families = exposed(shown)
     samples = {s.labels["task"]: s.value for s in families["causal_snapshot_upload_seconds"].samples}
     assert samples == {"read/0": 3.0, "read/1": 0, "out/0": 0}
     upload["reason"] = "503"
-    lines = "\n".join(status.shown(shown, True, 0.0, "resume"))
+    lines = "\n".join(status_of(shown))
     assert "its snapshot has been on its way to the shared store for 3.0 s: 503" in lines
 
 
@@ -233,7 +260,7 @@ def test_a_check_is_reported_and_summed_up() -> None:
 
 
 def test_percentiles_are_interpolated_inside_their_bucket() -> None:
-    buckets = merged_buckets(view()["tasks"])
+    buckets = merged_buckets(JobView.of(view()).tasks)
     assert percentile_ms(buckets, 0.5) == 0.9
     assert percentile_ms(buckets, 1.0) == 2.0
     assert percentile_ms({}, 0.5) is None
@@ -319,7 +346,7 @@ def test_a_source_that_waits_for_room_is_shown() -> None:
     shown["ended"] = None
     shown["tasks"][0]["figures"] |= {"ingest_unread_bytes": 1_200_000, "ingest_waiting_s": 12.5}
     line = "Spark has waited for 12.5 s: 1,200,000 bytes are published and not read (ingest_bytes_max)"
-    assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
+    assert any(line in each for each in status_of(shown))
     assert "the input waits for read/0 to read" in line_of(shown, 1.0)
     families = exposed(shown)
     assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_seconds"].samples] == [
@@ -332,7 +359,7 @@ def test_a_source_whose_store_does_not_answer_is_shown() -> None:
     shown["ended"] = None
     shown["tasks"][0]["figures"] |= {"ingest_store_waiting_s": 7.5}
     line = "has waited for the ingest log for 7.5 s: the shared store does not answer"
-    assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
+    assert any(line in each for each in status_of(shown))
     assert "the shared store does not answer read/0" in line_of(shown, 1.0)
     families = exposed(shown)
     assert [s.value for s in families["causal_ingest_store_waiting_seconds"].samples] == [7.5]

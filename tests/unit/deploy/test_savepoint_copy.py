@@ -26,7 +26,7 @@ def test_everything_in_a_copy_is_synced_and_the_manifest_last(tmp_path: Path, mo
     JobConfig(run="r", name="job", pipeline="/p.py", code="0123").save(job)
     for name in ("topology.json", "began", "code/0123.zip", "status.json"):
         (job / name).parent.mkdir(exist_ok=True)
-        (job / name).write_text('{"tasks": [{"incarnation": 4}]}')
+        (job / name).write_text('{"job": "j", "tasks": [{"task": "a", "incarnation": 4}]}')
     monkeypatch.setattr(Blueprint, "load", lambda job: Blueprint(Topology((), ())))
     write_manifest(job, 3, FILES, sync=False)
     synced: list[Path] = []
@@ -59,7 +59,7 @@ def test_a_copy_whose_checkpoint_goes_away_meanwhile_leaves_nothing(
     to.mkdir()
     job.mkdir()
     JobConfig(run="r", name="job", pipeline="/p.py").save(job)
-    (job / "status.json").write_text('{"tasks": [{"incarnation": 4}]}')
+    (job / "status.json").write_text('{"job": "j", "tasks": [{"task": "a", "incarnation": 4}]}')
     monkeypatch.setattr(Blueprint, "load", lambda job: Blueprint(Topology((), ())))
     assert not savepoint._copy(job, to, 3, FILES)
     assert list(to.iterdir()) == []

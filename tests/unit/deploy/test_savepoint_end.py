@@ -40,7 +40,7 @@ def test_a_job_that_ends_meanwhile_is_said_to_have_ended(
     job: Path, monkeypatch: pytest.MonkeyPatch, ended: dict[str, str], said: str
 ) -> None:
     handle = lock_of(job)
-    (job / "status.json").write_text(json.dumps({"ended": ended}))
+    (job / "status.json").write_text(json.dumps({"job": "job", "ended": ended}))
 
     def ask(*asked: Any) -> None:
         threading.Timer(0.3, os.close, (handle,)).start()  # the supervisor has ended, `causal run` is about to

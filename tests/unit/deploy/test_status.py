@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.monitoring.status import RECOVERIES_SHOWN, shown
+from deploy.monitoring import status
+from deploy.monitoring.status import RECOVERIES_SHOWN
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import RECOVERY, several, task, view
 
 RESUME = "causal run j.py --resume"
+
+
+def shown(view: dict[str, Any], alive: bool, age_s: float, resume: str) -> list[str]:
+    return list(status.shown(JobView.of(view), alive, age_s, resume))
 
 
 def living(**changes: Any) -> dict[str, Any]:

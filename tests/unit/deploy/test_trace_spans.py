@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deploy.monitoring.trace_spans import TraceModel
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import view
 
 MS = 1_000_000
@@ -18,10 +19,10 @@ def recovery(since_ns: int = 100, live_ms: float | None = 30.0, **facts: Any) ->
     }  # fmt: skip
 
 
-def at(*recoveries: dict[str, Any], count: int = 0, took_ms: tuple[float, ...] = ()) -> dict[str, Any]:
+def at(*recoveries: dict[str, Any], count: int = 0, took_ms: tuple[float, ...] = ()) -> JobView:
     shown = {**view(), "recoveries": list(recoveries), "at_ns": 10_000 * MS}
     shown["checkpoint"] = {**shown["checkpoint"], "count": count, "complete": count, "took_ms": list(took_ms)}
-    return shown
+    return JobView.of(shown)
 
 
 def test_a_recovery_is_a_trace_with_its_phases_one_behind_the_other() -> None:

@@ -12,6 +12,7 @@ from deploy.ui import models
 from deploy.ui.drawn_graph import LETTERS, graph, title_of
 from deploy.ui.meter import Meter
 from operators.graph import DEAD_LETTERS
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import task
 from tests.unit.deploy.test_ui_models import modelled, viewed
 
@@ -34,7 +35,7 @@ def facts(shown: dict[str, Any], alive: bool = True) -> models.Facts:
     from causal.config import JobConfig
 
     sizes = {"time/0": 40, "row/0": 1000, "out/0": 20}
-    return models.Facts(JobConfig("r", "j", "j.py"), topology(), shown, alive, 0.2, sizes)
+    return models.Facts(JobConfig("r", "j", "j.py"), topology(), JobView.of(shown), alive, 0.2, sizes)
 
 
 def seen(**changes: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from causal.topology import FULL_DEPTH, Channel, Task, Topology
 from deploy.ui import models
 from deploy.ui.drawn_graph import graph
 from deploy.ui.meter import HISTORY_MAX, Meter, shares
+from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import host, task, view
 
 RECOVERY = {
@@ -49,13 +50,13 @@ def viewed(at_s: float = 10.0, **changes: Any) -> dict[str, Any]:
 
 def facts(shown: dict[str, Any] | None, alive: bool = True, **changes: Any) -> models.Facts:
     config = JobConfig("r", "j", "j.py", **changes)
-    return models.Facts(config, topology(), shown, alive, 0.2, {"count/0": 1000})
+    return models.Facts(config, topology(), None if shown is None else JobView.of(shown), alive, 0.2, {"count/0": 1000})
 
 
 def modelled(shown: dict[str, Any] | None, alive: bool = True) -> dict[str, Any]:
     meter = Meter()
     if shown is not None:
-        meter.take(shown)
+        meter.take(JobView.of(shown))
     model = models.page(facts(shown, alive), meter, breaks=True)
     json.dumps(model, allow_nan=False)
     return model
@@ -105,7 +106,7 @@ def test_a_figure_says_what_it_counts() -> None:
         shown = viewed(at_s)
         for each in shown["tasks"]:
             each["figures"] = {"records_in": 10 * factor, "delivered_elements": 20 * factor, "records_out": 5 * factor}
-        meter.take(shown)
+        meter.take(JobView.of(shown))
     model = models.page(facts(shown), meter, breaks=True)
     assert [(each["task"], each["total"], each["rate"], each["unit"]) for each in model["tasks"]] == [
         ("read/0", 30, 20.0, "records"), ("read/1", 30, 20.0, "records"), ("count/0", 60, 40.0, "elements"),
@@ -137,8 +138,8 @@ def test_a_rate_is_the_growth_per_second_of_the_jobs_own_clock() -> None:
     for at_s, count in ((10.0, 100), (10.5, 150), (11.0, 300)):
         shown = viewed(at_s)
         shown["tasks"][0]["figures"] = {"records_in": count, "sent_bytes_to": {"2": 10 * count}}
-        meter.take(shown)
-        meter.take(shown)  # the same view again is no other point
+        meter.take(JobView.of(shown))
+        meter.take(JobView.of(shown))  # the same view again is no other point
     assert meter.rates("read/0") == {"records_in": 200.0, "to 2": 2000.0}
     assert [entered for _, entered, _ in meter.history] == [100.0, 200.0]
     drawn = graph(topology(), {}, {name: meter.rates(name) for name in ("read/0", "count/0")}, present=True)
@@ -150,9 +151,9 @@ def test_a_task_that_went_back_has_no_negative_rate_and_another_run_begins_afres
     for at_s, count in ((10.0, 100), (11.0, 40)):
         shown = viewed(at_s)
         shown["tasks"][0]["figures"] = {"records_in": count}
-        meter.take(shown)
+        meter.take(JobView.of(shown))
     assert meter.rates("read/0") == {"records_in": 0.0}
-    meter.take(viewed(1.0, run="another"))
+    meter.take(JobView.of(viewed(1.0, run="another")))
     assert meter.rates("read/0") == {} and not meter.history
 
 
@@ -164,14 +165,14 @@ def test_a_new_supervisor_that_has_heard_of_no_task_yet_makes_no_dip() -> None:
     ):  # fmt: skip
         shown = viewed(10 + turn / 2, supervisor_pid=pid)
         shown["tasks"][0] |= {"state": state, "figures": {"records_in": count}}
-        meter.take(shown)
+        meter.take(JobView.of(shown))
     assert [entered for _, entered, _ in meter.history] == [100.0, 100.0]
 
 
 def test_the_chart_is_bounded() -> None:
     meter = Meter()
     for turn in range(2 * HISTORY_MAX):
-        meter.take(viewed(turn / 2))
+        meter.take(JobView.of(viewed(turn / 2)))
     assert len(meter.history) == HISTORY_MAX and len(meter._samples) <= 6
 
 
@@ -259,7 +260,7 @@ def test_recoveries_that_overlap_are_one_failure_with_its_phases_in_their_order(
     other = {**RECOVERY, "task": "read/0", "since_ns": 5_010_000_000, "live_ms": 90.0, "cause": ""}
     later = {**RECOVERY, "since_ns": 8_000_000_000, "live_ms": None, "collected_ms": None, "why": "went back"}
     del later["replayed_ms"]  # of a version before it was noted
-    failures = models.recoveries(viewed(recoveries=[RECOVERY, other, later]))
+    failures = models.recoveries(JobView.of(viewed(recoveries=[RECOVERY, other, later])))
     assert [[each["task"] for each in failure["tasks"]] for failure in failures] == [["count/0"], ["count/0", "read/0"]]
     newest, oldest = failures
     assert (oldest["at_s"], oldest["ago_s"], oldest["took_ms"], oldest["live"]) == (4.0, 5.0, 100.0, True)
@@ -277,7 +278,7 @@ def test_recoveries_that_overlap_are_one_failure_with_its_phases_in_their_order(
 def test_no_phase_ends_before_it_begins_and_no_recovery_is_left_out(times: Any) -> None:
     names = ("detected_ms", "promoted_ms", "collected_ms", "replayed_ms", "live_ms")
     all_of_them = [{**RECOVERY, "since_ns": since, **dict(zip(names, ms))} for since, *ms in times]
-    failures = models.recoveries(viewed(recoveries=all_of_them))
+    failures = models.recoveries(JobView.of(viewed(recoveries=all_of_them)))
     assert sum(len(failure["tasks"]) for failure in failures) == len(times)
     for failure in failures:
         for each in failure["tasks"]:
@@ -286,11 +287,15 @@ def test_no_phase_ends_before_it_begins_and_no_recovery_is_left_out(times: Any) 
 
 
 def test_what_the_others_did_meanwhile_is_counted_and_measured() -> None:
-    [failure] = models.recoveries(viewed(recoveries=[RECOVERY]))  # of count/0, from 5 s to 5.06 s
+    [failure] = models.recoveries(JobView.of(viewed(recoveries=[RECOVERY])))  # of count/0, from 5 s to 5.06 s
     rows = {-1.0: 7.0, 1.0: 90.0, 4.5: 110.0, 5.2: 40.0, 5.5: 60.0, 7.0: 3.0}
     history = [(at_s, 0.0, rows_s) for at_s, rows_s in rows.items()]
-    assert models.meanwhile(viewed(), failure, history) == {"others": 3, "before_rps": 100.0, "lowest_rps": 40.0}
-    assert models.meanwhile(viewed(), failure, []) == {"others": 3, "before_rps": None, "lowest_rps": None}
+    assert models.meanwhile(JobView.of(viewed()), failure, history) == {
+        "others": 3,
+        "before_rps": 100.0,
+        "lowest_rps": 40.0,
+    }
+    assert models.meanwhile(JobView.of(viewed()), failure, []) == {"others": 3, "before_rps": None, "lowest_rps": None}
 
 
 @given(st.integers(1, 1000))
@@ -323,7 +328,7 @@ def test_checkpoints_have_the_slowest_task_first() -> None:
     shown = viewed()
     shown["tasks"][2]["figures"]["checkpoint_ms"] = 7.0
     shown["tasks"][3]["figures"]["checkpoint_ms"] = 9.0
-    model = models.checkpoints(facts(shown))
+    model = models.checkpoints(facts(shown), JobView.of(shown))
     assert [each["task"] for each in model["tasks"]][:2] == ["out/0", "count/0"] and model["bytes"] == 1000
 
 

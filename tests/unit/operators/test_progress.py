@@ -197,7 +197,7 @@ def test_what_rests_does_nothing_and_what_is_loaded_says_how_far(watch: Watch) -
     watch.here()
     activity = watch.seen[-1]
     assert activity is not None and (activity.kind, activity.done, activity.total) == ("load", 250, 1000)
-    assert "(250 of 1,000 bytes)" in sentence(activity.message(), monotonic_ns())
+    assert "(250 of 1,000 bytes)" in sentence(activity, monotonic_ns())
 
 
 def test_a_value_that_changes_while_it_is_shown_is_no_reason_to_fall_silent() -> None:
@@ -220,7 +220,7 @@ def test_an_event_that_is_too_long_is_told_in_one_line_whatever_is_known_of_it()
 
 def test_an_activity_reads_as_a_sentence() -> None:
     def said(**facts: Any) -> str:
-        return sentence({"since_ns": 1_000_000_000, **facts}, 8_200_000_000)
+        return sentence(Activity(since_ns=1_000_000_000, **facts), 8_200_000_000)
 
     assert said(kind="event", operator="slow", key="5", at="p.py:3") == "in 'slow' for 7.2 s, key 5, at p.py:3"
     assert said(kind="load", done=1000, total=5000) == "loading its state for 7.2 s (1,000 of 5,000 bytes)"

@@ -172,13 +172,13 @@ def test_a_standby_is_given_fast_checkpoints_several_at_once_unless_it_checks_ea
 
 def test_the_view_says_which_tasks_a_checkpoint_waits_for_and_since_when() -> None:
     scene = running()
-    assert scene.supervision.view()["checkpoint"]["waits_for"] == []
+    assert scene.supervision.view().content()["checkpoint"]["waits_for"] == []
     scene.idle(scene.config.checkpoint_interval_s * 1000)
-    began_ns = scene.supervision.view()["checkpoint"]["since_ns"]
+    began_ns = scene.supervision.view().content()["checkpoint"]["since_ns"]
     assert began_ns is not None and scene.now - began_ns < SECOND
     scene.acknowledge("read/0", 1)
     scene.idle(100)
-    shown = scene.supervision.view()["checkpoint"]
+    shown = scene.supervision.view().content()["checkpoint"]
     assert (shown["waits_for"], shown["since_ns"]) == (["count/0", "out/0"], began_ns)
 
 

@@ -43,7 +43,7 @@ def test_the_end_waits_until_every_task_was_performed_again() -> None:
     assert stopped(scene) is None
     scene.beat(standby_of(scene, TASKS[2]), checked=(3, ""))
     assert stopped(scene) == (0, "")
-    view = scene.supervision.view()
+    view = scene.supervision.view().content()
     assert {task["task"]: task["checked_epochs"] for task in view["tasks"]} == {"read/0": 1, "count/0": 1, "out/0": 3}
 
 

@@ -1,0 +1,27 @@
+"""The view of a job in its directory, which its supervisor replaces twice a second."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from deploy.jobs.lookup import VIEW
+from standby.supervision.job_view import JobView
+
+
+def latest(job: Path) -> JobView | None:
+    """Return the supervisor's latest view; None before there is one.
+
+    Raises:
+        ValueError: it is damaged, or of another version.
+    """
+    try:
+        return JobView.of(json.loads((job / VIEW).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def view_age_s(job: Path) -> float:
+    """Return the seconds since the supervisor wrote its latest view, which there must be."""
+    return max(0.0, time.time() - (job / VIEW).stat().st_mtime)

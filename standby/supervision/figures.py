@@ -1,0 +1,241 @@
+"""The figures of a job: what each is, how it adds up, and the sums that every display draws from a view.
+
+`FIGURES` is the only list of what tasks count.  How the reports of a task's incarnations are merged, the page of
+metrics, rates, and what is shown of a figure in `causal status`, the progress of `causal run`, the dashboard and
+`causal top` follow from its line there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from standby.exit_status import STOPPED
+from standby.supervision.job_view import JobView, Number, TaskView
+
+AGENT_SILENT_S = 5.0
+"""The silence of an agent from which it is shown."""
+
+LETTER_TASK = "dead-letters/0"
+"""The task of `operators.graph.DEAD_LETTERS`, whose module a page need not load."""
+
+Buckets = dict[float, Number]
+"""Upper bound in ms → the number of latencies up to it and above the bound before."""
+
+
+class Merge(Enum):
+    """The ways in which reports of the incarnations of a task make one figure."""
+
+    SUM = "the sum of all incarnations"
+    POSITION = "absolute, and taken back by a rollback: the highest counts"
+    TOTAL = "kept by stores, over all incarnations, also after a rollback: the highest counts"
+    LEVEL = "that of the living incarnation alone"
+    PEAK = "the highest of all incarnations"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure that tasks report.
+
+    Attributes:
+        name: its name among the counters of a task, in `status.json` and in the report.
+        text: a sentence about it; the help of its metric.
+        metric: the metric that shows it, without `causal_`; empty for a figure that is no metric of its own.
+        of: the kind of task that has it, "source" or "sink"; empty for any.
+        per_unit: how many of its unit are one of the metric's.
+        label: its title where displays list figures; empty for one that each display shows in a place of its own.
+    """
+
+    name: str
+    merge: Merge = Merge.SUM
+    text: str = ""
+    metric: str = ""
+    of: str = ""
+    per_unit: float = 1
+    label: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its metric is a counter, which only rises."""
+        return self.merge is not Merge.LEVEL
+
+
+_SUM, _POSITION, _TOTAL, _LEVEL, _PEAK = Merge.SUM, Merge.POSITION, Merge.TOTAL, Merge.LEVEL, Merge.PEAK
+
+FIGURES = [
+    Figure("records_in", _POSITION, "Records that entered at this source task.", "records_in", "source"),
+    Figure("records_out", _POSITION, "Rows that this sink task has written.", "records_out", "sink"),
+    Figure("delivered_elements", _POSITION, "Elements that the operators of the task have received.",
+           "delivered_elements"),
+    Figure("refused_rows", _POSITION, "Rows that the store of this sink task would not take.", "refused_rows", "sink"),
+    Figure("withdrawn_rows", _TOTAL, "Rows that were withdrawn, below full sharing depth.", "withdrawn_rows", "sink"),
+    Figure("sent_bytes", _SUM, "Bytes sent to other tasks.", "sent_bytes"),
+    Figure("received_bytes", _SUM, "Bytes received from other tasks.", "received_bytes"),
+    Figure("replayed_elements", _SUM, "Elements replayed in recoveries.", "replayed_elements"),
+    Figure("snapshot_bytes", _SUM, "Bytes of the snapshots that the task has written.", "snapshot_bytes"),
+    Figure("busy_s", _SUM, "Time in which the task worked.", "task_busy_seconds"),
+    Figure("blocked_s", _SUM, "Time in which the task waited for a neighbour or a store to take rows.",
+           "task_blocked_seconds"),
+    Figure("idle_s", _SUM, "Time in which the task had nothing to do.", "task_idle_seconds"),
+    Figure("inflight_bytes", _LEVEL, "Bytes kept in memory for replay.", "inflight_bytes"),
+    Figure("inflight_disk_bytes", _LEVEL, "Bytes kept on disk for replay.", "inflight_disk_bytes"),
+    Figure("queued_bytes", _LEVEL, "Bytes received from other tasks that wait for the task to take them.",
+           "queued_bytes"),
+    Figure("log_bytes", _LEVEL, "Determinants in memory, of the task itself and of others.", "log_bytes"),
+    Figure("checkpoint_ms", _LEVEL, "Duration of the task's last snapshot.", "snapshot_duration_seconds", "", 1e3),
+    Figure("staged_rows", _LEVEL, "Rows of this sink task that wait for their checkpoint (guarantee epoch).",
+           "staged_rows"),
+    Figure("staged_bytes", _LEVEL, "Bytes that such rows take on disk or in the shared store.", "staged_bytes"),
+    Figure("ingest_unread_bytes", _LEVEL,
+           "Bytes that the source's own process has published and no checkpoint covers, at the reader of partition 0.",
+           "ingest_unread_bytes"),
+    Figure("ingest_waiting_s", _LEVEL,
+           "Time for which that process has waited for room (`ingest_bytes_max`); 0 if it does not.",
+           "ingest_waiting_seconds"),
+    Figure("ingest_store_waiting_s", _LEVEL,
+           "Time for which the shared store has not answered a task that reads the ingest log there.",
+           "ingest_store_waiting_seconds"),
+    Figure("unwritten_bytes", _LEVEL, "Bytes of determinants that are not written yet."),
+    Figure("latency_ms_max", _PEAK, "The longest time from the source to the visible row."),
+]  # fmt: skip
+"""The figures whose merging, metric or display is not the default; metrics are in this order.
+
+A number that is not listed is summed over all incarnations, and is part of `status.json` and of the report.
+"""
+
+RATED = ("records_in", "records_out", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s")
+"""The figures of which displays show the growth per second."""
+
+
+def names(*merges: Merge) -> frozenset[str]:
+    """Return the names of the figures that are merged in one of these ways."""
+    return frozenset(figure.name for figure in FIGURES if figure.merge in merges)
+
+
+def listed(task: TaskView) -> Iterator[tuple[str, Number]]:
+    """Yield title and value of the figures of a task that displays list."""
+    for figure in FIGURES:
+        if figure.label and figure.name in task.figures:
+            yield figure.label, task.number(figure.name)
+
+
+def listed_totals(view: JobView) -> Iterator[tuple[str, Number]]:
+    """Yield title and sum over all tasks of the figures that displays list."""
+    for figure in FIGURES:
+        if figure.label and any(figure.name in task.figures for task in view.tasks):
+            yield figure.label, sum(task.number(figure.name) for task in view.tasks)
+
+
+# Sums over tasks.
+
+
+def total(view: JobView, figure: str, kind: str = "") -> int:
+    """Return the sum of a figure over all tasks, or those of a kind ("source", "sink"); dead letters are no output."""
+    return sum(int(task.number(figure)) for task in view.tasks if not kind or _is(task, kind))
+
+
+def _is(task: TaskView, kind: str) -> bool:
+    return task.task != LETTER_TASK and task.is_of(kind)
+
+
+def dead_letters(view: JobView) -> int:
+    """Return the records that were put aside."""
+    return sum(int(task.number("records_out")) for task in view.tasks if task.task == LETTER_TASK)
+
+
+def before(view: JobView, figure: str, kind: str) -> int:
+    """Return the sum of a position over the tasks of a kind when the job was last resumed; 0 if it never was."""
+    positions = view.life.before.get(figure, {})
+    return sum(int(positions.get(task.task, 0)) for task in view.tasks if _is(task, kind))
+
+
+def determinant_bytes(view: JobView) -> dict[str, Number]:
+    """Return the bytes of determinants logged, by kind."""
+    kinds: dict[str, Number] = {}
+    for task in view.tasks:
+        for kind, count in task.numbers("determinant_bytes").items():
+            kinds[kind] = kinds.get(kind, 0) + count
+    return dict(sorted(kinds.items()))
+
+
+def counts(view: JobView) -> dict[str, dict[str, Number]]:
+    """Return, by operator and reason, the elements that its tasks dropped, held back or revised (late, expired …)."""
+    counts_by_operator: dict[str, dict[str, Number]] = {}
+    for task in view.tasks:
+        for operator, reason, count in task.counts():
+            by_reason = counts_by_operator.setdefault(operator, {})
+            by_reason[reason] = by_reason.get(reason, 0) + count
+    return {operator: dict(sorted(counts_by_operator[operator].items())) for operator in sorted(counts_by_operator)}
+
+
+# Latencies.
+
+
+def merged_buckets(tasks: Iterable[TaskView]) -> Buckets:
+    """Return the latencies of all sink tasks together, bounds ascending."""
+    merged: Buckets = {}
+    for task in tasks:
+        for bound, count in task.numbers("latency_ms_buckets").items():
+            merged[float(bound)] = merged.get(float(bound), 0) + count
+    return dict(sorted(merged.items()))
+
+
+def percentile_ms(buckets: Buckets, share: float) -> float | None:
+    """Return the latency below which `share` of all are, interpolated inside its bucket; None for no records."""
+    wanted = share * sum(buckets.values())
+    if not wanted:
+        return None
+    below: float = 0.0
+    passed: Number = 0
+    for bound, count in buckets.items():
+        if count and passed + count >= wanted:
+            if bound == float("inf"):
+                return below
+            return below + (bound - below) * (wanted - passed) / count
+        below, passed = bound, passed + count
+    return below
+
+
+def latency_error_ms(view: JobView) -> float | None:
+    """Return the largest error of a latency between two hosts: that of both clocks; None before two are measured."""
+    errors = sorted(host.clock_error_ms for host in view.hosts if host.clock_error_ms is not None)
+    return round(sum(errors[-2:]), 3) if len(errors) > 1 else None
+
+
+# The job as a whole.
+
+
+def stopped(view: JobView) -> str:
+    """Return the savepoint at which the job ended, in words, where it can be resumed; empty for another job."""
+    ended = view.ended
+    return ended.reason if ended is not None and not ended.status and ended.reason.startswith(STOPPED) else ""
+
+
+def active_s(view: JobView) -> float | None:
+    """Return the seconds between the first record that entered, since the job was last resumed, and the last output."""
+    first, last = view.life.first_record_ns, view.last_output_ns
+    if first is None or last is None or last <= first:
+        return None
+    return int(last - first) / 1e9
+
+
+def throughput_rps(view: JobView) -> float | None:
+    """Return the records per second that entered while the job was active, since it was last resumed."""
+    seconds = active_s(view)
+    if seconds is None:
+        return None
+    return round((total(view, "records_in", "source") - before(view, "records_in", "source")) / seconds, 3)
+
+
+def since_s(wait_ns: int | None, view: JobView) -> float:
+    """Return the seconds since a wait began, at the moment of the view; 0 for none."""
+    return 0.0 if wait_ns is None else max(0.0, (view.at_ns - wait_ns) / 1e9)
+
+
+def agent_silent(view: JobView) -> str:
+    """Return a line about an agent that hangs; an empty one for another."""
+    silent_s = view.agent_silent_s
+    if silent_s < AGENT_SILENT_S:
+        return ""
+    return f"the agent has been silent for {silent_s:.0f} s: processes that die are not noticed, none can be started"

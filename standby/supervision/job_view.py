@@ -1,0 +1,320 @@
+"""The view of a job: what its supervisor knows, as structs from `status.json` to every display.
+
+`standby.supervision.view` makes it, `status.json` holds it, and commands, metrics and pages read it.  A field of a
+struct is a field of that file, in the same order.  A field with a default may be absent from the file of an earlier
+version, and a field that this version does not know is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, ValidationError, convert, to_builtins
+
+from causal.task.activity import Activity
+
+Number = int | float
+Figure = Number | dict[str, Number | dict[str, Number]]
+"""A figure of a task: a number, or numbers by name, for example bytes of determinants by kind."""
+
+
+class Wait(Struct, frozen=True):
+    """A wait, or an upload, that has lasted for a while."""
+
+    since_ns: int
+    reason: str
+
+
+class ShadowView(Struct, frozen=True):
+    """A hot standby that performs what its task performs.
+
+    Attributes:
+        behind: elements that the task has received and the standby has not performed.
+        compared: epochs whose results were the same as those of the task.
+        difference: the difference that it found; empty for none.
+    """
+
+    slot: str
+    epoch: int = -1
+    incarnation: int = 0
+    behind: int = 0
+    compared: int = 0
+    difference: str = ""
+
+
+class TaskView(Struct, frozen=True):
+    """A task, and the process that runs it.
+
+    Attributes:
+        kind: "source", "sink" or "operator".
+        standbys: the processes that wait to take it over.
+        hot_keys: (key, share) of the keys that take the most of the task's time.
+    """
+
+    task: str
+    kind: str = ""
+    source: bool = False
+    sink: bool = False
+    state: str = ""
+    slot: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    incarnation: int = 0
+    epoch: int | None = None
+    standbys: Sequence[str] = ()
+    shadow: ShadowView | None = None
+    waiting: Wait | None = None
+    uploading: Wait | None = None
+    doing: Activity | None = None
+    hot_keys: Sequence[Sequence[str | Number]] = ()
+    checked_epochs: int = 0
+    figures: dict[str, Figure] = {}
+
+    def is_of(self, kind: str) -> bool:
+        """Return whether it is a task of that kind ("source", "sink"); every task is of kind ""."""
+        return self.source if kind == "source" else self.sink if kind == "sink" else not kind
+
+    def number(self, figure: str) -> Number:
+        """Return a figure; 0 where the task does not report it."""
+        value = self.figures.get(figure, 0)
+        return 0 if isinstance(value, dict) else value
+
+    def numbers(self, figure: str) -> dict[str, Number]:
+        """Return the parts of a figure that has one for each kind, bound or task; empty where it is not reported."""
+        value = self.figures.get(figure, {})
+        parts = value if isinstance(value, dict) else {}
+        return {name: part for name, part in parts.items() if not isinstance(part, dict)}
+
+    def counts(self) -> Iterator[tuple[str, str, Number]]:
+        """Yield (operator, reason, elements) of what its operators dropped, held back or revised."""
+        value = self.figures.get("counts", {})
+        for operator, reasons in value.items() if isinstance(value, dict) else ():
+            for reason, count in reasons.items() if isinstance(reasons, dict) else ():
+                yield operator, reason, count
+
+
+class ProcessView(Struct, frozen=True):
+    """A worker process; `follows` is the checkpoint that a standby has loaded."""
+
+    slot: str
+    pid: int = 0
+    state: str = ""
+    host: str | None = None
+    task: str | None = None
+    standby_of: str | None = None
+    follows: int | None = None
+    doing: Activity | None = None
+
+
+class HostView(Struct, frozen=True):
+    """A host of a job on several hosts."""
+
+    host: str
+    state: str = ""
+    incarnation: int = 0
+    zone: str | None = None
+    machine: str | None = None
+    labels: dict[str, str] = {}
+    slots: int = 0
+    tasks: Sequence[str] = ()
+    standbys: Sequence[str] = ()
+    last_heard_ms: Number | None = None
+    version: str | None = None
+    breakable: bool | None = None
+    losses: int = 0
+    clock_error_ms: Number | None = None
+
+
+class HostLossView(Struct, frozen=True):
+    """The loss of a host: when it was noticed, and when the last of its tasks was live again elsewhere."""
+
+    host: str
+    why: str = ""
+    tasks: Sequence[str] = ()
+    lost_ms: Number | None = None
+    recovered_ms: Number | None = None
+
+
+class DurationsView(Struct, frozen=True):
+    """Durations, counted in the buckets of `standby.supervision.durations`."""
+
+    counts: Sequence[int] = ()
+    sum_s: Number = 0.0
+
+
+class CheckpointView(Struct, frozen=True):
+    """The checkpoints of a job, and what the one under way waits for."""
+
+    complete: int = 0
+    count: int = 0
+    under_way: int | None = None
+    took_ms: Sequence[Number] = ()
+    durations: DurationsView = DurationsView()
+    failures: int = 0
+    since_ns: int | None = None
+    waits_for: Sequence[str] = ()
+
+
+class RecoveryView(Struct, frozen=True):
+    """A recovery; each `*_ms` is counted from the failure, and is None as long as it has not been reached."""
+
+    task: str
+    mode: str
+    since_ns: int = 0
+    detected_ms: Number | None = None
+    promoted_ms: Number | None = None
+    collected_ms: Number | None = None
+    replayed_ms: Number | None = None
+    replayed_elements: int | None = None
+    first_output_ms: Number | None = None
+    live_ms: Number | None = None
+    why: str = ""
+    cause: str = ""
+    withdrawn: int = 0
+
+    def after_ms(self, phase: str) -> Number | None:
+        """Return the end of a phase, for example of "detected"."""
+        end_ms: Number | None = getattr(self, f"{phase}_ms")
+        return end_ms
+
+
+class RecoveryNumber(Struct, frozen=True):
+    """The number of recoveries of a task in one mode."""
+
+    task: str
+    mode: str
+    number: int
+
+
+class PhaseView(Struct, frozen=True):
+    """The durations of a phase of recoveries in one mode."""
+
+    mode: str
+    phase: str
+    counts: Sequence[int] = ()
+    sum_s: Number = 0.0
+
+
+class RecoveryTotalsView(Struct, frozen=True):
+    """All recoveries of a job that have ended, also those that are not listed any more."""
+
+    numbers: Sequence[RecoveryNumber] = ()
+    phases: Sequence[PhaseView] = ()
+
+
+class InquiryView(Struct, frozen=True):
+    """The inquiry about lost determinants."""
+
+    decided: int = 0
+    open: bool = False
+    waiting_for: Sequence[str] = ()
+
+
+class SharingView(Struct, frozen=True):
+    """The sharing depth that is reached with tasks where they are now, and the tasks with copies on their own host."""
+
+    reached: int
+    at_home: Sequence[str] = ()
+
+
+class LifeView(Struct, frozen=True):
+    """The present life of the job: `before` has the positions of its tasks when it was last resumed, by figure."""
+
+    first_record_ns: int | None = None
+    before: dict[str, dict[str, Number]] = {}
+
+
+class EndView(Struct, frozen=True):
+    """The end of a job; `lasting`: its failure would be repeated by another start."""
+
+    status: int = 0
+    reason: str = ""
+    lasting: bool = False
+
+
+class LeaderView(Struct, frozen=True):
+    """The supervisor that leads a job on several hosts; `here`: it is the one of this directory."""
+
+    name: str | None = None
+    listen: str = ""
+    term: int = 0
+    here: bool = False
+
+
+class CandidateView(Struct, frozen=True):
+    """A supervisor that may take over; `hears`: some host reaches it."""
+
+    name: str | None
+    listen: str
+    heard_ms: Number
+    hears: bool = True
+
+
+class JobView(Struct, frozen=True):
+    """Everything that a user or a report wants to know about a job.
+
+    Attributes:
+        at_ns: the monotonic time of the supervisor at which it is as shown.
+        supervisor_pid: the fields from here on are those of the process that writes the file; None for one that
+            has nothing to say about it, which leaves the field out.
+    """
+
+    job: str
+    run: str = ""
+    state: str = ""
+    at_ns: int = 0
+    guarantee: str = ""
+    sharing_depth: int = 0
+    sharing_now: SharingView | None = None
+    standbys: str = ""
+    verify_replay: bool = False
+    tasks: Sequence[TaskView] = ()
+    processes: Sequence[ProcessView] = ()
+    agent_silent_s: Number = 0.0
+    hosts: Sequence[HostView] = ()
+    host_losses: Sequence[HostLossView] = ()
+    without_process: Sequence[str] = ()
+    without_standby: Sequence[str] = ()
+    checkpoint: CheckpointView = CheckpointView()
+    recoveries: Sequence[RecoveryView] = ()
+    recovery_totals: RecoveryTotalsView = RecoveryTotalsView()
+    kills_left: Sequence[str] = ()
+    inquiry: InquiryView = InquiryView()
+    first_record_ns: int | None = None
+    life: LifeView = LifeView()
+    last_output_ns: int | None = None
+    ended: EndView | None = None
+    supervisor_pid: int | None = None
+    dropped_messages: int | None = None
+    refused_connections: int | None = None
+    leader: LeaderView | None = None
+    candidates: Sequence[CandidateView] | None = None
+    decisions_wait: str | None = None
+    store_problem: str | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Return the object that `status.json` has."""
+        content: dict[str, Any] = to_builtins(self)
+        return {name: value for name, value in content.items() if value is not None or name not in _OF_WRITER}
+
+    @classmethod
+    def of(cls, content: object) -> JobView:
+        """Return the view in the object of a `status.json`.
+
+        Raises:
+            ValueError: it is none, or of another version.
+        """
+        try:
+            return convert(content, cls)
+        except ValidationError as problem:
+            raise ValueError(str(problem)) from None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another supervisor leads the job: then nothing else in the view is up to date."""
+        return self.leader is not None and not self.leader.here
+
+
+_OF_WRITER = frozenset(JobView.__struct_fields__[JobView.__struct_fields__.index("supervisor_pid") :])
+"""Fields that are left out where they are None."""
