@@ -192,7 +192,7 @@ def chains(counter: Counter, size: int) -> dict[str, list[dict[str, int]]]:
 
 
 def _batch(maker: user_code.Maker, first: int, count: int) -> list[Chunk]:
-    """Record as they come to a task, and the watermark behind them where they have a time."""
+    """Record as they come to a task, and the watermark after them where they have a time."""
     records = [maker(0, i) for i in range(first, first + count)]
     if not isinstance(records[0], dict):
         return [Chunk(LISTED, count, records)]

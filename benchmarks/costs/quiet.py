@@ -62,7 +62,7 @@ OPTIONS = (
 
 
 def _cores(pids: Callable[[], Sequence[int]], seconds: float) -> float:
-    """CPU seconds of processes per second, over so many seconds."""
+    """CPU seconds of processes per second, over this many seconds."""
     time.sleep(SETTLE_S)
     every = pids()
     before_s, began_s = sum(map(cpu_s, every)), time.monotonic()

@@ -42,7 +42,7 @@ class RestedPlane(DataPlane):
 
 
 def turns_us(rest_s: float) -> dict[str, float]:
-    """Return the median turn of each task, in µs, after so long a rest before each; 0: after a system call."""
+    """Return the median turn of each task, in µs, after this long a rest before each; 0: after a system call."""
     plane = RestedPlane(rest_s)
     plane.run()
     return {task: median(took[WARM_TURNS:]) for task, took in plane.took_us.items()}

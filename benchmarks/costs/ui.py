@@ -78,7 +78,7 @@ class Watching:
             raise RunFailed(f"{path}: {answer.status} {text[:200]!r}")
 
     def asked(self, seconds: float, before: Callable[[], None] = lambda: None) -> float:
-        """CPU seconds of the dashboard while it is asked for so long; `before` is called before each question."""
+        """CPU seconds of the dashboard while it is asked for this long; `before` is called before each question."""
         used_s, began_s, number = cpu_s(self._pid), time.monotonic(), 0
         while time.monotonic() < began_s + seconds:
             before()
@@ -103,7 +103,7 @@ def cpu_s(pid: int) -> float:
 
 
 def enlarged(view: Mapping[str, Any], turn: int, operators: int, parallelism: int) -> View:
-    """Return a view of so many tasks, each with the figures of a task of its kind; `turn` half seconds later."""
+    """Return a view of this many tasks, each with the figures of a task of its kind; `turn` half seconds later."""
     kinds = [next(task for task in view["tasks"] if holds(task)) for holds in KINDS]
     tasks, wide = [], operators * parallelism
     for index in range(wide):
@@ -183,7 +183,7 @@ def _cpu_of_many_tasks(run: Measurement, view: View) -> None:
 
 
 def _starts(run: Measurement, view: View) -> str:
-    """Start the dashboard again and again; returns what has shown its page."""
+    """Start the dashboard repeatedly; returns what has shown its page."""
     with ExitStack() as up:
         place = up.enter_context(tempfile.TemporaryDirectory(prefix="causal-bench-"))
         job, _ = up.enter_context(pretended(view, *NARROW))

@@ -54,7 +54,7 @@ def descendants(root: int) -> list[int]:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat behind the process's name; nothing if it is gone."""
+    """Return the fields of /proc/PID/stat after the process's name; nothing if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -25,7 +25,7 @@ def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S,
     """Return the first answer of `holds` that is not None or False.
 
     Args:
-        pauses: how many times as long as a look the pause behind it is at least: expensive looks leave the processor to
+        pauses: how many times as long as a look the pause after it is at least: expensive looks leave the processor to
             what they wait for.
     """
     deadline_s = time.monotonic() + within_s

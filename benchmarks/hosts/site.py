@@ -117,7 +117,7 @@ class Site:
         )  # fmt: skip
 
     def run_again(self, *others: str) -> None:
-        """Start the same `causal run` with --resume, and with other arguments behind those that it had."""
+        """Start the same `causal run` with --resume, and with other arguments after those that it had."""
         pipeline, *arguments = self._run
         self.run(Path(pipeline), *map(str, arguments), "--resume", *others)
 

@@ -1,4 +1,4 @@
-"""The pipeline of `overhead`: the rows of `keyed_count`, counted again and again by `depth` tasks in a row."""
+"""The pipeline of `overhead`: the rows of `keyed_count`, counted repeatedly by `depth` tasks in a row."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Record = tuple[int, int, bytes]
 KEYS = 97
 HOT_KEY = 0
 HOT_EVERY = 20
-"""One record in so many has another key."""
+"""One record in this many has another key."""
 
 
 def maker(hot: bool, load_bytes: int, giant_bytes: int, giant_every: int) -> Callable[[int, int], Record]:

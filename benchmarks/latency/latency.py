@@ -79,7 +79,7 @@ def _turned(guarantees: Sequence[str], number: int) -> list[str]:
 
 
 def _undisturbed(guarantee: str, interval_ms: int, seconds: float) -> list[float]:
-    """Return latencies behind the warm-up, each there."""
+    """Return latencies after the warm-up, each there."""
     run = run_of(guarantee, interval_ms, seconds, ())
     if any(run.wrong.values()):
         raise runs.RunFailed(f"{guarantee}, {interval_ms} ms between checkpoints: {dict(run.wrong)} without a failure")

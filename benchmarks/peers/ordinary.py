@@ -39,7 +39,7 @@ BARE = "benchmarks.peers.programs.ordinary.one_process"
 PEER = venvs.PEERS["bytewax"]
 CORES_MAX = 2
 CLOSE = 0.8
-"""A configuration of Bytewax that is slower than so much of the best of its kind is not run again."""
+"""A configuration of Bytewax that is slower than this much of the best of its kind is not run again."""
 LEAST = 20
 """Records are shared out to partitions in tenths."""
 RECOVERY = "_recovery"

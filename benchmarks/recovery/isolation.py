@@ -1,10 +1,10 @@
 """Whether a kill can be seen by tasks that do not depend on the dead one: their output gaps, after kills and before.
 
-One task is killed again and again.  For each second after a kill, and for the second before it, the longest gap
-between two bundles that became visible is taken, per chain.  `ratio` is the median after ÷ the median before, with the
-95 % interval of a bootstrap; `chance` is how often gaps shuffled between the two differ as much (a permutation test).
-A ratio whose interval holds 1 is none above noise; its upper end says how large an effect could hide there.
-The killed chain is measured alike: there the effect must show, or the measurement could not have seen one.
+One task is killed repeatedly. For each second after a kill, and for the second before it, the longest gap between two
+bundles that became visible is taken, per chain. `ratio` is the median after ÷ the median before, with the 95 % interval
+of a bootstrap; `chance` is how often gaps shuffled between the two differ as much (a permutation test). A ratio whose
+interval holds 1 is none above noise; its upper end says how large an effect could hide there. The killed chain is
+measured alike: there the effect must show, or the measurement could not have seen one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SIGKILL of one task again and again, each when its standby is ready, at all phases of a checkpoint interval."""
+"""SIGKILL of one task repeatedly, each when its standby is ready, at all phases of a checkpoint interval."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from benchmarks.jobs.stamped_sink import Stamp
 
 WINDOW_NS, STEP_NS = 100_000_000, 10_000_000
 NEAR = 1.1
-"""Latency is back when the median of a window is at most so many times what it was before."""
+"""Latency is back when the median of a window is at most this many times what it was before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """A task with a large keyed state: what a checkpoint writes and how long the task pauses for it, memory, and failover.
 
-Jobs on the same pipeline (`jobs/large_ledger.py`): one per round that is left alone, then one whose counting task
-is killed again and again.  Latencies are those of the steady phase alone: what the sink had counted when all keys were
-in is subtracted; each round has its percentiles.  All times of a failover count from the SIGKILL.
+Jobs on the same pipeline (`jobs/large_ledger.py`): one per round that is left alone, then one whose counting task is
+killed repeatedly. Latencies are those of the steady phase alone: what the sink had counted when all keys were in is
+subtracted; each round has its percentiles. All times of a failover count from the SIGKILL.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _killed(options: argparse.Namespace, report_line: Callable[[str], None]) -> 
 
 
 def killed(job: Watched, task: str, before: int, epoch: int, within_s: float = FILL_WITHIN_S) -> dict[str, Any]:
-    """Kill a task behind a checkpoint, with a standby that is ready; returns the view when it has recovered."""
+    """Kill a task after a checkpoint, with a standby that is ready; returns the view when it has recovered."""
     job.until("more checkpoints", _complete_beyond(epoch), within_s)
     job.until("the standby was ready", lambda view: ready(view, task) and follows(view, task), within_s)
     job.kill(task)

@@ -1,9 +1,9 @@
 """A task with a megabyte to gigabytes of state: failover, checkpoints, memory and speed at each size.
 
 One job per size and place of the state (`jobs/sized_ledger.py`): it is filled at full speed, then one key of a hundred
-gets all records at a steady rate while checkpoints are taken and the counting task is killed again and again.  The
-output of every job is checked.  Figures are called by the place, the megabytes and what they are; *failover_spread*
-divides the slowest median failover by the fastest.
+gets all records at a steady rate while checkpoints are taken and the counting task is killed repeatedly. The output of
+every job is checked. Figures are called by the place, the megabytes and what they are; *failover_spread* divides the
+slowest median failover by the fastest.
 """
 
 from __future__ import annotations

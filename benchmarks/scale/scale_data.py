@@ -63,7 +63,7 @@ class CountedSink(Sink):
 
 @dataclass(frozen=True)
 class Shape:
-    """A graph: `fan_in` sources, `depth` - 1 keyed counts of `width` tasks one behind the other, one sink."""
+    """A graph: `fan_in` sources, `depth` - 1 keyed counts of `width` tasks one after the other, one sink."""
 
     depth: int
     """Hops from a source to the sink."""

@@ -146,7 +146,7 @@ class Server:
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """It is killed, and started again behind that."""
+        """It is killed, and started again after that."""
         self.kill()
         try:
             yield

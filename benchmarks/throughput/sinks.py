@@ -40,7 +40,7 @@ def record(position: int) -> dict[str, Any]:
 
 
 class Writer:
-    """Writes bundles to one store, one behind the other."""
+    """Writes bundles to one store, one after the other."""
 
     def __init__(self, sink: Sink, directory: Path) -> None:
         self._store: SinkStore = sink.open_store(TASK, directory)

@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--audit", action="store_true", help="check that states taken for one behave alike (slower)")
     parser.add_argument("--sabotage", choices=sorted(SABOTAGES), help="break this rule, and see it found")
     options = parser.parse_args()
-    gc.disable()  # nothing here is cyclic, and looking through millions of tuples again and again costs half the time
+    gc.disable()  # nothing here is cyclic, and looking through millions of tuples repeatedly costs half the time
     if options.sabotage:
         with in_force(SABOTAGES[options.sabotage]):
             return explore([SABOTAGES[options.sabotage].job], options.states_max, options.audit)

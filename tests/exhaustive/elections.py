@@ -50,7 +50,7 @@ Program = Generator[Request | Note, Any, None]
 
 
 def candidate(holder: str, decisions: int, hasty: bool = False, leaves: bool = False) -> Program:
-    """Yield one supervisor from its first look on: it stands immediately, and decides if it is elected.
+    """One supervisor from its first look on: it stands immediately, and decides if it is elected.
 
     Args:
         hasty: it acts upon a decision before that is in its journal.

@@ -52,7 +52,7 @@ def _hash_at(value: int) -> Any:
 
 
 def _reduce_constant(value: Any) -> tuple[Callable[[int], Any], tuple[int]]:
-    _constants.setdefault(id(value), value)  # held for good, so that its id stays its own
+    _constants.setdefault(id(value), value)  # held permanently, so that its id stays its own
     return _constant, (id(value),)
 
 

@@ -16,7 +16,7 @@ from tests.exhaustive.frozen import canonical, freeze, thaw
 from tests.exhaustive.witness import Fact
 
 Row = tuple[str, tuple[Fact, ...]]
-"""(record and the path it took, facts behind it)."""
+"""(record and the path it took, facts after it)."""
 
 
 @dataclass(frozen=True)

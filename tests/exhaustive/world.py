@@ -399,7 +399,7 @@ class World:
             self._outside(draft, life, effect, waiting)
 
     def _records(self, channel: int, position: int) -> EventValue:
-        """Return one record at a time: what has arrived by then differs from run to run."""
+        """One record at a time: what has arrived by then differs from run to run."""
         count = self.job.records
         names = (f"{'abcdef'[self.partition[channel]]}{position}",) if position < count else ()
         return ("read", channel, position, names, position + 1 >= count)

@@ -173,7 +173,7 @@ class Job:
         return self._run.communicate(timeout=WAIT_S)[1]
 
     def until_warm(self, records: int = 0, checkpoints: int = 1) -> dict[str, Any]:
-        """Return every task runs, those of a job with one standby per task have it, and a checkpoint is complete."""
+        """Every task runs, those of a job with one standby per task have it, and a checkpoint is complete."""
 
         def warm(view: dict[str, Any]) -> dict[str, Any] | None:
             ready = all(task["state"] == "running" for task in view["tasks"])

@@ -32,7 +32,7 @@ out = JsonLinesSink("rows")
 
 
 def written(directory: Path, body: str, rate: str = "None", gate: Path | None = None) -> Path:
-    """Return a pipeline file; its job does not end before the gate is there."""
+    """A pipeline file; its job does not end before the gate is there."""
     path = directory / "p.py"
     path.write_text(HEAD.replace("RATE", rate).replace("GATE", repr(gate and str(gate))) + body)
     return path

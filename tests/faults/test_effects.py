@@ -20,7 +20,7 @@ COUNT, RATE = 300, 150
 NAMES = ("left", "right")
 EVERYTHING = {f"{name}-{i}" for name in NAMES for i in range(COUNT)}
 WAITING = 8
-"""The records that may wait until the sources end: their last ones, and in order what comes behind these."""
+"""The records that may wait until the sources end: their last ones, and in order what comes after these."""
 
 
 class Watched:
@@ -36,7 +36,7 @@ class Watched:
         self.job: Job = start(PIPELINES / "effects.py", *arguments, config=small, own_standbys=True)
 
     def until(self, records: int) -> None:
-        """Wait until so many records have had their effect; the last one of each source waits for the gate."""
+        """Wait until this many records have had their effect; the last one of each source waits for the gate."""
         self.job.until(f"{records} effects", lambda view: len(self.effects()) >= records or None)
 
     def note(self) -> None:

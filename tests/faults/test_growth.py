@@ -57,7 +57,7 @@ def lose_an_echo(job: Job) -> int:
 
 
 def roll_back_in_place(job: Job) -> int:
-    """Two tasks die together at sharing depth 1, and the one behind them goes back to the last checkpoint."""
+    """Two tasks die together at sharing depth 1, and the one after them goes back to the last checkpoint."""
     pid = job.pid_of(FILLED)
     job.replace("b/0", "c/0")
     job.until_warm(checkpoints=0)
@@ -66,7 +66,7 @@ def roll_back_in_place(job: Job) -> int:
 
 
 def promote(job: Job) -> int:
-    """Return its neighbours, the supervisor and the agent live through it."""
+    """Its neighbours, the supervisor and the agent live through it."""
     job.replace("c/0")
     job.until_warm(checkpoints=0)
     return job.pid_of(FILLED)

@@ -171,7 +171,7 @@ class Watch:
             self._seen = now
 
     def _look_all_the_time(self) -> None:
-        """Look whenever something was written, which costs less than to read all rows again and again."""
+        """Look whenever something was written, which costs less than to read all rows repeatedly."""
         before: list[tuple[int, int]] = []
         while not self._over.wait(0.02):
             written = self._written()
@@ -222,7 +222,7 @@ def test_epoch_everything_killed_again_and_again(start_chain: StartChain, tmp_pa
 def test_epoch_killed_between_the_last_record_and_the_end(
     start: Start, tmp_path: Path, moment: str, others: bool
 ) -> None:
-    """All rows wait for the one checkpoint behind the end; the sink, or every other task, dies as it commits them."""
+    """All rows wait for the one checkpoint after the end; the sink, or every other task, dies as it commits them."""
     gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
     view = gathering.until_held()
     assert rows(gathering.database) == []

@@ -50,7 +50,7 @@ def chained() -> list[Any]:
 
 
 def standing(revisions: list[Any]) -> list[Any]:
-    """Return the rows that stand behind all revisions, in the order of event time; none contradicts what was there."""
+    """Return the rows that stand after all revisions, in the order of event time; none contradicts what was there."""
     rows: dict[tuple[Any, ...], Any] = {}
     for place, old, new in revisions:
         assert rows.pop(tuple(place), None) == old

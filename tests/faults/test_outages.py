@@ -1,4 +1,4 @@
-"""The store of a sink is unavailable for a while, or for good: the job waits, says so, and loses nothing.
+"""The store of a sink is unavailable for a while, or permanently: the job waits, says so, and loses nothing.
 
 Another process has locked it, moved it, changed its tables, or filled its disk; or it just does not answer.
 """

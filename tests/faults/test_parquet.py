@@ -28,7 +28,7 @@ LOOK_S = 0.5
 
 
 class Eyes:
-    """A reader that looks at a directory again and again: what was there once must stay, and nothing comes twice."""
+    """A reader that looks at a directory repeatedly: what was there once must stay, and nothing comes twice."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -98,7 +98,7 @@ numbers.map("ask", ask).sink("out", JsonLinesSink("out"))
 
 
 def test_a_pool_whose_children_could_not_load_the_code_is_refused_in_one_line(start: Start, tmp_path: Path) -> None:
-    """Such a pool would start them again and again, and never end."""
+    """Such a pool would start them repeatedly, and never end."""
     (tmp_path / "losing.py").write_text(LOSING)
     status, said = start(tmp_path / "losing.py").finish()
     line = one_line(said)

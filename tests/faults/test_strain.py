@@ -1,4 +1,4 @@
-"""Bad input with a kill in the middle: nothing is lost or doubled, no process is taken for hung, memory is bounded.
+"""Bad input with a kill in the middle: nothing is lost or doubled, no process is mistaken for hung, memory is bounded.
 
 What throughput becomes of it is measured by `python -m benchmarks bad_input`; nothing here looks at a duration.
 """

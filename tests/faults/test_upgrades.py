@@ -72,7 +72,7 @@ def rows(directory: Path) -> Rows:
 
 
 def in_parquet(directory: Path) -> Rows:
-    """Return rows in files and in journals; those in files are among them."""
+    """Rows in files and in journals; those in files are among them."""
     from pyarrow import dataset
 
     from operators.sinks.parquet.parquet_sink import read

@@ -52,7 +52,7 @@ class Decoder:
     Args:
         read: takes any bytes; what it returns does not matter, what it raises does.
         family: the errors that it promises to raise, and no others.
-        memory_max: the most bytes that `read` may take for an input of so many.
+        memory_max: the most bytes that `read` may take for an input of this many.
         check: asserts what must hold of what was read.
     """
 
@@ -230,7 +230,7 @@ def same_records(records: list[Any]) -> None:
 
 
 def same_determinants(entries: list[tuple[int, Determinant]]) -> None:
-    """Assert that each entry can be written again behind the same reading, and then read the same."""
+    """Assert that each entry can be written again after the same reading, and then read the same."""
     codec = DeterminantCodec()
     for codec.last_ns, entry in entries:
         before = codec.last_ns

@@ -117,7 +117,7 @@ def _welcomes() -> list[bytes]:
 
 
 def _session() -> bytes:
-    """Return the deltas of all frames of one session, one behind the other."""
+    """Return the deltas of all frames of one session, one after the other."""
     writer, packed = DeltaWriter(), b""
     for offset, piece in ((0, b"\x80\x01"), (2, b"\x01"), (3, b"\x01\x01"), (5, b"\x80\x02" * 10)):
         logs = [LogDelta(task, 1, offset, piece) for task in range(10)]

@@ -69,5 +69,5 @@ class Spec(Protocol):
         ...
 
     def follows(self, before: Output | None, output: Output) -> bool:
-        """Return whether an execution can leave `output` in its key right behind `before` (None: as the first)."""
+        """Return whether an execution can leave `output` in its key right after `before` (None: as the first)."""
         ...

@@ -62,7 +62,7 @@ def fold_keys(channel: str, place: int) -> tuple[str, str]:
 
 
 def chained(before: Mapping[str, Any] | None, content: Mapping[str, Any]) -> str:
-    """Return the hash that `Merged` says: over that of the row before and what this one says itself."""
+    """The hash that `Merged` says: over that of the row before and what this one says itself."""
     previous = before["hash"] if before is not None else ""
     return blake2b((previous + json.dumps(content, sort_keys=True)).encode(), digest_size=8).hexdigest()
 

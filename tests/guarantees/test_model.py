@@ -151,7 +151,7 @@ def test_the_checker_agrees_on_exactly_once_at_every_moment_of_every_execution(m
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("mode", MODES)
 def test_the_checker_agrees_on_elements_left_out_or_repeated(mode: str, operation: Any) -> None:
-    """Definitions 7 and 8, of executions that have ended, as far as all repeats of so many rows can be made."""
+    """Definitions 7 and 8, of executions that have ended, as far as all repeats of this many rows can be made."""
     left_out = {rows for a in some_of(A) for b in some_of(B) for rows in outputs_of(operation, {"a": a, "b": b})}
     repeated = {
         rows

@@ -41,7 +41,9 @@ def arguments_of(site: Site | ClusterJob, elements: int = COUNT, /, **config: ob
 
 
 def began(site: Site, host_timeout_ms: int = 15_000, count: int = COUNT, **config: object) -> None:
-    """Start a job whose sources are held; without a cut no host is silent for so long, however busy the machine is."""
+    """Start a job whose sources are held; without a cut no host is silent for this long, however busy the machine
+    is.
+    """
     site.run(PIPELINE, *arguments_of(site, count, host_timeout_ms=host_timeout_ms, **config))
     for name in site.names:
         site.join(name)

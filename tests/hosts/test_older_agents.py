@@ -32,7 +32,7 @@ def new_keys() -> dict[str, list[str]]:
 
 
 def join_as(site: Site, name: str, by: int) -> None:
-    """Start `causal agent` with a protocol that is older by so many."""
+    """Start `causal agent` with a protocol that is older by this many."""
     folder: Path = site.directory / f"older-by-{by}"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(OLDER.format(by=by, new=new_keys()))

@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _examples(names: list[str], first: int, examples: int | None) -> Iterator[tuple[str, int]]:
-    """Yield oracles in turn, each with the next seed."""
+    """Oracles in turn, each with the next seed."""
     for number in count():
         if examples is not None and number >= examples:
             return

@@ -179,7 +179,7 @@ class AnySink(NoSink):
 
 
 def source(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
-    """Return a source whose records are the inputs of the run."""
+    """A source whose records are the inputs of the run."""
     return pipeline.source(name, GeneratedSource(lambda partition, index: index, count=0, partitions=partitions))
 
 

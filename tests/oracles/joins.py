@@ -34,7 +34,7 @@ def pair(left: Row | None, right: Row | None) -> Any:
 
 
 def paired(how: str, lefts: list[Row], rights: list[Row], fits: Any) -> list[Any]:
-    """Return all pairs that fit, and what has no partner."""
+    """All pairs that fit, and what has no partner."""
     rows = [pair(a, b) for a in lefts for b in rights if a["k"] == b["k"] and fits(a, b)]
     if how in ("left", "outer"):
         rows += [pair(a, None) for a in lefts if not any(a["k"] == b["k"] and fits(a, b) for b in rights)]
@@ -54,7 +54,7 @@ def both(draw: Draw, pipeline: Pipeline) -> tuple[Any, Any]:
 
 @oracle("join")
 def _join(draw: Draw) -> Scenario:
-    """Return every pair that is near enough once; what has no partner as `how` says."""
+    """Every pair that is near enough once; what has no partner as `how` says."""
     pipeline, how = Pipeline("p"), draw.choice(HOW)
     left, right = both(draw, pipeline)
     before = draw.choice((-3, -1, 0, 1, 2))
@@ -75,7 +75,7 @@ def _join(draw: Draw) -> Scenario:
 
 @oracle("join-late")
 def _late(draw: Draw) -> Scenario:
-    """Return one stream joined with itself: what is late is put aside and joined with nothing, not even itself."""
+    """One stream joined with itself: what is late is put aside and joined with nothing, not even itself."""
     pipeline, bound = Pipeline("p"), draw.choice((0, 2, 4))
     rows = side(draw, "x")
     keyed = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=bound).key_by(lambda r: r["k"])
@@ -112,7 +112,7 @@ def _late(draw: Draw) -> Scenario:
 
 @oracle("window-join")
 def _window_join(draw: Draw) -> Scenario:
-    """Return every pair of records in one window, once per window that they share; alone per window as `how` says."""
+    """Every pair of records in one window, once per window that they share; alone per window as `how` says."""
     pipeline, how = Pipeline("p"), draw.choice(HOW)
     left, right = both(draw, pipeline)
     size, offset = draw.choice((2, 3.5, 8)), draw.choice((0, 1, -0.5))
@@ -131,9 +131,7 @@ def _window_join(draw: Draw) -> Scenario:
 
 @oracle("join-table")
 def _join_table(draw: Draw) -> Scenario:
-    """Return a table joined with `wait`: each record sees the last row of its key, or nothing, or None, if there is
-    none.
-    """
+    """A table joined with `wait`: each record sees the last row of its key, or nothing, or None, if there is none."""
     pipeline = Pipeline("p")
     how: Literal["inner", "left"] = draw.choice(("inner", "left"))
     table = source(pipeline, "rows").key_by(lambda r: r["k"]).table("t")
@@ -163,7 +161,7 @@ class Ruled(BroadcastOperator):
 
 @oracle("broadcast")
 def _broadcast(draw: Draw) -> Scenario:
-    """Return a broadcast with `wait`: all rules come first, in every task, and are iterated over in key order."""
+    """A broadcast with `wait`: all rules come first, in every task, and are iterated over in key order."""
     pipeline, width = Pipeline("p"), draw.choice((1, 2, 3))
     stream = source(pipeline).key_by(lambda r: r["k"])
     sink(stream.broadcast("b", source(pipeline, "rules"), Ruled(), wait=True, parallelism=width))

@@ -236,7 +236,7 @@ class Timed(Operator):
 
 @oracle("letters-timers")
 def _timers(draw: Draw) -> Scenario:
-    """Return a timer whose `on_timer` raises has fired, and done nothing."""
+    """A timer whose `on_timer` raises has fired, and done nothing."""
     pipeline, times = Pipeline("p"), sorted({draw.randint(0, 30) for _ in range(draw.randint(0, 10))})
     stream = source(pipeline).watermarks("time", lambda r: r["at"]).key_by(lambda r: 0)
     sink(stream.process("p", Timed()))
@@ -412,9 +412,7 @@ def table_aggregate(draw: Draw) -> Any:
 
 @oracle("letters-readers")
 def _readers(draw: Draw) -> Scenario:
-    """Return a record that cannot be carried is one letter and reaches none of its readers, in this task or in
-    another.
-    """
+    """A record that cannot be carried is one letter and reaches none of its readers, in this task or in another."""
     pipeline = Pipeline("p")
     mixed, good = draw_records(draw, simply)
     stream = source(pipeline)
@@ -525,7 +523,7 @@ class Latest(Operator):
 
 @oracle("letters-speculative")
 def _speculative(draw: Draw) -> Scenario:
-    """Return a record that fails has no rows, and the state behind it is that before it."""
+    """A record that fails has no rows, and the state behind it is that before it."""
     pipeline = Pipeline("p")
     mixed, good = draw_records(draw, simply)
     stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=50).key_by(lambda r: r["k"])
@@ -550,7 +548,7 @@ def _standing(revisions: list[Any]) -> list[Any]:
 
 @oracle("letters-groups")
 def _groups(draw: Draw) -> Scenario:
-    """Return a value that a group refuses is in no group, and is not taken back when it goes."""
+    """A value that a group refuses is in no group, and is not taken back when it goes."""
     pipeline = Pipeline("p")
     stream = source(pipeline).key_by(lambda r: r["id"])
     groups = stream.table("t").group_by("by", lambda key, row: row["k"])
@@ -624,7 +622,7 @@ def _groups(draw: Draw) -> Scenario:
 
 
 def _settle(group: str, value: Callable[[str], Any], standing: dict[str, Any]) -> int:
-    """Return the row of a group that has lost a value; 1 where there is none because `result` raises."""
+    """The row of a group that has lost a value; 1 where there is none because `result` raises."""
     try:
         standing[group] = value(group)
     except ZeroDivisionError:

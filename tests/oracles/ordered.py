@@ -22,7 +22,7 @@ class Pairs(Operator):
 
 
 def standing(revisions: list[Any]) -> list[Any]:
-    """Return the rows that stand in the end, by event time; each revision must say what was there."""
+    """The rows that stand in the end, by event time; each revision must say what was there."""
     rows: dict[Any, Any] = {}
     for place, old, new in revisions:
         if rows.pop(place, None) != old:

@@ -16,7 +16,7 @@ FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {"count": len, "sum": sum, "m
 
 @oracle("call")
 def _call(draw: Draw) -> Scenario:
-    """Return each record with its answer; what fails for good is a dead letter."""
+    """Each record with its answer; what fails for good is a dead letter."""
     pipeline, order = Pipeline("p"), draw.choice(("input", "completion"))
     rows = draw.listed(20, lambda: {"id": draw.randint(0, 99), "v": draw.randint(0, 5)})
     fails = draw.flip(0.4)
@@ -45,7 +45,7 @@ def _call(draw: Draw) -> Scenario:
 
 @oracle("vectors")
 def _vectors(draw: Draw) -> Scenario:
-    """Return columns instead of rows: `filter`, `map_batches`, `count`, `sum`, `min`, `max` per row and key."""
+    """Columns instead of rows: `filter`, `map_batches`, `count`, `sum`, `min`, `max` per row and key."""
     import pyarrow.compute as pc
 
     pipeline = Pipeline("p")

@@ -16,7 +16,7 @@ def rows(draw: Draw, length_max: int = 25) -> list[Row]:
 
 
 def partitioned(draw: Draw, records: list[Row]) -> list[list[Row]]:
-    """Return the records in up to three partitions."""
+    """The records in up to three partitions."""
     parts: list[list[Row]] = [[] for _ in range(draw.choice((1, 1, 2, 3)))]
     for record in records:
         draw.choice(parts).append(record)
@@ -25,7 +25,7 @@ def partitioned(draw: Draw, records: list[Row]) -> list[list[Row]]:
 
 @oracle("map")
 def _map(draw: Draw) -> Scenario:
-    """Return a chain of functions of records, which emits the records of one partition in their order."""
+    """A chain of functions of records, which emits the records of one partition in their order."""
     pipeline, records = Pipeline("p"), rows(draw)
     stream, expected = source(pipeline), list(records)
     for number in range(draw.randint(1, 4)):
@@ -57,7 +57,7 @@ def _map(draw: Draw) -> Scenario:
 
 @oracle("union")
 def _union(draw: Draw) -> Scenario:
-    """Return all records of all streams, those of one stream in their order; a stream may be used twice."""
+    """All records of all streams, those of one stream in their order; a stream may be used twice."""
     pipeline, left, right = Pipeline("p"), rows(draw), rows(draw)
     first, second = source(pipeline, "left"), source(pipeline, "right")
     named = first.map("named", lambda r: {**r, "of": "left"})

@@ -244,7 +244,7 @@ def _event_timers(draw: Draw) -> Scenario:
 
 @oracle("timers-processing")
 def _clock_timers(draw: Draw) -> Scenario:
-    """Return timers of the wall clock fire in their order, one at a time; those that are pending at the end do not."""
+    """Timers of the wall clock fire in their order, one at a time; those that are pending at the end do not."""
     pipeline = Pipeline("p")
     at, times = 10.0, []
     for _ in range(draw.randint(0, 12)):
@@ -263,7 +263,7 @@ def _clock_timers(draw: Draw) -> Scenario:
             if what == "set":
                 pending[row["k"], name] = (when, next(tick))
         expected.append(["record", row["k"], row["id"]])
-    if times:  # time passes behind the last record
+    if times:  # time passes after the last record
         _followed(pending, times[-1] + 0.25, expected, counts, tick, "processing")
         _followed(pending, times[-1] + 20.25, expected, counts, tick, "processing")
     inputs: list[Any] = [At(row["at"], row) for row in rows]

@@ -152,7 +152,7 @@ def _join(draw: Draw) -> Scenario:
 
 @oracle("window-table")
 def _window_table(draw: Draw) -> Scenario:
-    """`window_table` with grace, and `suppress` behind it: the last row of each window when it is closed."""
+    """`window_table` with grace, and `suppress` after it: the last row of each window when it is closed."""
     pipeline, grace = Pipeline("p"), draw.choice((0, 0, 2, 7))
     aggregation, judge = aggregate(draw)
     at = 0
@@ -193,7 +193,7 @@ def _window_table(draw: Draw) -> Scenario:
 
 
 def bound_of(at_us: int) -> float:
-    """Return seconds as they are in a key: a whole number is an int there."""
+    """Seconds as they are in a key: a whole number is an int there."""
     return at_us / 1e6 if at_us % 1_000_000 else at_us // 1_000_000
 
 

@@ -24,7 +24,7 @@ def test_operators_agree_with_their_oracles(name: str, seed: int) -> None:
 
 
 def wrong(draw: Draw) -> Scenario:
-    """Return an oracle that is mistaken."""
+    """An oracle that is mistaken."""
     pipeline = Pipeline("wrong")
     sink(source(pipeline).map("x", lambda record: record + 1))
     return Scenario(pipeline, {"in": [1, 2]}, exact("out", [2, 4]))

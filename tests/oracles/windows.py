@@ -63,7 +63,7 @@ def us(seconds: float) -> int:
 
 
 def marks(records: list[Row], bound_s: float) -> list[int | None]:
-    """Return the watermark before each record, and the one behind them all, in µs."""
+    """Return the watermark before each record, and the one after them all, in µs."""
     watermarks: list[int | None] = [None]
     largest = None
     for record in records:
@@ -114,7 +114,7 @@ def _rank(record: Row) -> Any:
 
 
 def _listed(key: Any, records: list[Row], window: Any) -> Any:
-    """Yield a function of a window, with the row that an aggregate would emit."""
+    """A function of a window, with the row that an aggregate would emit."""
     yield key, sorted(record["v"] for record in records), window.start, window.end
     records.clear()  # it may change its arguments
 
@@ -217,7 +217,7 @@ def last_of_each(name: str, final: list[Any]) -> Check:
 
 @oracle("sessions")
 def _sessions(draw: Draw) -> Scenario:
-    """Return sessions of event time: stretches of records less than the gap apart, whatever the order of records."""
+    """Sessions of event time: stretches of records less than the gap apart, whatever the order of records."""
     scene = Windowed.drawn(draw)
     gap_s = draw.choice((1, 2.5, 4, 10))
     gap, lateness = us(gap_s), us(scene.lateness_s)
@@ -337,7 +337,7 @@ def _triggered(draw: Draw) -> Scenario:
 
 @oracle("clock-windows")
 def _by_clock(draw: Draw) -> Scenario:
-    """Return windows of the wall clock: a record belongs to what is open when it is delivered."""
+    """Windows of the wall clock: a record belongs to what is open when it is delivered."""
     pipeline, rows, at = Pipeline("p"), list[Row](), 1000.25
     for _ in range(draw.randint(0, 15)):
         at += draw.choice((0, 0.5, 1, 3, 20))

@@ -94,7 +94,7 @@ def examine(name: str, seed: int) -> None:
 
 
 def _crashes(chance: Random, case: Case, options: dict[str, Any]) -> dict[str, int]:
-    """Draw at most one death, after so many records of its task: a run without crashes shows how many it has."""
+    """Draw at most one death, after this many records of its task: a run without crashes shows how many it has."""
     if chance.random() < 0.3:
         return {}
     elements = run(case.build(), case.inputs, **options).elements
@@ -159,7 +159,7 @@ def _records(chance: Random, disorder_s: float, size: int = 60, shift: float = 0
 
 
 def _bound_s(chance: Random, disorder_s: float, late: bool) -> float:
-    """Return a bound on disorder that is kept, or, where records may be late, perhaps not."""
+    """A bound on disorder that is kept, or, where records may be late, perhaps not."""
     return disorder_s * chance.choice([0.2, 0.5, 1]) if late else disorder_s
 
 
@@ -180,7 +180,7 @@ def _one(
     late: bool = True,
     aside: bool = False,
 ) -> Case:
-    """Return an operator `op` behind one partition of one stream, whose records may be late."""
+    """An operator `op` behind one partition of one stream, whose records may be late."""
     disorder_s = _disorder_s(chance)
     bound_s = _bound_s(chance, disorder_s, late)
 
@@ -196,7 +196,7 @@ def _one(
 
 
 def _two(chance: Random, add: Callable[[Any, Any], Any], rows: Callable[[TrialResult], Any] = as_multiset) -> Case:
-    """Return an operator `op` in two tasks behind two streams of two partitions each; no record is late.
+    """An operator `op` in two tasks behind two streams of two partitions each; no record is late.
 
     A task that reads both partitions of a stream gives them in an order that is chance: then there are no ties.
     """
@@ -235,14 +235,14 @@ def _listed(key: Any, records: list[Record], window: Any) -> list[Any]:
 
 
 def windows(chance: Random) -> Case:
-    """Return windows of event time, with late records, by function and by aggregate."""
+    """Windows of event time, with late records, by function and by aggregate."""
     assigner, lateness_s = _assigner(chance), chance.choice([0, 0, 2, 30])
     contents = chance.choice([_listed, Count(), Sum(lambda record: record["n"])])
     return _one(chance, lambda s: s.key_by(key_of).window("op", assigner, contents, lateness_s=lateness_s), aside=True)
 
 
 def triggered_windows(chance: Random) -> Case:
-    """Return windows that emit before their end; by number of records, or by event time in order."""
+    """Windows that emit before their end; by number of records, or by event time in order."""
     trigger = chance.choice([every(3), every(2, purge=True), at_end()])
     assigner = Global() if trigger.__class__.__name__ == "Every" and chance.random() < 0.5 else _assigner(chance)
     if isinstance(assigner, Session):
@@ -251,7 +251,7 @@ def triggered_windows(chance: Random) -> Case:
 
 
 def windows_in_order(chance: Random) -> Case:
-    """Return windows over two streams by event time."""
+    """Windows over two streams by event time."""
     assigner = _assigner(chance)
     trigger = chance.choice([None, every_s(2, clock="event")]) if not isinstance(assigner, Session) else None
 
@@ -263,7 +263,7 @@ def windows_in_order(chance: Random) -> Case:
 
 
 def count_windows(chance: Random) -> Case:
-    """Return windows of so many records of a key."""
+    """Windows of so many records of a key."""
     size = chance.randint(1, 5)
     return _one(chance, lambda s: s.key_by(key_of).window("op", CountWindow(size), _listed))
 
@@ -276,7 +276,7 @@ def _ids(left: Any, right: Any) -> Any:
 
 
 def interval_joins(chance: Random) -> Case:
-    """Return pairs that are near one another."""
+    """Pairs that are near one another."""
     before_s = chance.choice([-30, -2, 0, 1])
     within, how = (before_s, before_s + chance.choice([0, 3, 60])), chance.choice(["inner", "left", "right", "outer"])
     return _two(
@@ -285,7 +285,7 @@ def interval_joins(chance: Random) -> Case:
 
 
 def window_joins(chance: Random) -> Case:
-    """Return pairs of one window."""
+    """Pairs of one window."""
     assigner = chance.choice([Tumbling(5), Sliding(10, 5), Tumbling(60)])
     how = chance.choice(["inner", "left", "right", "outer"])
     return _two(
@@ -333,7 +333,7 @@ class Timed(Aging):
     """The same with event-time timers, which see state too, set others and clear one another."""
 
     def process(self, record: Record, ctx: Any) -> Iterator[Any]:
-        """Set timers before, at and behind the record's time."""
+        """Set timers before, at and after the record's time."""
         yield from super().process(record, ctx)
         n = record["n"]
         ctx.set_timer(record["at"] + (n % 7 - 2), str(n % 5), clock="event")
@@ -359,7 +359,7 @@ def times_to_live(chance: Random) -> Case:
 
 
 def timers_in_order(chance: Random) -> Case:
-    """Return timers, state that grows old and the end of the input, over two streams by event time."""
+    """Timers, state that grows old and the end of the input, over two streams by event time."""
 
     def add(a: Any, b: Any) -> Any:
         keyed = a.union(b).timed(at_of).key_by(key_of)
@@ -436,7 +436,7 @@ def tables(chance: Random) -> Case:
     return _one(chance, add, folded)
 
 
-# One behind another.
+# One after another.
 
 
 def chains(chance: Random) -> Case:

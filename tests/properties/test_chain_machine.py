@@ -1,8 +1,8 @@
-"""A chain that dies at any moment, again and again, emits what one that never died emits, byte for byte.
+"""A chain that dies at any moment, repeatedly, emits what one that never died emits, byte for byte.
 
 Each life begins with what the last complete snapshots restore, full ones and increments in any order, encoded while the
-chain continued; what came after the barrier is replayed from the log.  Keys, timers and windows keep their order.  Of a
-full one behind others a standby loads all, or the increment that it holds.
+chain continued; what came after the barrier is replayed from the log. Keys, timers and windows keep their order. Of a
+full one after others a standby loads all, or the increment that it holds.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Keeper(Operator):
 
 
 def in_a_window(key: Any, records: list[Any], window: Any) -> list[Any]:
-    """Return keys come in the order of their first elements."""
+    """Keys come in the order of their first elements."""
     return [(key, len(records), records[0], records[-1], window.end)]
 
 

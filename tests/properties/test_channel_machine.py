@@ -42,7 +42,7 @@ class Ends(RuleBasedStateMachine):
         self.stream: list[Chunk] = []
         """All that the sender ever determined, from position 0."""
         self.firsts = [0]
-        """Position of each chunk of the stream, and the one behind the last."""
+        """Position of each chunk of the stream, and the one after the last."""
         self.put = 0
         """The number of chunks that this incarnation of the sender has sent."""
         self.received_most = 0

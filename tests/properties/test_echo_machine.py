@@ -123,7 +123,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Seen:
-    """The state of the task downstream behind a frame: the elements it has, and the log that they depend on."""
+    """The state of the task downstream after a frame: the elements it has, and the log that they depend on."""
 
     position: int = 0
     digest: int = 0

@@ -31,11 +31,11 @@ class Receiving(RuleBasedStateMachine):
         self.channel.marking = marking
         self.stream: list[Chunk] = []
         self.firsts = [0]
-        """Position of each chunk, and the one behind the last."""
+        """Position of each chunk, and the one after the last."""
         self.before = [0]
         """Digest before each chunk, as a barrier leaves it."""
         self.behind: list[int] = []
-        """Digest behind each chunk, as its frame states it."""
+        """Digest after each chunk, as its frame states it."""
         self.digest = RollingDigest(0)
         self.epoch = 0
         self.accepted = 0

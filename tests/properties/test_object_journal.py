@@ -1,7 +1,7 @@
 """The journal of objects: when processes die, sleep or get no answer, what was acknowledged stays, once and in order.
 
-Each process opens the journal and appends items, as a store does.  Then: what a process found when it opened is the
-beginning of what there is at the end, behind it are items of this process and its successors alone, and each item that
+Each process opens the journal and appends items, as a store does. Then: what a process found when it opened is the
+beginning of what there is at the end, after it are items of this process and its successors alone, and each item that
 was acknowledged is there once.
 """
 

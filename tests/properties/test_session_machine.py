@@ -36,7 +36,7 @@ def records(number: int) -> Chunk:
 
 
 def digest_at(position: int) -> int:
-    """Return the digest behind as many elements of the one stream that all incarnations make."""
+    """Return the digest after as many elements of the one stream that all incarnations make."""
     digest = RollingDigest()
     for number in range(position):
         digest.feed(pack_chunks([records(number)]))

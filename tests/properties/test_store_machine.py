@@ -130,7 +130,7 @@ class Stores(RuleBasedStateMachine):
     @precondition(lambda self: self.account.marks)
     @rule(place=st.integers(0, 5))
     def withdraw(self, place: int) -> None:
-        """Rows behind a mark are withdrawn; what was logged beyond what the others depend on did not happen."""
+        """Rows after a mark are withdrawn; what was logged beyond what the others depend on did not happen."""
         mark = self.account.marks[-1 - place % len(self.account.marks)]
         state = cast(WithdrawingStore, self.store).withdraw(mark)
         self.account.withdraw(mark)

@@ -173,7 +173,7 @@ class Job:
         self.chains = chains_of(self.plan)
 
     def give(self, batch: Batch, mark_s: int | None, reached: Sequence[bool]) -> list[Row]:
-        """Return what comes out for a batch, and a mark behind it in the tasks that it reaches."""
+        """Return what comes out for a batch, and a mark after it in the tasks that it reaches."""
         out: list[Row] = []
         for index, chain in enumerate(self.chains):
             own = owned([key for key, _ in batch], index, len(self.chains))

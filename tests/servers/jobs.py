@@ -33,7 +33,7 @@ class Chained:
         return sum(int(task["figures"].get("records_out", 0)) for task in view["tasks"] if task["sink"])
 
     def until_more(self, rows: int = 30) -> None:
-        """Wait until so many more rows are acknowledged: the job works again."""
+        """Wait until this many more rows are acknowledged: the job works again."""
         wanted = self.written() + rows
         self.job.until(f"{rows} more rows", lambda view: self.written() >= wanted)
 

@@ -21,7 +21,7 @@ Look = Callable[[], Rows]
 
 
 def in_order(listed: Iterable[tuple[str, int, str]]) -> Rows:
-    """Return rows that say their places."""
+    """Rows that say their places."""
     rows: Rows = defaultdict(list)
     for task, position, record in listed:
         assert position == len(rows[task]), f"{task}: row {position} follows {len(rows[task])} rows"
@@ -30,7 +30,7 @@ def in_order(listed: Iterable[tuple[str, int, str]]) -> Rows:
 
 
 def of_sqlite(path: Path) -> Look:
-    """Return a connection of its own, which stays open."""
+    """A connection of its own, which stays open."""
     connections: list[sqlite3.Connection] = []
 
     def look() -> Rows:
@@ -64,7 +64,7 @@ def of_lines(directory: Path) -> Look:
 
 
 def of_parquet_files(directory: Path) -> Look:
-    """Return a reader that lists the files: they are whole from the moment they have their names, and never change."""
+    """A reader that lists the files: they are whole from the moment they have their names, and never change."""
     import pyarrow.parquet as parquet
 
     contents: dict[Path, bytes] = {}
@@ -79,7 +79,7 @@ def of_parquet_files(directory: Path) -> Look:
             if path not in rows_of:
                 rows_of[path] = parquet.read_table(path).to_pylist()
         listed = []
-        for path in there:  # <task>-<first position>-<position behind the last>
+        for path in there:  # <task>-<first position>-<position after the last>
             task, first, behind = path.stem.rsplit("-", 2)
             assert len(rows_of[path]) == int(behind) - int(first), f"{path.name} lacks rows"
             listed += [(task, int(first) + at, _text(row)) for at, row in enumerate(rows_of[path])]
@@ -89,7 +89,7 @@ def of_parquet_files(directory: Path) -> Look:
 
 
 def of_parquet(directory: Path) -> Look:
-    """Return the reader of this package, which also sees what is in no file yet."""
+    """The reader of this package, which also sees what is in no file yet."""
     from operators.outputs import open_output
 
     outputs: list[Any] = []
@@ -126,7 +126,7 @@ def of_postgres(server: Postgres, table: str) -> Look:
 
 
 def of_redis(server: Redis, stream: str, tasks: Iterable[str]) -> Look:
-    """Return all of the streams, each time."""
+    """All of the streams, each time."""
 
     def look() -> Rows:
         with server.client() as client:

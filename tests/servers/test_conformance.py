@@ -38,7 +38,7 @@ QUICK = tuple(check for check in bundles.CHECKS + outages.CHECKS if check not in
 
 
 def generic(server: Postgres, **options: Any) -> Subject:
-    """Return the table that the sink makes."""
+    """The table that the sink makes."""
     table = f"rows_{next(NUMBERS)}"
     sink = PostgresSink(server.dsn, table=table, timeout_ms=1000, **options)
 
@@ -60,7 +60,7 @@ def generic(server: Postgres, **options: Any) -> Subject:
 
 
 def columns(server: Postgres, place: bool) -> Subject:
-    """Return a table of the user's, with types and a constraint; without `place` nothing in it identifies a row."""
+    """A table of the user's, with types and a constraint; without `place` nothing in it identifies a row."""
     table = f"own_{next(NUMBERS)}"
     key = ", PRIMARY KEY(maker, number)" if place else ""
     server.query(
@@ -79,7 +79,7 @@ def columns(server: Postgres, place: bool) -> Subject:
 
 
 def entries(server: Redis, **options: Any) -> Subject:
-    """Return streams of the server that all tests share."""
+    """Streams of the server that all tests share."""
     sink = RedisSink(server.url, stream=f"rows_{next(NUMBERS)}", timeout_ms=1000, **options)
 
     def read(task: str) -> list[Any]:

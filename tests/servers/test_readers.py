@@ -1,4 +1,4 @@
-"""Readers that look at a sink of every kind again and again while tasks, and then all of the job, are killed.
+"""Readers that look at a sink of every kind repeatedly while tasks, and then all of the job, are killed.
 
 Rows that a reader has seen stay the first rows for every reader, and in the end each reader has seen each row once.
 """

@@ -27,7 +27,7 @@ def hash_of(value: object) -> int:
 
 
 SLOW_EVERY = 19
-"""One position in so many is a record that takes long, where a scenario has such records."""
+"""One position in this many is a record that takes long, where a scenario has such records."""
 KEY_CHARACTERS = 32
 """The length of a request's key, in each sort of chain."""
 ASKED_MAX = 3
@@ -108,7 +108,7 @@ class HashingChain(PlainChain):
         return self._out(linked, chunks[0].origin_ns) + self._marks() + self._requested()
 
     def _marks(self) -> list[Output]:
-        """Return a watermark behind each event; where tasks also fall idle, now and then an idle mark."""
+        """Return a watermark after each event; where tasks also fall idle, now and then an idle mark."""
         if self._sink or "marks" not in self._kinds:
             return []
         stamp = batch.IDLE_NS if "idle" in self._kinds and self.state["n"] % 5 == 0 else self.state["n"]

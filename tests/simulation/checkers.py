@@ -239,7 +239,7 @@ class Observer:
         """Rows have become visible: what they depend on must outlive their writer.
 
         No task replays what a complete checkpoint covers, even if the store has not heard of it: the order to truncate
-        waits behind bundles while the store is unavailable, and ends with its task (seed 41007869).
+        waits after bundles while the store is unavailable, and ends with its task (seed 41007869).
         """
         if not self._causal:
             return
@@ -483,7 +483,7 @@ class Observer:
     def _covered_logs(self) -> dict[tuple[int, int], bytes]:
         """Logs of the epochs below the last complete checkpoint: no row is visible that depends on a later one.
 
-        What a task did behind that barrier may have been rolled back without a successor that has begun, so the last
+        What a task did after that barrier may have been rolled back without a successor that has begun, so the last
         lives of two tasks may have performed different runs of a later epoch.
         """
         unfinished = [self._topology.tasks[index].name for index, cut in self._cuts.items() if not cut.finished]

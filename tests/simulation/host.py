@@ -42,7 +42,7 @@ class Supervisor:
         self._journal = journal
         self._decided = 0
         self._effects: deque[tuple[int, fx.Effect]] = deque()
-        """Effects that wait until so many decisions are written."""
+        """Effects that wait until this many decisions are written."""
         self.living = True
         self.dies_after: int | None = None
         """Effects left to perform before SIGKILL comes."""

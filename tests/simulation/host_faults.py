@@ -53,7 +53,7 @@ def power_on(world: Simulation, machine: Machine) -> None:
 
 
 def _tether(world: Simulation, machine: Machine, life: int) -> None:
-    """Connect the tether of a host, again and again while it lives."""
+    """Connect the tether of a host, repeatedly while it lives."""
     if machine.lives != life or world.ended is not None:
         return
     supervisor = world.supervisor

@@ -63,7 +63,7 @@ class Layout:
 
 
 def laid_out(rng: random.Random, layers: tuple[int, ...], copies: int, hashing: bool) -> Layout:
-    """Draw hosts for a job with so many copies of these layers of tasks; each alone has room for all tasks."""
+    """Draw hosts for a job with this many copies of these layers of tasks; each alone has room for all tasks."""
     hosts = NAMES[: rng.choices(range(1, SEVERAL_MAX + 1), (1, 4, 4, 3))[0]]
     tasks = [f"l{depth}/{place}" for depth, width in enumerate(layers) for place in range(width)] if hashing else []
     pinned = [task for task in tasks if rng.random() < 0.3] if rng.random() < 0.25 else []

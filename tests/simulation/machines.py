@@ -111,7 +111,7 @@ class Fabric:
         return self.open_at(source, target) <= self._clock.now_ns
 
     def carry(self, source: str, target: str, arrive: Callable[[], object]) -> None:
-        """Has a message arrive, behind what went the same way before, if its direction lets it pass."""
+        """Has a message arrive, after what went the same way before, if its direction lets it pass."""
         life, direction = self._life(source), (source, target)
         earliest_ns = self._clock.now_ns + self._rng.randint(50_000, 3 * MS)
         at_ns = self._last_ns[direction] = max(earliest_ns, self._last_ns.get(direction, 0))

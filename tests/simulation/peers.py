@@ -131,7 +131,7 @@ class Disk:
         return all(name in self.files for name, _, _ in files)
 
     def read(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
-        """Return the parts of a file that a manifest or a message names; it must be just that one."""
+        """The parts of a file that a manifest or a message names; it must be just that one."""
         if file[0] not in self.files or self._described(file[0]) != tuple(file):
             raise Violated(f"files: {file[0]} is named as a state to restore, and is not there as it was written")
         return self.files[file[0]]

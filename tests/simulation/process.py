@@ -275,7 +275,7 @@ class Process:
                 return
 
     def _shadow(self, image: _Image) -> TaskProtocol:
-        """Return a task that is performed from the echo of another process."""
+        """A task that is performed from the echo of another process."""
         world = self.world
         task = TaskProtocol(
             world.topology, image.task, 0, world.config, image.chain, world.live,  # type: ignore[arg-type]

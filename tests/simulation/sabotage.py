@@ -177,7 +177,7 @@ def _answer_while_collecting() -> Patches:
 
 
 def _no_alignment() -> Patches:
-    """Elements behind a barrier are delivered before it has come on all inputs."""
+    """Elements after a barrier are delivered before it has come on all inputs."""
     head_count = Receiver.head_count
 
     def unblocked(self: Receiver, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
@@ -351,7 +351,7 @@ def _rows_stay() -> Patches:
 
 
 def _ordered_by_arrival() -> Patches:
-    """An ordered task takes what has come, and logs nothing, as ever."""
+    """An ordered task takes what has come, and logs nothing, as usual."""
     ruled = ByContent.ruled
 
     def arrived(self: ByContent, full: bool) -> Any:
@@ -411,7 +411,7 @@ def name_of(sabotage: Callable[[], Patches]) -> str:
 
 
 def _rest_in_spite_of_events() -> Patches:
-    """A task that performs something behind a barrier still reports that it has performed nothing."""
+    """A task that performs something after a barrier still reports that it has performed nothing."""
     emit = Execution._emit
 
     def unnoticed(self: Execution, outputs: Any) -> None:

@@ -33,7 +33,7 @@ def _finished_before_the_store_has_all() -> Patches:
 
 
 def _effects_overtake_a_refused_write() -> Patches:
-    """Effects behind a write that a store refused are performed immediately."""
+    """Effects after a write that a store refused are performed immediately."""
     return {(causal.task.effect_queue, "_at_once"): lambda effect: True}
 
 
@@ -48,7 +48,7 @@ def _acts_overtake_the_state_they_need() -> Patches:
 
 
 def _a_state_replaced_meanwhile_is_damage() -> Patches:
-    """A standby whose files a later checkpoint has replaced while it was loading them fails for good."""
+    """A standby whose files a later checkpoint has replaced while it was loading them fails permanently."""
     return {(Disk, "has"): lambda self, files: True}
 
 

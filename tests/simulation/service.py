@@ -1,7 +1,7 @@
 """The outside service that requests are put to, and what it promises to notice about their keys.
 
-It performs what a key asks for when it hears of the key first, and compares whatever comes under that key later.  It
-may fail before it has performed a request, or behind that, and its answers may come late or twice.
+It performs what a key asks for when it hears of the key first, and compares whatever comes under that key later. It may
+fail before it has performed a request, or after that, and its answers may come late or twice.
 """
 
 from __future__ import annotations

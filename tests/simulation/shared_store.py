@@ -194,7 +194,7 @@ class SimulatedUploads:
         return self._process.world.shared.reached(self._process.machine.name)
 
     def perform(self, request: Callable[[], Any], again: bool, done: Callable[[Any], None]) -> None:
-        """Perform a request behind the earlier ones; `again`: as often as it takes."""
+        """Perform a request after the earlier ones; `again`: as often as it takes."""
         self._waiting.append(_Request(request, again, done))
         if len(self._waiting) == 1:
             self._after(0, 0)
@@ -213,7 +213,7 @@ class SimulatedUploads:
             return
         if not process.living:
             self._waiting.clear()
-            if process.world.rng.random() < 0.5:  # death came behind the request, not before
+            if process.world.rng.random() < 0.5:  # death came after the request, not before
                 with suppress(CausalError):
                     asked.perform()
             return

@@ -57,7 +57,7 @@ class StableShell:
         self._uploads.close()
 
     def _ask_store(self, effect: StableEffect, task: str, incarnation: int) -> None:
-        """Has the shared store keep it, behind the snapshots (`causal.storage.disk`)."""
+        """Has the shared store keep it, after the snapshots (`causal.storage.disk`)."""
         if self._stored is None:
             self._stored = StoredLogs(self._uploads.reached(), task, incarnation)
         stored = self._stored
@@ -93,7 +93,7 @@ class StableShell:
         effect, task, incarnation = asked
         if not self._process.living:
             self._asked.clear()
-            if self._world.rng.random() < 0.5:  # death came behind the write, not before
+            if self._world.rng.random() < 0.5:  # death came after the write, not before
                 self._done(effect, task, incarnation)
             return
         if self._world.clock.now_ns < self._world.disk.full_until_ns and isinstance(effect, BeginStable):

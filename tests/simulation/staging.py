@@ -30,16 +30,16 @@ class StagedRows:
         self._bundles: list[Bundle] = []
         self._synced = 0
         self._visible = 0
-        """Position behind the last row that is visible, as this run knows it: a newer run may have the store by now."""
+        """Position after the last row that is visible, as this run knows it: a newer run may have the store by now."""
 
     @property
     def next(self) -> int:
-        """Position behind the last row, staged or visible."""
+        """Position after the last row, staged or visible."""
         last = self._bundles[-1] if self._bundles else None
         return self._visible if last is None else last.first + last.count
 
     def next_at(self, epoch: int) -> int:
-        """Position behind the last row of the epochs below `epoch`."""
+        """Position after the last row of the epochs below `epoch`."""
         ends = [bundle.first + bundle.count for bundle in self._bundles if bundle.epoch < epoch]
         return max(ends, default=self._visible)
 
@@ -60,7 +60,7 @@ class StagedRows:
         self._synced = len(self._bundles)
 
     def commit(self, epoch: int, incarnation: int) -> bool:
-        """Return one step; true while more is left."""
+        """One step; true while more is left."""
         self._fence(incarnation)
         due = [bundle for bundle in self._bundles if bundle.epoch < epoch][:BUNDLES_PER_STEP]
         if not due:

@@ -200,7 +200,7 @@ class Seat:
 
         def attempt() -> None:
             if self.life != life and world.rng.random() < 0.5:
-                return  # death came before the request, not behind
+                return  # death came before the request, not after
             try:
                 answer = answered(request, world.shared.reached(self.name))
             except Unavailable as problem:

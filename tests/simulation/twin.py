@@ -1,8 +1,8 @@
 """The failure-free twin: an independent reading of the tasks' final determinant logs.
 
-It is no task protocol: no network, no epochs under way, no recovery.  Task by task, upstream first, it reads the
-log ("next n of channel c", "timers fire now", an answer), pulls the elements from what the twin of the sender put
-out, runs a fresh chain, and so says which rows the sinks must hold if every determinant happened exactly once.
+It is not a task protocol: no network, no epochs under way, no recovery. Task by task, upstream first, it reads the log
+("next n of channel c", "timers fire now", an answer), pulls the elements from what the twin of the sender put out, runs
+a fresh chain, and so says which rows the sinks must hold if every determinant happened exactly once.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ class Simulation:
     # -- the control plane -----------------------------------------------------------------------------
 
     def carry(self, sender: str, receiver: str, arrive: Callable[[], object]) -> None:
-        """Have a message of the control plane arrive: behind what went the same way before."""
+        """Have a message of the control plane arrive: after what went the same way before."""
         earliest_ns = self.clock.now_ns + self.rng.randint(20_000, 2 * MS)
         at_ns = self._carried[sender, receiver] = max(earliest_ns, self._carried.get((sender, receiver), 0))
         self.clock.at(at_ns, arrive)

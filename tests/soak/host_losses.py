@@ -33,7 +33,7 @@ from examples.hosts.network import missing
 from tests.soak.host_fire import CANDIDATE, FAULTS, HOSTS, STORE, Fire
 
 RATE, SECONDS_PER_LOSS = 400, 20
-"""Elements per second, for so long; beyond that the sources hold their end, and nothing enters any more."""
+"""Elements per second, for this long; beyond that the sources hold their end, and nothing enters any more."""
 HOST_TIMEOUT_MS = 1000
 END_WITHIN_S = 240.0
 S3_PORT = 5000
@@ -154,7 +154,7 @@ def _result(options: argparse.Namespace, command: str, outcomes: list[Outcome]) 
 def run_job(
     seed: int, faults: int, keep: Path | None = None, kinds: Sequence[str] = (), site_of: type[Site] = Site
 ) -> Outcome:
-    """Run one job with so many faults, of these kinds if any are given, and check its rows."""
+    """Run one job with this many faults, of these kinds if any are given, and check its rows."""
     rng = Random(seed)
     outcome = Outcome(seed, "sqlite" if seed % 2 else "redis", "S3" if seed // 2 % 2 else "directory")
     count = RATE * SECONDS_PER_LOSS * faults // 2

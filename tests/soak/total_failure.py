@@ -1,4 +1,4 @@
-"""Every process of a job gets SIGKILL at the same moment, again and again, while readers watch its output.
+"""Every process of a job gets SIGKILL at the same moment, repeatedly, while readers watch its output.
 
 The pipeline (`tests/soak/total_failure_job.py`) has everything nondeterministic there is, at full sharing depth, and
 writes into SQLite and JSON lines.  A quarter of the strikes hit before the job is up again.  Exit status 1 if a row

@@ -1,4 +1,4 @@
-"""One job whose processes all die at the same moment, again and again, and readers that watch its output throughout."""
+"""One job whose processes all die at the same moment, repeatedly, and readers that watch its output throughout."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def keep(directory: Path) -> Callable[[Any, int], None]:
 
 
 def started(spark: SparkSession, outputs: dict[str, str], work: Path) -> Any:
-    """Return one query over all outputs: a batch has rows of each."""
+    """One query over all outputs: a batch has rows of each."""
     rows = spark.readStream.format("causal").schema(SCHEMA).option("maxRowsPerBatch", ROWS_MAX)
     frames = [rows.option("path", path).load().withColumn("sink", F.lit(name)) for name, path in outputs.items()]
     query = reduce(DataFrame.unionByName, frames).writeStream.foreachBatch(keep(work / "batches"))

@@ -59,7 +59,7 @@ REST = {"raw": b"\x00\xff", "price": Decimal("1.50"), "at": datetime(1970, 1, 1,
 
 
 def gate_of(directory: Path) -> Path:
-    """Return the last batch waits for this file."""
+    """The last batch waits for this file."""
     return directory / "gate"
 
 

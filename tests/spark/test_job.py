@@ -65,7 +65,7 @@ def eventually(ask: Callable[[], object], what: str, run: subprocess.Popen[str])
 @pytest.mark.campaign
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
 def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_killed(tmp_path: Path) -> None:
-    """The tasks of Spark write the first batch, its driver those behind it, of whose rows the size is known."""
+    """The tasks of Spark write the first batch, its driver those after it, of whose rows the size is known."""
     corpus, job, database = corpus_in(tmp_path / "corpus"), tmp_path / "job", tmp_path / "index.db"
     argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "inverted_index.py")]
     argv += ["--set", f"out={database}", "--set", f"corpus={corpus}", "--set", "files_per_batch=70"]

@@ -311,7 +311,7 @@ def _ends(names: list[str], joins: list[tuple[str, str]]) -> Iterator[tuple[int,
 
 
 def _counted(lines: list[Line]) -> list[Line]:
-    """Return one line for many: how many of what."""
+    """One line for many: how many of what."""
     kinds = Counter(line.what for line in lines if "->" in line.who)
     return [Line("...", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))] if kinds else []
 

@@ -29,7 +29,7 @@ class Numbering(PlainChain):
     """One task's chain.
 
     Args:
-        ask: the outside world: gives an answer of so many bytes, another one each time.
+        ask: the outside world: gives an answer of this many bytes, another one each time.
         behind: something that differs from process to process and that no log knows.
     """
 

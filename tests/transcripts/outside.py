@@ -137,7 +137,7 @@ class NotedReader:
         return read
 
     def ready_in_s(self, position: int) -> float:
-        """Return 0: commands say when records come."""
+        """Return 0: commands say when records arrive."""
         return 0.0
 
     def completed(self, position: int) -> None:

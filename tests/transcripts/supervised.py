@@ -244,7 +244,7 @@ class Supervised(Stage):
     # -- the course of things ----------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Return a control message arrives, else a process sends a heartbeat, else what happens on any stage."""
+        """A control message arrives, else a process sends a heartbeat, else what happens on any stage."""
         if self._control:
             self._deliver_control(*self._control.popleft())
             return True

@@ -18,7 +18,7 @@ class Bid(TypedDict):
 
 
 def make(partition: int, i: int) -> Bid:
-    """Return an element of a source."""
+    """An element of a source."""
     return {"auction": i % 7, "price": i / 2}
 
 
@@ -26,7 +26,7 @@ class Best(Operator):
     """Turns bids into prices."""
 
     def process(self, record: Bid, ctx: Context) -> Iterator[float]:
-        """Yield the price, if it is the best so far."""
+        """The price, if it is the best so far."""
         if record["price"] > ctx.state.get("best", 0.0):
             ctx.state["best"] = record["price"]
             yield record["price"]
@@ -64,7 +64,7 @@ def per_record(bids: Stream[Bid], words: Stream[str]) -> None:
 
 
 def with_price(prices: list[float], bid: Bid) -> list[float]:
-    """Return an accumulation."""
+    """An accumulation."""
     return [*prices, bid["price"]]
 
 
@@ -74,7 +74,7 @@ def with_auction(bid: Bid) -> int:
 
 
 def keyed(bids: Stream[Bid]) -> None:
-    """The key's type is in what the operators behind it give."""
+    """The key's type is in what the operators after it give."""
     by_auction = bids.key_by(lambda bid: bid["auction"])
     assert_type(by_auction, KeyedStream[int, Bid])
     assert_type(by_auction.count("n"), Stream[tuple[int, int]])
@@ -164,7 +164,7 @@ def tables(bids: Stream[Bid]) -> None:
 
 
 def ask(bid: Bid, idempotency_key: str) -> int:
-    """Return the outside world."""
+    """The outside world."""
     return len(idempotency_key) + bid["auction"]
 
 

@@ -95,7 +95,7 @@ print([each.name for each in script.complete()])
 
 
 def outside(directory: Path, *argv: str) -> str:
-    """Return the output of Python in a directory, without the variables by which a test finds the checkout."""
+    """The output of Python in a directory, without the variables by which a test finds the checkout."""
     environment = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
     environment["XDG_CACHE_HOME"] = str(directory / "cache")  # jedi must write one, and a home may be read-only
     done = subprocess.run(

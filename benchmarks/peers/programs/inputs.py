@@ -41,7 +41,7 @@ def table() -> list[tuple[int, int]]:
 
 
 def rows(partition: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """Return rows `start` to `stop` of a partition: the table from a place of its own, again and again."""
+    """Return rows `start` to `stop` of a partition: the table from a place of its own, repeatedly."""
     return repeated(table(), start + partition * (TABLE_ROWS // PARTITIONS), stop - start)
 
 

@@ -1,4 +1,4 @@
-"""Three tasks with dice in a row, and behind them one whose state is some 16 MB: a new value for each key, in turn."""
+"""Three tasks with dice in a row, and after them one whose state is some 16 MB: a new value for each key, in turn."""
 
 from __future__ import annotations
 

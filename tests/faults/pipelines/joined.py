@@ -1,7 +1,7 @@
 """Orders and payments joined within an interval, and counts per window as a table; every answer follows from i.
 
-An order has number i and time i / 10; each third one is never paid.  A payment comes 1 to 3 s behind its order.
-Neither source ends before the file `gate` is there.
+An order has number i and time i / 10; each third one is never paid. A payment comes 1 to 3 s after its order. Neither
+source ends before the file `gate` is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A count over so many keys that its state cannot be loaded within the silence that counts as death.
+"""A count over this many keys that its state cannot be loaded within the silence that counts as death.
 
 Each key comes once and every thousandth twice; the last record waits for the file `--set gate=PATH`.  A row names a
 key that came again.

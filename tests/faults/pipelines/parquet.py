@@ -28,7 +28,7 @@ def element(partition: int) -> Any:
 
 pipeline = Pipeline("parquet")
 settings = pipeline.settings
-odd = int(settings.get("odd", "0"))  # of so many elements one has a text in the place of a number
+odd = int(settings.get("odd", "0"))  # of this many elements one has a text in the place of a number
 schema = {"p": "int64", "i": "int64", "k": "int64", "n": "int64", "dice": "double"}
 count, gate = int(settings["count"]), Path(settings["gate"])
 publish_s = float(settings.get("publish_s", "0.3"))

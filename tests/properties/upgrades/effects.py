@@ -1,8 +1,8 @@
 """The effect of each option that changes at an upgrade: `docs/guide/change.md` shows it, the matrix checks it.
 
-"applied": kept state continues under the new value.  "from now on": kept state stays as it is, and the new value is
-that of the records that come.  "refused": before anything is started.  "depends": refused if the state needs the old
-value, as records that wait, values in groups and windows that are kept in slices do; otherwise from now on.
+"applied": kept state continues under the new value. "from now on": kept state stays as it is, and the new value is that
+of the records that arrive. "refused": before anything is started. "depends": refused if the state needs the old value,
+as records that wait, values in groups and windows that are kept in slices do; otherwise from now on.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Version:
         first: operators without state before the core, by name.
         core: the operator with state.
         options: of the core.
-        last: operators without state behind it; of a table, its `filter` and `map_values`.
+        last: operators without state after it; of a table, its `filter` and `map_values`.
         widths: parallelism by name.
         united: a second source is united with the first.
         branch: another operator with a sink of its own reads what the core reads.
@@ -83,12 +83,12 @@ def value_of(record: Record) -> Any:
 
 
 def listing(key: Any, records: list[Record], window: Any) -> Any:
-    """Yield a function of a window."""
+    """A function of a window."""
     yield key, sorted(each["v"] for each in records), window.start, window.end
 
 
 def pair(left: Any, right: Any) -> Any:
-    """Return a record of two."""
+    """A record of two."""
     return [left and left["v"], right and right["v"]]
 
 

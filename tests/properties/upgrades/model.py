@@ -147,7 +147,7 @@ class Model:
         self.emit(record, origin)
 
     def settle(self) -> None:
-        """End an event: watermarks come behind all of its records."""
+        """End an event: watermarks come after all of its records."""
 
     def advance(self, mark: int) -> None:
         """Advance event time."""

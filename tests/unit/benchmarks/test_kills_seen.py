@@ -17,7 +17,7 @@ SECOND_NS = 1_000_000_000
 
 
 def steady(seconds: float, gaps: dict[int, int], seed: int) -> list[Stamp]:
-    """Return a bundle about every 5 ms; `gaps`: from when on, how long nothing comes."""
+    """A bundle about every 5 ms; `gaps`: from when on, how long nothing comes."""
     chance = random.Random(seed)
     stamps: list[Stamp] = []
     at_ns = SECOND_NS
@@ -47,9 +47,7 @@ def test_a_gap_counts_in_the_window_that_it_ends_in() -> None:
 
 
 def series(slow_from_ns: int, slow_for_ns: int) -> row_latency.Latencies:
-    """Return an element each millisecond for 20 s that takes 2 ms, and as long as it takes until the slow stretch is
-    over.
-    """
+    """An element each millisecond for 20 s that takes 2 ms, and as long as it takes until the slow stretch is over."""
     origins = list(range(0, 20 * SECOND_NS, 1_000_000))
     end_ns = slow_from_ns + slow_for_ns
     return row_latency.Latencies(

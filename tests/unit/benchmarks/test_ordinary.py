@@ -22,7 +22,7 @@ from operators.sinks import SqliteSink
 from operators.testing import run
 
 RECORDS = 6_000
-"""A join has pairs with so many: a user pays a thousand records before the order."""
+"""A join has pairs with this many: a user pays a thousand records before the order."""
 WORKLOADS = list(user_code.WORKLOADS)
 
 

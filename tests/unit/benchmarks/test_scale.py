@@ -48,7 +48,7 @@ def sizes() -> dict[int, dict[str, float]]:
 
 @pytest.fixture
 def control_plane() -> Iterator[Callable[[int], ControlPlane]]:
-    """Makes control planes of so many blocks, up and quiet."""
+    """Makes control planes of this many blocks, up and quiet."""
     planes: list[ControlPlane] = []
 
     def make(count: int) -> ControlPlane:

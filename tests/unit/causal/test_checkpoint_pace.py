@@ -24,7 +24,7 @@ MS = 1_000_000
 
 @dataclass
 class Frozen:
-    """A state of so many keys, each of which takes so long."""
+    """A state of this many keys, each of which takes so long."""
 
     left: int
     ns_per_key: int

@@ -1,4 +1,4 @@
-"""No task performs an event behind the final barrier: what is visible then is what the savepoint holds."""
+"""No task performs an event after the final barrier: what is visible then is what the savepoint holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS_MAX = 100_000
 
 
 def stand(world: World, epoch: int, kills: int) -> None:
-    """Request a final barrier from the sources until every task stands behind it, through `kills` failures."""
+    """Request a final barrier from the sources until every task stands after it, through `kills` failures."""
     for step in range(STEPS_MAX):
         world.step()
         if step % 20 == 0:

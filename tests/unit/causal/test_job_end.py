@@ -18,7 +18,7 @@ STEPS_MAX = 100_000
 
 
 def ended(world: World) -> World:
-    """Return a run with checkpoints, to its end."""
+    """A run with checkpoints, to its end."""
     for _ in range(STEPS_MAX):
         if world.done():
             return world

@@ -16,7 +16,7 @@ from tests.unit.deploy.test_report import task, view
 
 
 class Terminal(StringIO):
-    """A terminal of so many columns and lines; `screen` is what it shows."""
+    """A terminal of this many columns and lines; `screen` is what it shows."""
 
     def __init__(self, columns: int, lines: int) -> None:
         super().__init__()

@@ -88,7 +88,7 @@ def test_a_batch_waits_until_a_checkpoint_covers_enough(
 
 
 def test_one_batch_is_always_let_in_when_nothing_is_unread(publisher: Publisher) -> None:
-    """This also holds behind a last batch, which stays on disk when it is covered."""
+    """This also holds after a last batch, which stays on disk when it is covered."""
     readers = [publisher.reader(channel) for channel in range(2)]
     for batch in range(3):
         assert Waiting(publisher, 1).advances() is None

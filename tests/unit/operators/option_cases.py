@@ -55,7 +55,7 @@ class Case:
 
 
 def row(k: str, at: float, v: int) -> Row:
-    """Return a record."""
+    """A record."""
     return {"k": k, "at": at, "v": v}
 
 
@@ -66,7 +66,7 @@ ROWS = [
 
 
 def from_rows(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
-    """Return a source whose rows are the inputs of the run."""
+    """A source whose rows are the inputs of the run."""
     return pipeline.source(name, GeneratedSource(lambda partition, index: index, count=0, partitions=partitions))
 
 
@@ -102,17 +102,17 @@ def apart(rows: list[Row]) -> list[list[Row]]:
 
 
 def records(key: Any, rows: list[Row], window: Any) -> Any:
-    """Yield a function of a window."""
+    """A function of a window."""
     yield key, "function", [each["v"] for each in rows], window.start, window.end
 
 
 def listing(values: list[int], record: Row) -> list[int]:
-    """Return an `add` that minds order."""
+    """An `add` that minds order."""
     return [*values, record["v"]]
 
 
 def listed() -> Aggregate[Any, Any]:
-    """Return an aggregate that minds order."""
+    """An aggregate that minds order."""
     return Aggregate(list, listing, merge=lambda first, second: first + second)
 
 
@@ -206,7 +206,7 @@ class RunsOtherwise(Runs):
 
 
 def unordered(pipeline: Pipeline) -> Any:
-    """Return a keyed stream of two partitions, of which nothing is late."""
+    """A keyed stream of two partitions, of which nothing is late."""
     return from_rows(pipeline, partitions=2).watermarks("w", time, out_of_order_s=100).key_by(key)
 
 
@@ -228,7 +228,7 @@ def _count(parallelism: int, delivery: str) -> Built:
 
 
 def arrow(pipeline: Pipeline) -> Any:
-    """Return a source of vectors."""
+    """A source of vectors."""
     return pipeline.source("in", ArrowSource(lambda partition, start, stop: {}, count=0))
 
 
@@ -278,7 +278,7 @@ OTHERS = [row("a", 2, 10), row("b", 30, 20), row("c", 3, 30)]
 
 
 def pair(left: Any, right: Any) -> Any:
-    """Return a record of two."""
+    """A record of two."""
     return [left and left["v"], right and right["v"]]
 
 
@@ -341,7 +341,7 @@ def _broadcast(rules: str, operator: Any, wait: bool, parallelism: int) -> Built
 
 
 def asked(record: Row, idempotency_key: str) -> int:
-    """Return an answer."""
+    """An answer."""
     return int(record["v"]) * 2
 
 
@@ -376,7 +376,7 @@ def _call(fn: Any, combine: Any, order: str, retries: int, parallelism: int) -> 
 
 
 def people(pipeline: Pipeline, name: str = "in") -> Any:
-    """Return a table."""
+    """A table."""
     return from_rows(pipeline, name).key_by(lambda r: (r["k"], r["v"] % 2)).table(f"{name}-t")
 
 
@@ -449,7 +449,7 @@ def _table_side(tag: str) -> Built:
 
 
 def doubled(values: Any, record: Any) -> Any:
-    """Return a function of `reduce`."""
+    """A function of `reduce`."""
     return [*values, record["v"]]
 
 

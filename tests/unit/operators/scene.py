@@ -103,7 +103,7 @@ def chain_of(job_plan: Plan, name: str) -> Chain:
 
 
 def keyed(build: Callable[[KeyedStream[Any, Any]], Stream[Any]], name: str, **settings: Any) -> Chain:
-    """Return the chain of task `name`, built behind a key_by of each record's first field."""
+    """Return the chain of task `name`, built after a key_by of each record's first field."""
     return chain_of(planned(lambda stream: build(stream.key_by(first_field)), **settings), name)
 
 

@@ -34,7 +34,7 @@ def inverse(record: Any) -> Any:
 
 
 def of_groups(aggregate: Aggregate[Any, Any], values: list[int], others: Any = (), **options: Any) -> Any:
-    """Return the run of a table of one row that takes these values, behind rows that stay as they are."""
+    """Return the run of a table of one row that takes these values, after rows that stay as they are."""
     pipeline = Pipeline("p")
     table = source(pipeline).key_by(lambda r: r["id"]).table("t")
     sink(table.group_by("by", lambda key, row: "all").aggregate("sum", aggregate).revisions("rows"))

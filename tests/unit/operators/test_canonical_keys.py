@@ -299,7 +299,7 @@ def test_how_a_key_is_written_shows_nowhere(name: str, data: st.DataObject) -> N
         assert encode(without_bells(again)) == encode(without_bells(result["out"]))
     elif name not in TWO:
         assert encode(again) == expected
-    elif name in ("table join", "broadcast"):  # which side comes first is chance, and the records behind a crash too
+    elif name in ("table join", "broadcast"):  # which side comes first is chance, and the records after a crash too
         known = {encode(spelled(record["k"])) for records in inputs.values() for record in records}
         assert {encode(row[0]) for row in again} <= known
         assert name == "table join" or {encode(key) for row in again for key, _ in row[1]} <= known
@@ -336,7 +336,7 @@ class Entries(Operator):
 @examples(divided_by=3)
 @given(data=st.data())
 def test_entries_of_a_map_are_written_as_a_dict_keeps_them(state: Any, data: st.DataObject) -> None:
-    """The first spelling stays until the entry is removed, as in a dict, also behind a restore."""
+    """The first spelling stays until the entry is removed, as in a dict, also after a restore."""
     entries = st.sampled_from(data.draw(st.sampled_from([SPELLINGS[0], SPELLINGS[0] + SPELLINGS[1], SPELLINGS[5]])))
     puts = data.draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), entries), min_size=1, max_size=14))
     wrong = data.draw(st.lists(st.one_of(st.just([]), st.tuples(entries)), min_size=len(puts), max_size=len(puts)))

@@ -299,7 +299,7 @@ def test_a_giant_among_many_is_there_a_few_times_only() -> None:
         if not traced:
             tracemalloc.stop()
     assert [chunk.count for _, chunk in outputs] == [500, 1, 499]
-    assert peak < 5 * giant  # the record, its buffer, its body and that body behind its tag
+    assert peak < 5 * giant  # the record, its buffer, its body and that body after its tag
 
 
 class OneGiant(Operator):

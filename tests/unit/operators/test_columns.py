@@ -1,4 +1,4 @@
-"""A key that is one item of the record is seen as such, and nothing else is taken for one."""
+"""A key that is one item of the record is seen as such, and nothing else is mistaken for one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def entries() -> DueEntries:
 
 
 def finished(job: TableJob, keys_max: int) -> list[bytes]:
-    """Return all fragments of a job, encoded in steps of so many keys."""
+    """Return all fragments of a job, encoded in steps of this many keys."""
     while job.step(keys_max) == keys_max:
         pass
     return [content_of(fragment) for fragments in job.fragments.values() for fragment in fragments]

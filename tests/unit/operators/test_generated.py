@@ -91,7 +91,7 @@ def test_a_clock_that_was_restarted_does_not_halt_a_rate(tmp_path: Path, monkeyp
 def test_a_fast_partition_gives_whole_steps(monkeypatch: pytest.MonkeyPatch, rate: int, step_ns: int) -> None:
     clock_ns = 7_000_000_000
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock_ns)
-    began_ns = clock_ns - 1_000_000_000 - step_ns // 2  # half a step behind the end of one
+    began_ns = clock_ns - 1_000_000_000 - step_ns // 2  # half a step after the end of one
     reader = opened(GeneratedSource(lambda p, i: i, count=None, rate=rate), 0, began_ns)
     read = reader.read(0, 10**7)
     assert read.records == list(range(rate + 1)) and read.origin_ns == began_ns

@@ -121,7 +121,7 @@ def test_a_timer_that_sets_itself_fires_before_a_later_one(delivery: str, batch:
 
 
 class Backwards(Operator):
-    """Sets timers before, at and behind the time at which it does; emits the event time at which one fired."""
+    """Sets timers before, at and after the time at which it does; emits the event time at which one fired."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         for number, shift_s in enumerate(record["shifts"]):

@@ -50,7 +50,7 @@ def test_objects_that_cannot_be_carried_are_passed_on() -> None:
 
 
 class Refilling(Operator):
-    """Gives one buffer again and again, in a record of any form."""
+    """Gives one buffer repeatedly, in a record of any form."""
 
     def __init__(self, wrap: Callable[[Any], Any], make: Callable[[bytes], Any]) -> None:
         self._wrap = wrap

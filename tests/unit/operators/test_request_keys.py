@@ -157,7 +157,7 @@ def _asking_plan(parallelism: int, asks: bool = True) -> Plan:
 
 
 def _asked(planned: Plan, parts: dict[str, Sequence[bytes]]) -> tuple[list[str], list[str], dict[str, Sequence[bytes]]]:
-    """Return keys that were waiting, keys of three new requests per task with equal content, and the state behind
+    """Return keys that were waiting, keys of three new requests per task with equal content, and the state after
     them.
     """
     waiting, fresh, after = list[str](), list[str](), dict[str, Sequence[bytes]]()

@@ -66,7 +66,7 @@ def saved(job_plan: Plan, parts: Mapping[str, Sequence[list[bytes]]]) -> list[Sa
 
 
 def fed(job_plan: Plan, name: str, batches: Sequence[list[Any]]) -> list[list[bytes]]:
-    """Return the files of a keyed task that got these batches of its own keys, a checkpoint behind each."""
+    """Return the files of a keyed task that got these batches of its own keys, a checkpoint after each."""
     task = job_plan.topology.named(name)
     assert task is not None
     chain = job_plan.chain(task.index)

@@ -28,7 +28,7 @@ def windows(grace_s: float, **how: Any) -> Plan:
 
 
 class Two:
-    """The tasks of a windowed table and of what suppresses its revisions, one behind the other."""
+    """The tasks of a windowed table and of what suppresses its revisions, one after the other."""
 
     def __init__(self, grace_s: float, **how: Any) -> None:
         job_plan = windows(grace_s, **how)

@@ -66,7 +66,7 @@ def built(operator: Operator, parallelism: int = 2) -> Pipeline:
 
 
 def chains(rows: list[Any]) -> dict[int, list[int]]:
-    """Return the records behind each key's rows; fails where a row does not extend the one before it."""
+    """Return the records after each key's rows; fails where a row does not extend the one before it."""
     longest: dict[int, list[Any]] = {}
     for row in rows:
         assert row["seen"][:-2] == longest.get(row["key"], []), row

@@ -1,4 +1,4 @@
-"""Times to live in whole pipelines: by event time exact however records come, by the wall clock within bounds."""
+"""Times to live in whole pipelines: by event time exact however records arrive, by the wall clock within bounds."""
 
 from __future__ import annotations
 

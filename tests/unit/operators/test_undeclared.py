@@ -195,7 +195,7 @@ def tallied(record: Any) -> None:
 
 
 class Registry:
-    """A class of the user's that is no operator."""
+    """A class of the user's that is not an operator."""
 
     entries = 0
 

@@ -36,7 +36,7 @@ def in_order(draw: Callable[[st.SearchStrategy[Any]], Any]) -> list[Row]:
 
 @st.composite
 def runs(draw: Any) -> tuple[list[list[Row]], list[int]]:
-    """Record cut into batches, and what is done behind each."""
+    """Record cut into batches, and what is done after each."""
     rows, batches = in_order(draw), list[list[Row]]()
     while rows:
         size = draw(st.integers(1, 6))

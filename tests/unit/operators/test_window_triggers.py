@@ -188,7 +188,7 @@ def test_the_wall_clock_finds_a_window_that_has_ended_already() -> None:
 
 
 class Threshold(Trigger):
-    """Fires as soon as the values in it are ten together, then emptied; and ten seconds behind a -1."""
+    """Fires as soon as the values in it are ten together, then emptied; and ten seconds after a -1."""
 
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
         if record[2] == -1:
@@ -209,7 +209,7 @@ class Threshold(Trigger):
 
 
 class TenSeconds(Trigger):
-    """Looks at no record; asks for a call at each full ten seconds behind the window's start."""
+    """Looks at no record; asks for a call at each full ten seconds after the window's start."""
 
     def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
         return window.start + 10 * (state.get("calls", 0) + 1) if state.get("calls", 0) < 2 else None

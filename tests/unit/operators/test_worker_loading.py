@@ -1,4 +1,4 @@
-"""A worker loads a state in steps: a message meanwhile is answered, or waits in order behind the state."""
+"""A worker loads a state in steps: a message meanwhile is answered, or waits in order after the state."""
 
 from __future__ import annotations
 

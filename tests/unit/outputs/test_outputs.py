@@ -133,7 +133,7 @@ def test_lines_of_a_bundle_that_are_not_in_place_yet_are_not_shown(tmp_path: Pat
     whole = path.read_bytes()
     path.write_bytes(
         b"".join(whole.splitlines(keepends=True)[:14]) + b'{"half": '
-    )  # as a kill behind the journal leaves it
+    )  # as a kill after the journal leaves it
     output = looked(open_output(tmp_path / "out"))
     assert output.ends(False) == {"out/0": 14} and read(output, "out/0", 3, 14) == expected("out/0", 3, 14)
     with pytest.raises(CorruptData, match="has lost rows"):

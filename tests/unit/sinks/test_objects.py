@@ -163,7 +163,7 @@ STEPS: dict[str, Step] = {
 
 
 def attempts(place: Place, problem: type[BaseException]) -> Iterator[Failing]:
-    """Yield clients that fail at the first request, the second, …, or behind it, until a step has fewer."""
+    """Yield clients that fail at the first request, the second, …, or after it, until a step has fewer."""
     for at in range(1, 1000):
         for done in (False, True):
             place.memory.stored.clear()
@@ -174,7 +174,7 @@ def attempts(place: Place, problem: type[BaseException]) -> Iterator[Failing]:
 
 
 def before(step: Step, subject: Subject, store: SinkStore, state: StoreState) -> StoreState:
-    """52 rows; those behind 42 can be withdrawn if that is the step."""
+    """52 rows; those after 42 can be withdrawn if that is the step."""
     if step is not STEPS["withdraw"]:
         return fill(subject, store, state, 52, 2)
     state = withdrawal.fill_marked(subject, store, state, 42, 2)

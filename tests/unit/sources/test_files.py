@@ -325,7 +325,7 @@ class Version:
         return ""
 
     def read(self, position: int) -> tuple[list[Any], bool]:
-        """Return the rows from a position on, and whether the source ends behind them."""
+        """Return the rows from a position on, and whether the source ends after them."""
         reader = self._source.open(0, SourceContext("s", self._job, 0))
         reader._poll_s = 0.0  # type: ignore[attr-defined]
         try:

@@ -1,4 +1,4 @@
-"""The tasks that have hot standbys: all behind the sources, or those of the operators that are named."""
+"""The tasks that have hot standbys: all after the sources, or those of the operators that are named."""
 
 from __future__ import annotations
 

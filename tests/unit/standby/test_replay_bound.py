@@ -12,7 +12,7 @@ TARGET_MS = 200
 
 
 def worked(scene: Scene, busy_s: float) -> list[object]:
-    """Return the counting task beats after so many seconds of work; returns the checkpoints that this triggers."""
+    """Return the counting task beats after this many seconds of work; returns the checkpoints that this triggers."""
     heard = scene.beat(scene.slot_of("count/0"), counters={"busy_s": busy_s})
     return [message for _, message in sent(heard, "checkpoint")]
 

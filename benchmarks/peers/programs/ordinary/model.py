@@ -120,7 +120,7 @@ ROWS: Mapping[str, Callable[[int], Rows]] = {
     "running": _running,
     "as_of": _as_of,
 }
-"""Workload → its rows for so many records, in the form in which the bare job has them."""
+"""Workload → its rows for this many records, in the form in which the bare job has them."""
 
 
 def expected(workload: str, records: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ BEGAN_S = 1_700_000_000.0
 TICKS = 1024
 """Units of event time in a second."""
 JITTER = 2003
-"""Records are out of order by up to so many ticks."""
+"""Records are out of order by up to this many ticks."""
 OUT_OF_ORDER_S = 2.5
 TUMBLING_S, SLIDING_S, EVERY_S = 10, 60, 10
 WITHIN_S = 30
