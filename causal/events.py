@@ -132,7 +132,7 @@ class CheckpointCompleted:
 
 @dataclass(slots=True)
 class OrphanQuery:
-    """Determinants are lost: the task stands still and says whether it depends on them (D9); see `OrphanReport`."""
+    """Determinants are lost: the task pauses and reports whether it depends on them (D9); see `OrphanReport`."""
 
     number: int
     lost: list[Extent]

@@ -1,7 +1,7 @@
 """The `causal` command: plan, run, agent, probe, init, doctor, hosts, drain, keys, status, logs, kill, state, ui …
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
-error says what and where, never a traceback.
+error names the problem and the place, never a traceback.
 """
 
 from __future__ import annotations

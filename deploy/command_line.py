@@ -1,7 +1,7 @@
 """The frame of the `causal` command: its parser, and how a command ends.
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
-error says what and where, never a traceback.
+error names the problem and the place, never a traceback.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def without_addresses(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return `repr(value)` in one line without addresses, cut to 200 characters; says so where `__repr__` raises."""
+    """Return `repr(value)` in one line without addresses, cut to 200 characters; or a note where `__repr__` raises."""
     try:
         text = repr(value)
     except Exception as problem:

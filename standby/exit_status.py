@@ -1,4 +1,4 @@
-"""Says how a process ended, in words, from the exit status that its parent sees, and how a job did."""
+"""The end of a process in words, from the exit status that its parent sees, and how a job did."""
 
 from __future__ import annotations
 

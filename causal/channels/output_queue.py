@@ -49,7 +49,7 @@ class OutputQueue:
         self.loading: set[int] = set()
         """Segments that were asked for of the disk."""
         self._end: int | None = None
-        """Position of the end, where it is kept by itself."""
+        """Position of the end, where it is kept separately."""
         self._arena = Arena()
         self._digest = RollingDigest(digest)
         self._gathered: list[Chunk] = []

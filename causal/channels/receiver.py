@@ -148,7 +148,7 @@ class Receiver(FramedQueue):
         self.next_frame = (session, sequence + 1)
 
     def resync_due(self, now_ns: int) -> bool:
-        """Return whether a gap is to be reported now: not for every frame behind it."""
+        """Return whether a gap is to be reported now: not for every later frame."""
         if now_ns < self._resync_at_ns:
             return False
         self._resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS

@@ -261,7 +261,7 @@ class SinkChannel:
 
     @property
     def digest(self) -> int:
-        """The digest behind the last row."""
+        """The digest after the last row."""
         return self._digest.value
 
     @property

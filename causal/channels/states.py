@@ -3,7 +3,7 @@
 A session carries elements from one incarnation of a sender to one incarnation of a receiver.  Both ends outlive it:
 their peers die, are replaced and announced by the supervisor, and HELLO and WELCOME begin the next session (D5).  A
 task that still collects holds the HELLOs of its senders, so chains of failed neighbours recover in order.
-`causal.channels.frames` says which frames are legal in which state.
+`causal.channels.frames` lists the legal frames of each state.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from causal.errors import PipelineError
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _OWN_HEADERS = frozenset(("content-length", "transfer-encoding", "host", "connection", "idempotency-key"))
-"""The headers that a request sets by itself; another value would break it."""
+"""The headers that a request sets automatically; another value would break it."""
 
 
 def is_loopback(address: str) -> bool:

@@ -1,7 +1,7 @@
 """Authenticates the other end of a socket: CURVE keys, and the ZAP handler that maps a public key to a host's name.
 
 Every socket that leaves the machine is set up here.  A connection without the key of a host of the roster never
-delivers a message; of every other message `user_of` says which host sent it, whatever the message claims.
+delivers a message; of every other message `user_of` returns the host that sent it, whatever the message claims.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Returns blocks of many megabytes to the system as soon as they are freed.
 
-glibc raises the size from which it maps a block by itself with each such block that is freed, up to 32 MiB. After the
+glibc raises the size from which it maps a block separately with each such block that is freed, up to 32 MiB. After the
 first giant record the next ones would lie among small blocks, and their room would stay with the process: what a task
 holds at most would be unknown. Blocks of frames and batches, of up to a few megabytes, are kept for the next ones.
 """

@@ -112,7 +112,7 @@ def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
             return _NOTHING
         try:
             return _TUPLES + encode_loosely(records.columns, 1)
-        except NotCarried:  # in columns a record is nested one level deeper: it may travel by itself
+        except NotCarried:  # in columns a record is nested one level deeper: it may travel separately
             return _encode_plain(records.listed())
     if records and type(records[0]) is tuple and records[0] and list(map(type, records)).count(tuple) == len(records):
         try:

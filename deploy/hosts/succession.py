@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Shown:
-    """Says who leads a job, once each time that it changes."""
+    """Prints the leader of a job, once each time that it changes."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -48,7 +48,7 @@ def check_led_here(job: Path) -> None:
     """Refuse a request to a supervisor that does not lead its job.
 
     Raises:
-        PipelineError: another one does; the line says which.
+        PipelineError: another one does; the line names it.
     """
     try:
         view = latest(job)

@@ -129,7 +129,7 @@ class JobDirectory:
             foreign = [name for name in OWNED if (self.path / name).exists()]
             if foreign and not ours:
                 raise PipelineError(
-                    f"{self.path} has {', '.join(foreign)} and is no job's directory; give another --state-dir"
+                    f"{self.path} has {', '.join(foreign)} and is not a job's directory; give another --state-dir"
                 )
             self._lock = keep_from_children(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:

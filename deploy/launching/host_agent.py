@@ -141,7 +141,7 @@ def _identity(arguments: argparse.Namespace) -> tuple[KeyPair | None, Roster]:
 
 
 def _check_addresses(seats: Sequence[Seat], key: KeyPair | None, own: str | None) -> None:
-    """Refuse what is no address, and one on the network for a host without a key, whose sockets are plain."""
+    """Refuse anything but an address, and one on the network for a host without a key, whose sockets are plain."""
     named = [(f"--join {seat.endpoint}", address_of(seat.endpoint)[0]) for seat in seats]
     for option, address in [*named, (f"--address {own}", own or "localhost")]:
         if key is None and not is_loopback(address):

@@ -17,7 +17,7 @@ from deploy.jobs.hints import resume_command
 from standby.storage.manifests import newest_manifest
 
 DESCRIPTION = "job.json"
-"""The file of a job's directory that says which job it holds."""
+"""The file of a job's directory that names its job."""
 
 RENEWED = ("topology.json", "lock", "agent.lock", "supervisor.lock", "runtime", "processes.json")
 """The files that `--resume` makes again."""

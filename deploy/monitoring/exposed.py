@@ -40,7 +40,7 @@ def listening(text: str) -> tuple[str, int | None]:
     try:
         ip_address(address)
     except ValueError:
-        wrong = f"{text:.80} is no address; give one such as 0.0.0.0:9464 or [::1]:9464"
+        wrong = f"{text:.80} is not an address; give one such as 0.0.0.0:9464 or [::1]:9464"
         raise argparse.ArgumentTypeError(wrong) from None
     number = match["port"] if match else None
     return address, None if number is None else port(number)

@@ -1,6 +1,6 @@
 """The Prometheus page of a host: the supervisor's latest view, read at each scrape.
 
-It stays available when the supervisor is replaced, and says how old the view is.  docs/guide/metrics.md lists the
+It stays available when the supervisor is replaced, and shows the age of the view.  docs/guide/metrics.md lists the
 metrics with the descriptions that they have here.
 """
 

@@ -75,7 +75,7 @@ def _fetch(url: str, to: Path) -> None:
     try:
         for name in sizes:
             if ".." in PurePosixPath(name).parts:
-                raise PipelineError(f"{url} holds {name}, which is no file of a savepoint; give the URL of one")
+                raise PipelineError(f"{url} holds {name}, which is not a file of a savepoint; give the URL of one")
             make_directory((to / name).parent, durable=False)
             (to / name).write_bytes(depot.read(name))
         manifest = newest_manifest(to)

@@ -324,7 +324,7 @@ def is_empty(host: HostView | None) -> bool:
 
 
 def reason_of(problem: Exception) -> str:
-    """Return the part of one of Spark's errors that says what happened, in one line."""
+    """Return the part of one of Spark's errors that describes what happened, in one line."""
     text = str(problem)
     stated = [match[1] for match in (re.search(pattern, text) for pattern in _REASONS) if match is not None]
     lines = [*stated, *text.splitlines(), type(problem).__name__]

@@ -23,7 +23,7 @@ REFUSED = 2
 def host_agent(assignments: Iterator[str]) -> Iterator[str]:
     """Run the agent that the only element of a partition describes, to its end.
 
-    Yields: how it ended, as JSON: its exit status, or None where it was not started, and a line that says why.
+    Yields: how it ended, as JSON: its exit status, or None where it was not started, and a line with the reason.
     """
     from pyspark import TaskContext
 

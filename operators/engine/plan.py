@@ -477,5 +477,5 @@ def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
     known = [node.name for node in pipeline.nodes if node.kind != "source"]
     for name in config.hot_operators:
         if name not in known:
-            raise PipelineError(f"--standbys: {name!r} is no operator behind a source; there are {', '.join(known)}")
+            raise PipelineError(f"--standbys: {name!r} is not an operator after a source; there are {', '.join(known)}")
     return Plan(pipeline, config, fuse(pipeline.nodes))

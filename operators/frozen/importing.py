@@ -141,7 +141,7 @@ class LiveFinder(MetaPathFinder):
 
 
 class ArchiveFinder(MetaPathFinder):
-    """Finds the modules of an archive, and says which module of the pipeline's directory is in none."""
+    """Finds the modules of an archive, and reports modules of the pipeline's directory that are in no archive."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive

@@ -1,7 +1,7 @@
 """A reader of what a `JsonLinesSink` wrote.
 
-The journal of a task says how far its rows can be read, and the position of a row is the number of its line: no row of
-JSON lines is ever refused.  Where lines begin is remembered, once per megabyte.
+The journal of a task has the position up to which rows can be read, and the position of a row is the number of its
+line: no row of JSON lines is ever refused. Where lines begin is remembered, once per megabyte.
 """
 
 from __future__ import annotations

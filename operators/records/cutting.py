@@ -19,7 +19,7 @@ CHUNK_BYTES_TARGET = 4 << 20
 
 
 def pieces(records: list[Any] | Counted | Vectors) -> Iterator[list[Any] | Counted | Vectors]:
-    """Yield all records in order, in pieces of up to the target, or of one record that is larger by itself.
+    """Yield all records in order, in pieces of up to the target, or of one record that is larger.
 
     Raises:
         NotCarried: MessagePack cannot carry a record unchanged.

@@ -50,7 +50,7 @@ _REASON_CHARACTERS_MAX = 300
 
 
 class Misfit(ValueError):
-    """A record that does not fit; the message says why, e.g. which column and type cannot keep which value."""
+    """A record that does not fit; the message names the reason, e.g. column, type and value."""
 
 
 def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:

@@ -38,7 +38,7 @@ def canonical_key(key: Any) -> Any:
     datetime with a zone is in UTC; `fold` is 0.  A tuple holds canonical keys.
 
     Raises:
-        Unroutable: NaN, or a value that cannot be a key; the message says what to use instead.
+        Unroutable: NaN, or a value that cannot be a key; the message names an alternative.
     """
     kind = type(key)
     if kind in _CANONICAL:

@@ -295,7 +295,7 @@ class Rescaling:
         for channel in topology.inputs(task.index):
             if channel.source == OUTSIDE:
                 position, digest, ended = self._partition(task.operators[0], channel.partition)
-                # A partition that had ended says so again, unless its task is done with it.
+                # A partition that had ended reports that again, unless its task is done with it.
                 inputs[channel.id] = (position - (ended and not finished), digest, finished)
             else:
                 inputs[channel.id] = (0, 0, self._has_ended(channel.source))

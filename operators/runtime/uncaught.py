@@ -1,4 +1,4 @@
-"""Says what a worker reports of an exception that nothing has caught, where user code took part in it."""
+"""The report of a worker about an uncaught exception in which user code took part."""
 
 from __future__ import annotations
 

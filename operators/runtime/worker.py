@@ -371,7 +371,7 @@ class Worker:
                 (self.directory / path).exists() for path, _, _ in loading.act.files
             ):
                 raise
-            # A later checkpoint has replaced it: the supervisor says which one until this process has loaded it.
+            # A later checkpoint has replaced it: the supervisor names it until this process has loaded it.
             self.following, self.loading = None, None
             return
         self.loading = None

@@ -118,6 +118,6 @@ class SparkSource(Source[dict[str, Any]]):
         return IngestReader(log, partition, context.name, self.vectors, context.checkpoints)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the driver process; it ends with status 0 when the query has ended by itself."""
+        """Return the driver process; it ends with status 0 when the query has ended."""
         _, *arguments = module_command("operators.spark.driver", JOB, name)
         return [Companion(f"{name}-driver", [PYTHON, *arguments])]

@@ -238,7 +238,7 @@ def _check_seconds(at_s: object) -> None:
     """Refuse the time of a timer that is not a number.
 
     Raises:
-        TypeError: the message says how to get seconds.
+        TypeError: the message explains how to get seconds.
     """
     if isinstance(at_s, Real) and not isinstance(at_s, bool):
         return

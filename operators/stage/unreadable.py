@@ -18,7 +18,7 @@ SET_ASIDE = "resume with --on-error dead-letter to set such lines aside"
 
 
 class BadInput(Remedied, ValueError):
-    """A line, row or message of the input is no record."""
+    """A line, row or message of the input is not a record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The bytes of a fragment: keys, values and removed keys, as MessagePack; tuples of one length become columns.
 
-A tuple by itself costs MessagePack a call into Python and an extension; the keys of windows and joins are tuples of
+A single tuple costs MessagePack a call into Python and an extension; the keys of windows and joins are tuples of
 tuples, and their accumulators often are as well. Each of the three lists is `[0, items]`, or `[length, column, …]` of
 columns that are such lists again. A fragment without columns has the three lists unchanged.
 """

@@ -356,7 +356,7 @@ def _encoded(table: KeyedTable, entry: Entry) -> bytes:
 
 
 def _warn_of_large(table: KeyedTable, entry: Entry) -> None:
-    """Name the largest value of a fragment in the log, once per table, if it is large by itself."""
+    """Name the largest value of a fragment in the log, once per table, if it is large."""
     size, key = max(
         ((len(encode(value)), key) for key, value in zip(entry[0], entry[1], strict=True)), key=itemgetter(0)
     )

@@ -238,7 +238,7 @@ def codec_of(hint: Any) -> Codec:
     """Return the codec of a type; for `Any` or a type variable, the codec of everything that can be carried.
 
     Raises:
-        TypeError: it cannot be carried; the message says which part and what to use instead.
+        TypeError: it cannot be carried; the message names the part and an alternative.
     """
     return _codec(hint, ())
 

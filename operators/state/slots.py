@@ -1,4 +1,4 @@
-"""A table of values by (key, slot), each checkpointed by itself, with an index by when they are due.
+"""A table of values by (key, slot), each checkpointed separately, with an index by when they are due.
 
 A slot is a window's start, a joined record's time and number, the place of a record that is held.  Only the table is
 state: when pairs are due, and which slots a key has, is derived from it.

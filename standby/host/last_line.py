@@ -1,4 +1,4 @@
-"""Finds the line in the log of a process that says why it ended."""
+"""The line in the log of a process that explains its end."""
 
 from __future__ import annotations
 

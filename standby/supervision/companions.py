@@ -15,7 +15,7 @@ AGAIN_NS = 1_000_000_000
 
 
 class Companions:
-    """The companions of one job, by slot.  The agent restarts one that crashed by itself."""
+    """The companions of one job, by slot.  The agent restarts one that crashed on its own."""
 
     def __init__(self, calls: Iterable[CompanionCall]) -> None:
         self._calls = {PREFIX + call.name: call for call in calls}

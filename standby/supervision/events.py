@@ -171,7 +171,7 @@ class Exited:
     last_line: str = ""
     """The last line of the process's log."""
     restarting: bool = False
-    """Whether it is a companion that the agent restarts by itself."""
+    """Whether it is a companion that the agent restarts on its own."""
     host: str = ""
     """The host of the agent."""
 

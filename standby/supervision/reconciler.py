@@ -251,7 +251,7 @@ class Reconciler:
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
         host = self._placement.host_for(purpose)
         if host is None:
-            return  # the view says which tasks lack a process; a host that joins or has room again brings one
+            return  # the view lists tasks without a process; a host that joins or has room again brings one
         number = self._assignments.started_max + 1
         name = f"w{number}"
         where = {"host": host} if host else {}

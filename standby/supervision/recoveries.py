@@ -59,7 +59,7 @@ class RecoveryRecord:
     withdrawn: int = 0
     """The number of visible rows that were withdrawn."""
     cause: str = ""
-    """The reason for which the supervisor killed the process; empty for one that ended by itself."""
+    """The reason for which the supervisor killed the process; empty for one that ended on its own."""
     counted: bool = False
     """Whether it is in the totals: its task is live, or has died again on the way."""
 

@@ -245,5 +245,5 @@ def schema_of(schema: Any) -> pa.Schema:
         ]
         schema = pa.schema(fields)
     if not isinstance(schema, pa.Schema):
-        raise TypeError(f'a {type(schema).__name__} is no schema; give {{"name": "int64", …}} or a pyarrow.Schema')
+        raise TypeError(f'a {type(schema).__name__} is not a schema; give {{"name": "int64", …}} or a pyarrow.Schema')
     return Vectors.of(schema.empty_table()).batch.schema

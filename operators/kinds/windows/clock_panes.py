@@ -2,7 +2,7 @@
 
 A record belongs to the windows that are open when it is delivered, and a window closes with a logged event, so its
 content follows from the log alone: the clock is read once when the first window opens, never per record.  The
-determinant of a firing says how many records were added since the firing before it, and how many it no longer holds.
+determinant of a firing records how many records were added since the firing before it, and how many it no longer holds.
 """
 
 from __future__ import annotations

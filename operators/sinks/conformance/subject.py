@@ -27,7 +27,7 @@ OWNERS = {0: 2, 3: 1}
 
 
 class NotConforming(AssertionError):
-    """A sink broke a promise; the message says which."""
+    """A sink broke a promise; the message names it."""
 
 
 @dataclass(slots=True)

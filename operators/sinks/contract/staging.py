@@ -2,11 +2,11 @@
 
 It puts our own rows in front of any sink's store: `write` keeps a bundle, `commit` writes the rows of covered epochs to
 the real store by the ordinary protocol and then forgets them. It may be interrupted anywhere and done again: the real
-store says how far it came.
+store reports its progress.
 
 At half of `bytes_max` the task asks for a checkpoint, and sources hold back records until it is complete; rows of
 records that were under way by then may come on top.  With `OVER_BYTES_MAX` more than `bytes_max`, which only rows of a
-few events can be that no checkpoint divides, the job ends with a line that says so.
+few events can be that no checkpoint divides, the job ends with a line about it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
     """Return the records as columns of just this schema.
 
     Raises:
-        Misfit: one of them does not fit; `misfits` says which.
+        Misfit: one of them does not fit; `misfits` finds it.
     """
     if isinstance(records, Vectors):
         return _cast(records.batch, schema)

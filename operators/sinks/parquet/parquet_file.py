@@ -1,6 +1,6 @@
 """A Parquet file while it grows, under a name that readers skip.
 
-Its metadata says whose rows it has: run, task, the position of the first row and the one after the last, and which
+Its metadata names the owner of its rows: run, task, the position of the first row and the one after the last, and which
 positions in between have no row because the store refused it.
 """
 

@@ -189,7 +189,7 @@ def _schema_of(schema: pa.Schema | Mapping[str, Any]) -> pa.Schema:
             ) from None
     if not isinstance(schema, pa.Schema) or not schema.names:
         raise PipelineError(
-            f"ParquetSink: {schema!r} is no schema; give a pyarrow.Schema or a dict from names to types"
+            f"ParquetSink: {schema!r} is not a schema; give a pyarrow.Schema or a dict from names to types"
         )
     _names_of(schema.names)
     return schema.remove_metadata()

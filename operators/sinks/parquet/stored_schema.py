@@ -23,7 +23,7 @@ def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
     try:
         return pa.ipc.read_schema(pa.py_buffer(stored))
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise CorruptData(f"{depot.url}: {SCHEMAS}/{run} is no schema ({problem}); restore it") from None
+        raise CorruptData(f"{depot.url}: {SCHEMAS}/{run} is not a schema ({problem}); restore it") from None
 
 
 def agreed_schema(depot: Depot, run: str, schema: pa.Schema) -> pa.Schema:

@@ -56,7 +56,7 @@ def blames_a_row(problem: psycopg.Error) -> bool:
 
 
 def translated(problem: psycopg.Error, place: str) -> CausalError:
-    """Return the error of ours that says what to do about one of PostgreSQL's."""
+    """Return our error, with a remedy, for one of PostgreSQL's."""
     state, words = problem.sqlstate, one_line(problem)
     if state is None:
         return _unconnected(words, place)

@@ -39,7 +39,7 @@ _FOR_GOOD = (
 
 
 def translated(problem: redis.RedisError, place: str) -> CausalError:
-    """Return the error of ours that says what to do about one of Redis's."""
+    """Return our error, with a remedy, for one of Redis's."""
     words = " ".join(str(problem).split())[:_WORDS_MAX] or type(problem).__name__
     # The client makes some of the server's codes into classes and takes them out of the text, others it leaves there.
     text = f"{type(problem).__name__} {words}"

@@ -46,7 +46,7 @@ class Target:
 
 
 def connected(target: Target) -> redis.Redis:
-    """Return a client on which no call waits forever, and which retries nothing by itself."""
+    """Return a client on which no call waits forever, and which never retries on its own."""
     timeout_s = target.timeout_ms / 1000
     client = redis.Redis.from_url(
         target.url,

@@ -79,7 +79,7 @@ class RedisSink(Sink):
         if not stream:
             raise PipelineError(f"{said}: stream is empty; give what the keys begin with")
         if not _is_address(url):
-            raise PipelineError(f'{said}: url is no address; give one, e.g. "redis://host:6379/0"')
+            raise PipelineError(f'{said}: url is not an address; give one, e.g. "redis://host:6379/0"')
         if urlsplit(url).scheme not in _SCHEMES:
             raise PipelineError(f'{said}: url begins with none of {", ".join(_SCHEMES)}; e.g. "redis://host:6379/0"')
         check_choice(said, "existing", existing, EXISTING)

@@ -14,7 +14,7 @@ def code_of(problem: sqlite3.Error) -> int:
 
 
 def translated(problem: sqlite3.Error, path: Path) -> CausalError:
-    """Return the error of ours that says what to do about one of SQLite's."""
+    """Return our error, with a remedy, for one of SQLite's."""
     code = code_of(problem)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Unavailable(f"{path} is locked by another process for too long; close what writes to it")

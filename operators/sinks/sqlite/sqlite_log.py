@@ -20,7 +20,7 @@ COPY_BYTES = 4 << 20
 PAGES_KEPT_MAX = 2048
 """A longer log restarts: a successor after a crash has to read all of it, 2 ms of CPU for 1,000 pages."""
 PAGES_MAX = 8 * PAGES_KEPT_MAX
-"""The length at which a writer copies all by itself, as without the thread: for a disk that is too slow for it."""
+"""The length at which a writer copies the whole log itself, as without the thread, for a disk that is too slow."""
 _BUNDLE_BYTES = 4 * 4096
 """An estimate of the pages that each transaction writes besides its rows."""
 _COPY = "PRAGMA wal_checkpoint(PASSIVE)"
@@ -75,4 +75,4 @@ class LogCopier:
                     self._wake.wait()
                     self._wake.clear()
         except sqlite3.Error:
-            return  # the writer meets the same at its next transaction, or at PAGES_MAX, and says so
+            return  # the writer meets the same at its next transaction, or at PAGES_MAX, and raises then

@@ -243,7 +243,7 @@ class ParquetBlocks:
         self.mark = mark
         self._handle = _opened(file)
         try:
-            # Microseconds span all years; of old times the second file says which lose a fraction.
+            # Microseconds span all years; for old times the second file marks those that lose a fraction.
             self._file: pq.ParquetFile = pq.ParquetFile(self._handle, coerce_int96_timestamp_unit="us")
             check_carried(self._file.schema_arrow)
             self._fine = pq.ParquetFile(self._handle) if has_old_times(self._file) else None

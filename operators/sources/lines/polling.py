@@ -100,7 +100,7 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
     """Return the body of an answer.
 
     Raises:
-        ValueError: it is not all of the page, or nothing says so.
+        ValueError: it is not all of the page, or nothing confirms that it is.
     """
     if answer.status not in WHOLE:
         raise ValueError(f"the answer has status {answer.status}, which is not the whole page")

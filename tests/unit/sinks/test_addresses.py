@@ -27,7 +27,7 @@ def test_loopback_is_loopback_in_both_families(address: str, loopback: bool) -> 
     "url", ["redis://me:secret@h:port/0", "redis://[::x/0", "redis://me:secret@h:0", "redis://h:99999", None, 5]
 )
 def test_an_address_of_redis_that_cannot_be_is_refused(url: Any) -> None:
-    with pytest.raises(PipelineError, match="url is no address") as refused:
+    with pytest.raises(PipelineError, match="url is not an address") as refused:
         RedisSink(url)
     assert "secret" not in str(refused.value)
 

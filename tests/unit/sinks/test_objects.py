@@ -348,7 +348,7 @@ def test_all_tasks_of_a_run_have_the_schema_of_the_first_rows(place: Place, monk
     ):
         other.opened(2)
     place.memory.stored["_causal/schemas/run-1"] = b"damaged"
-    with pytest.raises(CorruptData, match="_causal/schemas/run-1 is no schema"):
+    with pytest.raises(CorruptData, match="_causal/schemas/run-1 is not a schema"):
         read(URL)
 
 
