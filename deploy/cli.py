@@ -374,7 +374,7 @@ def _directory(
     check_room_for_sockets()
     if not arguments.resume:
         if arguments.code is not None:
-            raise PipelineError("--code says which code a job resumes with; give --resume as well")
+            raise PipelineError("--code selects the code that a job resumes with; give --resume as well")
         version = versions.first(path, explicit.get("settings", {}))
         settings.check_read(explicit, version.pipeline.settings, arguments)
         return JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / version.pipeline.name), version

@@ -58,7 +58,7 @@ def main(room: bool = False) -> int:
         if not isinstance(template, int):
             return cli.main(template=template)
     except SystemExit as ending:
-        if during := getattr(ending, "during", ""):  # `operators.builder.loading` says so
+        if during := getattr(ending, "during", ""):  # set by `operators.builder.loading`
             print(
                 f"causal: ended by {signal.Signals(_numbers[-1]).name} {during}; nothing was started", file=sys.stderr
             )

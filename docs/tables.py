@@ -153,7 +153,7 @@ def _line(docstring: str | None) -> str:
 
 
 def _field_docstrings(kind: type) -> dict[str, str]:
-    """Return the docstring behind each annotated field of a class."""
+    """Return the docstring of each annotated field of a class."""
     (body,) = (each for each in ast.parse(inspect.getsource(kind)).body if isinstance(each, ast.ClassDef))
     docstrings = {}
     for before, behind in zip(body.body, body.body[1:], strict=False):

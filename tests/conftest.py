@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Has the tests themselves write bytecode where this process was to write it.
+    """Make the tests themselves write bytecode where this process was to write it.
 
     And no collection of garbage looks at all tests, nor copies their memory in each process that a test forks.
     """

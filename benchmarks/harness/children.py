@@ -108,7 +108,7 @@ def started(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> Iterator[subprocess.Popen[Any]]:
-    """Yield a process that has ended when the block is left: by itself, or by SIGTERM, or else by SIGKILL."""
+    """Yield a process that has ended when the block is left: on its own, or by SIGTERM, or else by SIGKILL."""
     process = opened(
         command, stdin=stdin, stdout=stdout, stderr=stderr, text=text, cwd=cwd, env=env,
         start_new_session=start_new_session,

@@ -171,7 +171,7 @@ class DeterminantCursor:
             raise ReplayDivergence(self.task_name, f"barrier {epoch} comes before the log of epoch {self.epoch} ends")
         self.epoch = epoch
         invariant(not self._loose and self._event is None, "an event has no place in its epoch", task=self.task_name)
-        self._ruled = 0  # the rule reaches the barrier by itself
+        self._ruled = 0  # the rule reaches the barrier without an entry
         self._codec = DeterminantCodec()
         self._place = 0
         self._ahead = None

@@ -174,7 +174,7 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
 
 
 def enrol(config: JobConfig, job: Path) -> None:
-    """Give the supervisor of a job of several hosts an identity, unless it has one."""
+    """Assign an identity to the supervisor of a job of several hosts, unless it has one."""
     if config.listen and not (job / IDENTITY).exists():
         Identity(secrets.token_hex(8)).save(job)
 

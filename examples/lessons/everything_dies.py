@@ -11,7 +11,7 @@ from examples.lessons.lesson import Lesson
 
 def main() -> int:
     """Return 0 if the resumed job continues after the last visible row."""
-    with Lesson("Everything dies at the same time. The job continues behind the last row that was visible.") as lesson:
+    with Lesson("Everything dies at the same time. The job continues after the last row that was visible.") as lesson:
         job = lesson.start()
         lesson.until("receipts are visible", lambda: lesson.rows() > 1000)
         pids = [process["pid"] for process in lesson.view()["processes"] if process["pid"]]

@@ -1,4 +1,4 @@
-"""Run of one operator by itself, step by step, with time, watermarks and crashes under control (`OperatorTrial`)."""
+"""Run of a single operator, step by step, with time, watermarks and crashes under control (`OperatorTrial`)."""
 
 from __future__ import annotations
 

@@ -74,6 +74,33 @@ def test_fragments_are_found_in_docstrings_of_all_kinds() -> None:
     assert not list(words.fragments(Path("x.py"), ast.parse('"""The module; see above."""\nx = "of no docstring"')))
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("the digest behind it", 1),
+        ("behind the last row", 1),
+        ("a record is behind in event time", 0),
+        ("it waits for so long", 1),
+        ("it waits so long as nothing comes", 0),
+        ("the line says why", 1),
+        ("the line names the reason", 0),
+        ("3 is no number", 1),
+        ("it is no longer there", 0),
+    ],
+)
+def test_a_word_for_everything_is_found(tmp_path: Path, text: str, count: int) -> None:
+    module = tmp_path / "x.py"
+    module.write_text(f'"""{text}."""')
+    assert len(list(words.stilted(module, ast.parse(module.read_text())))) == count
+
+
+def test_an_opening_that_says_nothing_is_found() -> None:
+    tree = ast.parse(
+        'class A:\n    """Has a b."""\n    def f(self): "Has a host emptied."\n    def g(self): "Drain it."\n'
+    )
+    assert [line for _, line, _ in words.openings(Path("x.py"), tree)] == [3]
+
+
 def test_lines_of_markdown_that_cannot_be_broken_are_left_alone(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     long = "word " * 30

@@ -50,6 +50,23 @@ NOT_NATIVE = re.compile(
 """Phrases that are grammatical and that no native engineer writes: *immediately* or *at the same time*, *forever*,
 *earlier*; the noun instead of "what is there"; *next to*, or *in addition to*.  Where a count is not zero it falls."""
 
+STILTED = re.compile(
+    r"\b(as ever|again and again|for good|one behind the other|by itself"
+    r"|behind (the last|the end|the next|a barrier|a change|a batch|a response|a resume|a load|each|those)"
+    r"|(position|place|digest|row|frame|watermark|record|snapshot|parts?) behind (it|them|all|each|that)"
+    r"|(for|than|after|in|over|of|until|by|at most|up to) so (many|much|long)"
+    r"|says (so|which|why|how|whether|who|otherwise)"
+    r"|(?<!there )(is|are) no (number|file|journal|manifest|object|schema|reader|function|operator|address|path|record)"
+    r")\b"
+    r"(?! (as|as that|of numbers)\b)",
+    re.IGNORECASE,
+)
+"""Words that are used for everything: *after* in time and order; *reports*, *names*; *automatically*, *separately*;
+*usual*, *repeatedly*, *permanently*; *this many*; *is not a*."""
+
+NO_OPENINGS = frozenset("has have let lets say says note notes give gives come comes".split())
+"""First words of a function's docstring that do not say what it does: *make*, *allow*, *report*, *record*, *return*."""
+
 STORED = {("snapshot_parts.py", "told")}
 """Keys of stored snapshots, by the file that names them: they cannot change."""
 
@@ -132,6 +149,21 @@ def not_native(path: Path, tree: ast.Module) -> Iterator[Place]:
             yield path, number, f"{match[0]}: {line.strip()[:80]}"
 
 
+def stilted(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Yield uses of a word that means everything, in code and its texts."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for match in STILTED.finditer(line):
+            yield path, number, f"{match[0]}: {line.strip()[:80]}"
+
+
+def openings(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Yield docstrings of functions that open with a verb that says nothing."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (text := ast.get_docstring(node)):
+            if text.split(maxsplit=1)[0].lower() in NO_OPENINGS and not text.startswith("Give up "):
+                yield path, node.lineno, text.splitlines()[0][:80]
+
+
 def wide(path: Path) -> Iterator[Place]:
     """Yield lines of Markdown over the limit that can be broken: tables, code and what a program writes cannot."""
     fenced = generated = False
@@ -159,6 +191,8 @@ OF_PYTHON: dict[str, Callable[[Path, ast.Module], Iterator[Place]]] = {
     "fragments": fragments,
     "prose": prose,
     "not native": not_native,
+    "stilted": stilted,
+    "openings": openings,
 }
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 FILE = re.compile(r"<!-- examples/tutorial/(\S+): made by \S+ -->\n```python\n(.*?)```", re.DOTALL)
 FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]*\s(?:src|href)=["']?https?://[^\s"'>]+""")
-"""A reference that a page loads by itself, unlike the links that a reader follows."""
+"""A reference that a page loads on its own, unlike the links that a reader follows."""
 RAW_TABLES = (
     ("benchmarks", "first_output_ms"),
     ("performance", "a beat, bytes"),

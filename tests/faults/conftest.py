@@ -81,11 +81,11 @@ class HeldChain:
         return self.job.until(f"more than {count} checkpoints are complete", more)
 
     def let_end(self) -> None:
-        """Let the sources emit their remaining records, and end."""
+        """Make the sources emit their remaining records, and end."""
         self._gate.touch()
 
     def finish_exactly(self) -> dict[str, Any]:
-        """Lets the sources end, and returns the report, once the job has ended well and the chains in the sink hold."""
+        """End the sources, and return the report, once the job has ended well and the chains in the sink hold."""
         self.let_end()
         report = self.job.finish_well()
         self.assert_exact()

@@ -197,7 +197,7 @@ class Job:
         self.until(f"{asked} kills have happened", killed)
 
     def finish_killed(self, gate: Path) -> dict[str, Any]:
-        """Let the sources end once each `--kill` has happened; returns the report of a run that must end well."""
+        """End the sources once each `--kill` has happened; returns the report of a run that must end well."""
         self.until_killed()
         gate.touch()
         return self.finish_well()
@@ -291,7 +291,7 @@ class Job:
         wait_for("every process of the job is gone", gone)
 
     def leaks(self) -> list[str]:
-        """Return what a job that has ended by itself left behind; one that was killed could not clean up."""
+        """Return what a job that has ended on its own left behind; one that was killed could not clean up."""
         if self._status is None:
             return []
         return leaks.after(self.state.resolve(), self._runtimes, self._shared, well=self._status == 0)
@@ -320,7 +320,7 @@ def environment() -> dict[str, str]:
 
 
 def causal(directory: Path, *arguments: str) -> tuple[int, str]:
-    """Run a `causal` command that must end by itself; returns its exit status and standard error."""
+    """Run a `causal` command that must end on its own; returns its exit status and standard error."""
     ended = ended_of(directory, *arguments)
     return ended.returncode, without_progress(ended.stderr)
 
@@ -333,7 +333,7 @@ def causal_output(directory: Path, *arguments: str) -> str:
 
 
 def ended_of(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a `causal` command that must end by itself."""
+    """Run a `causal` command that must end on its own."""
     if arguments[0] in LOOKING:
         return forked(directory, arguments, environment(), WAIT_S)
     root = ROOTS.start(arguments, directory, environment())

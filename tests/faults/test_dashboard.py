@@ -138,7 +138,7 @@ def test_what_is_asked_is_bounded(dashboard: Dashboard) -> None:
 def test_a_question_that_cannot_be_answered_is_one_line(dashboard: Dashboard) -> None:
     for key in ("1", "--help", "-x", "{", "$(reboot)"):
         asked = {f"/api/state?operator=count&key={key}": 409, f"/api/keys?operator=count&prefix={key}": 200}
-        for path, wanted in asked.items():  # the page asks for keys by itself, which is not an error on its console
+        for path, wanted in asked.items():  # the page asks for keys on its own, which is not an error on its console
             status, _, body = dashboard.request("GET", path)
             problem = json.loads(body)["problem"]
             assert status == wanted and "\n" not in problem and "Traceback" not in problem and problem

@@ -93,7 +93,7 @@ class Gathering:
         self.gate.touch()
 
     def order(self, moment: str, *pids: int) -> None:
-        """Have the sink kill them, or itself, when it writes next."""
+        """Make the sink kill them, or itself, when it writes next."""
         fresh = self.database.with_name("order")
         fresh.write_text(" ".join(str(pid) for pid in pids))
         fresh.rename(self.database.with_name(moment))

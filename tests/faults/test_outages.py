@@ -42,7 +42,7 @@ def begun(start: Start, directory: Path, *arguments: str, **config: Any) -> Job:
 
 
 def let_end(directory: Path) -> None:
-    """Let the source emit its remaining records, and ends."""
+    """Make the source emit its remaining records, and end."""
     (directory / "gate").touch()
 
 

@@ -60,7 +60,7 @@ class Recording:
         self.job.until_replaced(*pids)
 
     def finish(self) -> dict[str, History]:
-        """Let the job end; by operator, what was recorded of it."""
+        """End the job, and return the record of each operator."""
         self.gate.touch()
         self.job.finish_well()
         seen = self.reader.end()

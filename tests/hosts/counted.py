@@ -51,7 +51,7 @@ def began(site: Site, host_timeout_ms: int = 15_000, count: int = COUNT, **confi
 
 
 def ended(site: Site, count: int = COUNT) -> None:
-    """Lets the sources end, and checks the job and every row."""
+    """End the sources, and check the job and every row."""
     (site.directory / "gate").touch()
     assert site.await_end() == 0, site.log("supervisor")
     check_rows(site, count)

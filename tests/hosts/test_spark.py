@@ -64,7 +64,7 @@ class LocalCluster(SparkCluster):
         return None
 
     def close(self) -> None:
-        """Nothing of it runs by itself."""
+        """Nothing of it runs on its own."""
 
 
 def below(pid: int) -> list[int]:

@@ -46,7 +46,7 @@ def candidate(site: Site, name: str) -> None:
 
 @contextmanager
 def in_store(site: Site) -> Iterator[None]:
-    """Has the job keep what hosts share in an S3 server on a machine of its own, which a supervisor can be cut from."""
+    """Make the job keep the files that hosts share in an S3 server on a machine of its own."""
     try:
         server = s3_server(site.network.address("store"), S3_PORT, lambda argv: site.network.command("store", argv))
         with server as s3:

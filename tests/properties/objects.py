@@ -89,7 +89,7 @@ class Memory:
         self._failing = 0.0
 
     def arrive(self) -> None:
-        """Let one of the requests arrive that were given up."""
+        """Deliver one of the abandoned requests."""
         if self.late:
             name, data = self.late.pop(self._chance.randrange(len(self.late)))
             self.stored.setdefault(name, data)
@@ -161,7 +161,7 @@ class Turns:
         self.problems: list[BaseException] = []
 
     def add(self, process: Callable[[Seat], None]) -> None:
-        """Have a process take part."""
+        """Add a process."""
         number = len(self._threads)
         ready = threading.Semaphore(0)
         self._ready.append(ready)

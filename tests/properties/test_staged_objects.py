@@ -145,12 +145,12 @@ def commit(store: StagedRows, epoch: int) -> None:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let objects have two or three bundles."""
+    """Configure objects of two or three bundles."""
     monkeypatch.setattr(staged_objects, "COMMIT_BYTES", 50)
 
 
 def finish(memory: Memory, world: World) -> None:
-    """Let one more process, which nothing happens to, make visible what is covered."""
+    """Run one more process without faults, which makes covered rows visible."""
     memory.become_reliable()
     Process(world, 0, Random(0)).run(Seat(memory, lambda: None))
     assert world.visible == world.covered

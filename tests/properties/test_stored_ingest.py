@@ -76,7 +76,7 @@ class World:
 
 
 class Spark:
-    """One driver, with its checkpoint; `batches` is how many it runs before its query ends by itself or stops."""
+    """One driver, with its checkpoint; `batches` is how many it runs before its query ends on its own or stops."""
 
     def __init__(self, world: World, batches: int, ends: bool = False) -> None:
         self._world = world

@@ -46,7 +46,7 @@ class Chained:
         self.job.until(f"it waits, and says {words!r}", says)
 
     def finish(self) -> dict[str, Any]:
-        """Lets the sources end, and returns the report."""
+        """End the sources, and return the report."""
         self._gate.touch()
         return self.job.finish_well()
 

@@ -19,7 +19,7 @@ class Clockwork:
         self._asked = 0
 
     def after(self, delay_ns: int, action: Callable[[], object]) -> None:
-        """Have `action` happen in `delay_ns` from now, or immediately if that is not positive."""
+        """Schedule `action` in `delay_ns` from now, or immediately if that is not positive."""
         self.at(self.now_ns + delay_ns, action)
 
     def at(self, time_ns: int, action: Callable[[], object]) -> None:
@@ -27,7 +27,7 @@ class Clockwork:
         heapq.heappush(self._queue, (max(time_ns, self.now_ns), self._asked, action))
 
     def step(self) -> bool:
-        """Let the next action happen; false if there is none."""
+        """Perform the next action; false if there is none."""
         if not self._queue:
             return False
         self.now_ns, _, action = heapq.heappop(self._queue)

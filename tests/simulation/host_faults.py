@@ -79,7 +79,7 @@ def _untether(world: Simulation, machine: Machine) -> None:
 
 
 def _watch_silence(world: Simulation, machine: Machine) -> None:
-    """Has the supervisor notice a death in time, if it lives so long and the host does not come back before."""
+    """Make the supervisor notice a death in time, if it lives so long and the host does not come back before."""
     supervisor, life, incarnation = world.supervisor, machine.lives + 1, machine.incarnation
 
     def noticed() -> None:

@@ -111,7 +111,7 @@ class Fabric:
         return self.open_at(source, target) <= self._clock.now_ns
 
     def carry(self, source: str, target: str, arrive: Callable[[], object]) -> None:
-        """Has a message arrive, after what went the same way before, if its direction lets it pass."""
+        """Deliver a message, after earlier ones of the same direction, if its direction lets it pass."""
         life, direction = self._life(source), (source, target)
         earliest_ns = self._clock.now_ns + self._rng.randint(50_000, 3 * MS)
         at_ns = self._last_ns[direction] = max(earliest_ns, self._last_ns.get(direction, 0))
@@ -124,7 +124,7 @@ class Fabric:
             self._wires[direction].waiting.append((life, arrive))
 
     def cut(self, source: str, target: str, until_ns: int, keeps: bool) -> None:
-        """Lets nothing pass until then."""
+        """Block all messages until then."""
         wire = self._wires.setdefault((source, target), _Wire())
         wire.cut_until_ns, wire.keeps = max(wire.cut_until_ns, until_ns), keeps
         if not keeps:

@@ -36,7 +36,7 @@ class Performances:
         """The performances that were checked."""
 
     def watch(self, task: TaskProtocol) -> None:
-        """Has each call of the chain noted; an ordered task is asked with every other seed, as asking makes it log."""
+        """Record each call of the chain; an ordered task is asked with every other seed, as asking makes it log."""
         if not self._causal or (task.execution._by_content is not None and self._world.scenario.seed % 2):
             return
         chain: Any = task.execution.chain

@@ -151,7 +151,7 @@ class Process:
     # -- when it runs --------------------------------------------------------------------------------
 
     def poke(self, delay_ns: int) -> None:
-        """Have it look around in `delay_ns`, or sooner if that is asked for already."""
+        """Schedule a look in `delay_ns`, or sooner if that is asked for already."""
         at_ns = max(self.world.clock.now_ns + delay_ns, self.paused_until_ns)
         if self._poked_ns < self.world.clock.now_ns or at_ns < self._poked_ns:
             self._poked_ns = at_ns
@@ -350,7 +350,7 @@ class Process:
                 _ACTS[type(act)](self, act)
 
     def _takes(self, loaded: Callable[[], None]) -> None:
-        """Have `loaded` follow when the state has been read."""
+        """Call `loaded` when the state has been read."""
         load_ms = self.world.scenario.load_ms
         if not load_ms and not self.world.several:
             loaded()
@@ -464,7 +464,7 @@ class Process:
             self.shell.feed(event)
 
     def _handled(self, event: Event) -> list[Effect]:
-        """Has the task handle an event; the effects of one that takes a while are performed when that is over."""
+        """Make the task handle an event; the effects of one that takes a while are performed when that is over."""
         task, observer = self.task, self.world.observer
         if task is None or not self.living:
             return []

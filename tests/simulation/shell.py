@@ -179,7 +179,7 @@ class ReachedStore:
 
 
 class StagingReachedStore(ReachedStore):
-    """The same with rows that wait for a checkpoint; each step of a commit is tried by itself."""
+    """The same with rows that wait for a checkpoint; each step of a commit is tried on its own."""
 
     @property
     def _staged(self) -> StagedRows:

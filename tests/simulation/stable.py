@@ -57,7 +57,7 @@ class StableShell:
         self._uploads.close()
 
     def _ask_store(self, effect: StableEffect, task: str, incarnation: int) -> None:
-        """Has the shared store keep it, after the snapshots (`causal.storage.disk`)."""
+        """Make the shared store keep it, after the snapshots (`causal.storage.disk`)."""
         if self._stored is None:
             self._stored = StoredLogs(self._uploads.reached(), task, incarnation)
         stored = self._stored

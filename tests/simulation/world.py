@@ -256,7 +256,7 @@ class Simulation:
         return process
 
     def end(self, process: Process, status: int | None) -> None:
-        """The process is gone, by a signal (status None) or by itself."""
+        """The process is gone, by a signal (status None) or on its own."""
         if not process.living:
             return
         process.living = False
@@ -296,7 +296,7 @@ class Simulation:
     # -- the control plane -----------------------------------------------------------------------------
 
     def carry(self, sender: str, receiver: str, arrive: Callable[[], object]) -> None:
-        """Have a message of the control plane arrive: after what went the same way before."""
+        """Deliver a message of the control plane, after earlier ones of the same direction."""
         earliest_ns = self.clock.now_ns + self.rng.randint(20_000, 2 * MS)
         at_ns = self._carried[sender, receiver] = max(earliest_ns, self._carried.get((sender, receiver), 0))
         self.clock.at(at_ns, arrive)
@@ -344,7 +344,7 @@ class Simulation:
         self.deliver_orders()
 
     def deliver_orders(self) -> None:
-        """Have the agent obey what waits."""
+        """Make the agent obey waiting orders."""
         agent = self.machines[LOCAL].agent if not self.several else None
         while self._orders and agent is not None and agent.living:
             kind, slot = self._orders.popleft()

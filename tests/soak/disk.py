@@ -44,7 +44,7 @@ class SmallDisk:
                 size //= 2
 
     def make_room(self) -> None:
-        """Give the space back."""
+        """Free the space."""
         if self._ballast is not None:
             self._ballast.truncate(0)
             self._ballast.close()

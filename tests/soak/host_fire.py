@@ -123,7 +123,7 @@ class Fire:
         self.site.join(name)
 
     def _revoke(self, name: str) -> None:
-        """The key is revoked; then it is admitted again, and the agent returns by itself, or has another key."""
+        """The key is revoked; then it is admitted again, and the agent returns on its own, or has another key."""
         incarnation = self._incarnation(name)
         self.site.revoke(name)
         self._noticed(name, incarnation)

@@ -224,7 +224,7 @@ def _end_of(site: Site) -> int:
 
 @contextmanager
 def _store(outcome: Outcome, site: Site) -> Iterator[None]:
-    """Has the job keep what hosts share in the store that the outcome names; in a directory where there is no S3."""
+    """Make the job keep the files that hosts share in the store that the outcome names; without S3 a directory."""
     if outcome.store == "S3":
         try:
             address = site.network.address(STORE)

@@ -77,7 +77,7 @@ def test_executors_write_into_the_store_while_driver_python_worker_and_source_ar
         eventually(lambda: processes_of(state, *PYTHON_WORKER), "a Python worker", run)
         assert readable_by_others(state) == {}
         for pid in (*processes_of(state, *PYTHON_WORKER), *processes_of(state, "spark_driver")):
-            kill(pid)  # one of Python's may have ended by itself meanwhile
+            kill(pid)  # one of Python's may have ended on its own meanwhile
 
     status, said = run(tmp_path, "frame", kill_both, "--kill", "in/0@0.1", "--report", "report.json")
     logs = "\n".join(path.read_text()[-3000:] for path in (state / "logs").glob("*in*.log"))

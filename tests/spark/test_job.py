@@ -77,7 +77,7 @@ def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_kill
             assert list(manifests.glob("spark-work/local/*")), "the JVM has files there"
             assert readable_by_others(job) == {}
             for pid in (*processes_of(job, *PYTHON_WORKER), *processes_of(job, "spark_driver")):
-                kill(pid)  # one of Python's may have ended by itself meanwhile
+                kill(pid)  # one of Python's may have ended on its own meanwhile
             said = run.communicate(timeout=WITHIN_S)[1]
         finally:
             run.kill()

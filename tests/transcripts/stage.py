@@ -1,7 +1,7 @@
 """The world of a transcript: tasks of the production core, links, stores, partitions, disk and death, all by command.
 
 It owns time and chance: nothing happens unless a command says so, and the clock stands still unless one moves it.
-Every effect of a task becomes a line of the conversation.  What a supervisor would do by itself (announce a death,
+Every effect of a task becomes a line of the conversation.  What a supervisor would do on its own (announce a death,
 complete a checkpoint) is done here immediately; `supervised.Supervised` puts the real one in its place.
 """
 
@@ -385,7 +385,7 @@ class Stage(Cluster[Process]):
         return [at for at in due if at is not None]
 
     def jump(self) -> bool:
-        """Lets time pass up to the next moment for which a task waits; false if there is none."""
+        """Advance the time to the next moment for which a task waits; false if there is none."""
         due = self.deadlines_ns()
         if not due:
             return False
@@ -395,7 +395,7 @@ class Stage(Cluster[Process]):
         return True
 
     def wait(self, span_ms: int) -> None:
-        """Lets time pass; each task that waited for it has a turn."""
+        """Advance the time; each task that waited for it has a turn."""
         self.now_ns += span_ms * MS
         for process in self.in_order():
             due = process.protocol.next_deadline_ns(self.now_ns)

@@ -51,5 +51,5 @@ def killed_writers(writer: Callable[[int], int], kills: int, seed: int) -> Itera
         pid = writer(number)
         time.sleep(chance.uniform(0.0, 0.02))
         os.kill(pid, signal.SIGKILL)
-        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer runs until it is killed", "it ended by itself")
+        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer runs until it is killed", "it ended on its own")
         yield number

@@ -92,7 +92,7 @@ def killed_at(at: Step, prepared: Prepared) -> None:
         die()
 
     status = os.waitstatus_to_exitcode(os.waitpid(forked(die_in_it), 0)[1])
-    expect(status == -signal.SIGKILL, "a call does not fail by itself", f"status {status} at {at}")
+    expect(status == -signal.SIGKILL, "a call does not fail on its own", f"status {status} at {at}")
 
 
 def writing(subject: Subject, incarnation: int) -> Prepared:

@@ -88,7 +88,7 @@ def takes_rows_back(subject: Subject) -> None:
     store, state = _opened(subject, 2)
     left = store.withdraw(_mark_at(state, 21))
     expect(left.next == 21, "the answer reports the rest", repr(left.next))
-    expect(left.withdrawn == 9, "the answer says how much was ever taken back", repr(left.withdrawn))
+    expect(left.withdrawn == 9, "the answer reports the total of withdrawn rows", repr(left.withdrawn))
     subject.expect_rows(21, "rows after the mark are gone")
     expect_held(subject, left, "determinants after the mark are gone with their rows")
     fill_marked(subject, store, left, 33, 2)

@@ -97,7 +97,7 @@ class _Zombie:
     def __init__(self, act: Callable[[], None], promise: str) -> None:
         self._pid = forked(act)
         stopped = os.WIFSTOPPED(os.waitpid(self._pid, os.WUNTRACED)[1])
-        expect(stopped, promise, "its write failed by itself")
+        expect(stopped, promise, "its write failed on its own")
         self._left = True
 
     def beside(self, act: Callable[[], T]) -> T:

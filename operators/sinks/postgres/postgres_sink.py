@@ -20,7 +20,7 @@ Durability. Each acknowledged bundle is flushed to the server's disk, with eithe
 which would be enough for a client's death, kill -9 of one process of the server loses acknowledged commits, so it is
 turned on for the session where a role has it off. "os" also refuses a server that has fsync or full_page_writes off. A
 standby of the server that takes over must not lag: use synchronous replication. If it did, rows that were acknowledged
-are missing, and with them the order in which this task consumed its inputs: the job ends with a line that says so. A
+are missing, and with them the order in which this task consumed its inputs: the job ends with a line about it. A
 sink task that dies together with the server cannot know it, and resumes from the stored rows.
 
 Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one session per task: not a pooler per transaction.

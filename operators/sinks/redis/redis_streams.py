@@ -17,8 +17,8 @@ Durability is the server's, and looked at when the store is opened.
     "os"        survives loss of power: needs appendonly yes with appendfsync always
     "server"    whatever the server is set to; nothing is asked
 
-Acknowledged rows that are lost include the order in which this task consumed its inputs: the job ends with a line that
-says so. A sink task that dies together with the server cannot know it, and resumes from the stored rows. The same holds
+Acknowledged rows that are lost include the order in which this task consumed its inputs: the job ends with a line about
+it. A sink task that dies together with the server cannot know it, and resumes from the stored rows. The same holds
 for a failover: replication is asynchronous, so a replica that takes over may lack rows. A Redis Cluster is refused.
 
 Needs redis-py 5.0.8 (extra `redis`) and Redis 6.2 or later.

@@ -114,7 +114,7 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
     if len(lengths) > 1:
         raise ValueError(f"the answer says two lengths ({', '.join(sorted(lengths))})")
     if answer.length is not None and not all(map(_DIGITS.fullmatch, lengths)):
-        raise ValueError(f"the answer says a length that is no number ({lengths.pop():.40})")
+        raise ValueError(f"the answer has a length that is not a number ({lengths.pop():.40})")
     framed = answer.chunked or answer.length is not None
     body, deadline_s = bytearray(), clock() + ANSWER_S_MAX
     read = _Chunks(answer.fp).read1 if answer.chunked else answer.read1

@@ -146,7 +146,7 @@ def _records(scene: Scene, channel: Channel, stop: int, plain: bool) -> list[Any
 
 
 def _continued(first: World, second: World, allow_dropped: bool) -> None:
-    """Has the second world begin with the last checkpoint of the first."""
+    """Make the second world begin with the last checkpoint of the first."""
     saved = []
     for task in first.topology.tasks:
         files = [first.snapshots[task.index, int(name)][0] for name, _, _ in first._files[task.index]]
@@ -165,7 +165,7 @@ def _continued(first: World, second: World, allow_dropped: bool) -> None:
 
 
 class Invalid(Exception):
-    """A pipeline that cannot run by itself, so that there is no upgrade."""
+    """A pipeline that cannot run on its own, so that there is no upgrade."""
 
 
 def check_plan(pipeline: Pipeline) -> None:

@@ -35,4 +35,4 @@ def examine(name: str, seed: int) -> str:
             return judged(SCENES[name](Random(place)), Random(f"{place} chance"))
         except Invalid:
             continue
-    raise AssertionError(f"{name}, seed {seed}: no pipeline in {ATTEMPTS} can run by itself")
+    raise AssertionError(f"{name}, seed {seed}: no pipeline in {ATTEMPTS} can run on its own")

@@ -29,7 +29,7 @@ def judged(scene: Scene, chance: Random) -> str:
     """Perform an upgrade; returns whether it passed or was refused.
 
     Raises:
-        Invalid: one of the pipelines cannot run by itself.
+        Invalid: one of the pipelines cannot run on its own.
         Mismatch: the rows are others; any other exception is a failure as well.
     """
     pipelines = scene.before(), scene.after()

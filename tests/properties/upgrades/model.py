@@ -262,7 +262,7 @@ class Graph:
         return all(self._has_ended(self.models[edge.source.name]) for edge in each.node.edges)
 
     def give(self, channel: Channel, record: Any, now_s: float) -> None:
-        """Give a record of a source."""
+        """Pass in a record of a source."""
         self.until(now_s)
         source = self.models.get(channel[0])
         if source is not None:
@@ -282,7 +282,7 @@ class Graph:
             source.send_mark(END)
 
     def until(self, now_s: float) -> None:
-        """Lets time pass."""
+        """Advance the time."""
         until = ns(now_s)
         while True:
             due = min((each.due() for each in self.models.values()), default=END)

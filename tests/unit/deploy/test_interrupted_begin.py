@@ -49,7 +49,7 @@ class Job:
         ])  # fmt: skip
 
     def won(self) -> Led:
-        """Has its supervisor win a term, and no more."""
+        """Make its supervisor win a term, and no more."""
         wake, self._waker = socket.socketpair()
         election = Election(self.state, JobConfig.load(self.state), wake)
         try:
@@ -60,7 +60,7 @@ class Job:
         return led
 
     def led(self, closing: str = "") -> None:
-        """Has its supervisor win a term and write the first entry, and the last one for that reason."""
+        """Make its supervisor win a term and write the first entry, and the last one for that reason."""
         led = self.won()
         perform(led.ledger.append((), 1), led.depot)
         begun(self.state)

@@ -27,7 +27,7 @@ JOB = ROOT / "tiny"
 
 
 def journal(**decision: object) -> None:
-    """Has the supervisor of the job make one decision."""
+    """Make the supervisor of the job make one decision."""
     opened = Journal(JOB)
     opened.append([{"at_ns": 0, **decision}])
     opened.close()

@@ -1,4 +1,4 @@
-"""`causal savepoint` at a job that ends by itself before anybody has answered."""
+"""`causal savepoint` at a job that ends on its own before anybody has answered."""
 
 from __future__ import annotations
 

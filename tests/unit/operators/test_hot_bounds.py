@@ -51,7 +51,7 @@ ELSEWHERE = {
     "host_timeout_ms": "the supervisor's",
     "metrics_port": "the supervisor's",
 }
-"""The settings that bound nothing that a task keeps or waits for by itself, and why."""
+"""The settings that bound nothing that a task keeps or waits for on its own, and why."""
 
 
 class Bounded(machine.EchoMachine):

@@ -40,7 +40,7 @@ class Beating:
         self.member = Membership("w2", 1, "ipc://w2", PAIR, heartbeat_ms, lambda: self.vitals, rest_ms=rests_ms)
 
     def until(self, start_ms: int, end_ms: int, works: bool = False) -> None:
-        """Let time pass; `works`: the loop does something at each millisecond."""
+        """Advance the time; `works`: the loop does something at each millisecond."""
         for now_ms in range(start_ms, end_ms):
             if works:
                 self.member.stir(now_ms * MS)

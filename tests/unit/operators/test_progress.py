@@ -75,7 +75,7 @@ def test_a_record_that_took_its_time_before_is_not_held_against_the_next(watch: 
     performed(lambda numbers: numbers.map("slow", slow), tmp_path)
     records = {activity.record: activity.since_ns for activity in watch.seen if activity is not None}
     assert len(records) == 3 and sorted(records.values()) == list(records.values())
-    assert len(set(records.values())) == 3, "each record began by itself"
+    assert len(set(records.values())) == 3, "each record began on its own"
 
 
 class Slow(Operator):

@@ -45,7 +45,7 @@ KINDS: dict[str, Callable[[], Chain]] = {
 
 
 def feed(driven: Driven, batch: list[Row], largest_ms: int) -> int:
-    """Give a batch and its mark, and fire the windows due by the wall clock; returns the largest time so far."""
+    """Pass in a batch and its mark, and fire the windows due by the wall clock; returns the largest time so far."""
     largest_ms = max([largest_ms, *(round(row[1] * 1000) for row in batch)])
     driven.give(batch, (largest_ms - BOUND_MS // 2) * MS)
     due_ns = driven.chain.next_timer_ns()

@@ -41,7 +41,7 @@ class Version:
         self._waiting: deque[tuple[int, Chunk]] = deque()
 
     def give(self, *records: Any, source: str = "in", mark_s: float | None = None) -> Version:
-        """Give a batch of records to a source, then a watermark, and let all that follows happen."""
+        """Pass a batch of records to a source, then a watermark, and let all that follows happen."""
         topology = self.plan.topology
         (channel,) = (
             channel for channel in topology.channels
@@ -75,7 +75,7 @@ class Version:
         self._waiting.extend((channels[ordinal].id, chunk) for ordinal, chunk in outputs)
 
     def becomes(self, other: Version, allow_dropped: bool = False) -> Version:
-        """Has `other` continue from a savepoint of this version.
+        """Make `other` continue from a savepoint of this version.
 
         Raises:
             PipelineError: the upgrade is refused.

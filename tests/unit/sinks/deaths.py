@@ -25,7 +25,7 @@ def stop() -> None:
 
 
 def armed(countdown: int, half: bool, end: Callable[[], None] = die) -> None:
-    """Let the process die, or stop, at the `countdown`-th system call from now; `half`: after half of a write."""
+    """Kill or stop the process at the `countdown`-th system call from now; `half`: after half of a write."""
     left = countdown
 
     def wrap(name: str) -> None:

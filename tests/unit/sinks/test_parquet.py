@@ -88,7 +88,7 @@ def test_rows_are_seen_at_once_by_us_and_in_whole_files_by_others(tmp_path: Path
     assert read(directory).num_rows == 30 and plain_rows(directory) == []
     store.close()
     assert [path.name for path in directory.glob("*.parquet")] == ["out-0-000000000000-000000000030.parquet"]
-    table = dataset.dataset(directory).to_table()  # passes over _causal by itself
+    table = dataset.dataset(directory).to_table()  # passes over _causal on its own
     assert table.equals(read(directory)) and table.column("n").to_pylist() == list(range(30))
 
 

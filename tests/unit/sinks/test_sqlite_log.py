@@ -18,7 +18,7 @@ PAGE_BYTES = 4096
 
 
 def writer(path: Path) -> sqlite3.Connection:
-    """Return a connection that never copies its log by itself."""
+    """Return a connection that never copies its log on its own."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA wal_autocheckpoint = 0")

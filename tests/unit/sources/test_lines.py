@@ -94,7 +94,7 @@ def test_a_damaged_segment_is_never_believed(tmp_path: Path) -> None:
 
 @contextmanager
 def standard_input_of(descriptor: int) -> Iterator[None]:
-    """Has this process, which plays that of `causal run` as well, another standard input."""
+    """Provide this process, which also plays `causal run`, with another standard input."""
     before = os.dup(0)
     try:
         os.dup2(descriptor, 0)

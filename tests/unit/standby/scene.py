@@ -101,7 +101,7 @@ class Scene:
         return self.step(events.Beat(slot, **{**fields, **changes}), after_ms)
 
     def beats(self, rounds: int = 3, **changes: Any) -> list[fx.Effect]:
-        """Let every living worker beat, and time pass, until the supervisor has nothing left to start."""
+        """Make every living worker beat, and time pass, until the supervisor has nothing left to start."""
         heard: list[fx.Effect] = []
         for _ in range(rounds):
             for slot in list(self.living):
@@ -136,7 +136,7 @@ class Scene:
         return self.phase(task, "finished") + self.beat(self.slot_of(task), state="finished", **changes)
 
     def checkpoint(self) -> list[fx.Effect]:
-        """Let the interval pass and every task acknowledge."""
+        """Advance the clock by the interval, and acknowledge for every task."""
         epoch = self.supervision.coordinator.complete + 1
         self.idle(self.config.checkpoint_interval_s * 1000)
         heard: list[fx.Effect] = []

@@ -104,7 +104,7 @@ class Stage:
         return wait_for(f"{task} runs in incarnation {incarnation}", look, self.view)
 
     def finish(self) -> tuple[int, str]:
-        """Let the sinks finish; the exit status and the error line."""
+        """Finish the sinks, and return the exit status and the error line."""
         (self.job / "finish").touch()
         return self.end()
 

@@ -60,7 +60,7 @@ def test_without_a_log_nothing_can_be_performed_from_it() -> None:
 
 
 def rolled_back_in_place(scene: Scene, task: str) -> None:
-    """Has a task go back in place after the loss of determinants that it depends on."""
+    """Make a task go back in place after the loss of determinants that it depends on."""
     count = scene.supervision.assignments.tasks[task]
     scene.beat(count.slot, lost=((1, 1, 5),))
     for entry in scene.supervision.assignments.tasks.values():

@@ -223,7 +223,7 @@ class World:
         return life.send(self.store.answer(request))
 
     def run(self, steps: int, faults: bool = True) -> None:
-        """Lets so many steps happen, with short journals, so that entries are removed all the time."""
+        """Perform this many steps, with short journals, so that entries are removed all the time."""
         with mock.patch.object(ledgers, "WHOLE_EVERY", 3):
             self._run(steps, faults)
 

@@ -333,7 +333,7 @@ def lifelines(pid: int) -> set[str]:
 
 
 def end_main_thread(stage: Stage, task: str) -> None:
-    """Have the task's process die without its pidfd saying so, as soon as the agent watches its lifeline."""
+    """Make the task's process die without its pidfd saying so, as soon as the agent watches its lifeline."""
     agent, own = stage.agent_pid(), lifelines(stage.task(task)["pid"])
     assert agent is not None and len(own) == 1
     wait_for("it is watched", lambda: own <= lifelines(agent))
