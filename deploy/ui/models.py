@@ -145,7 +145,8 @@ def _says(facts: Facts) -> str:
         reason = view.ended.reason
         return _cut(f"Ended with status {view.ended.status}: {reason or 'finished'}.")
     if not facts.alive:
-        return "Not running: it was interrupted, or causal run was killed. This is what its supervisor wrote last."
+        said = "Not running: it was interrupted, or causal run was killed; causal run --resume continues."
+        return f"{said} This is what its supervisor wrote last."
     leader = view.leader
     if leader is not None:
         shown = "" if leader.here else "; what is shown is as of its journal, and kills are for that machine"

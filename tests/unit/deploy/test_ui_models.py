@@ -199,6 +199,7 @@ def test_a_job_that_has_ended_has_no_processes_or_buttons_and_averages_instead_o
         assert model["tasks"][0]["average_rate"] == 30.0  # 60 records in 2 s
         assert model["graph"]["nodes"][0]["rate"] is None and model["totals"]["rate_in"] is None
     assert "the disk is full" in modelled(viewed(ended={"status": 1, "reason": "the disk is full"}))["says"]
+    assert "causal run --resume continues" in modelled(viewed(), alive=False)["says"]
     running = modelled(viewed())
     assert all(each["average_rate"] is each["average_shares"] is None for each in running["tasks"])
     assert running["breaks"] and running["tasks"][0]["pid"] == 17 and not running["says"]
