@@ -26,6 +26,7 @@ from causal.config import JobConfig
 from causal.events import CheckpointRequested
 from causal.ids import OUTSIDE
 from causal.records.values import decode, encode
+from causal.task.vitals import Vitals
 from causal.topology import Topology
 from operators.runtime.membership import (
     Act,
@@ -38,7 +39,6 @@ from operators.runtime.membership import (
     Reported,
     SendReport,
     Tick,
-    Vitals,
 )
 from standby.blueprint import Blueprint
 from standby.network.control import AGENT, Inbox, pack
@@ -88,6 +88,11 @@ class Tally:
     steps: int = 0
     cpu_ns: int = 0
     step_ns_max: int = 0
+
+
+def running(epoch: int) -> Vitals:
+    """Return the vitals of a task that works."""
+    return Vitals("running", epoch, counters=COUNTERS, first_record_ns=SECOND_NS, last_output_ns=SECOND_NS)
 
 
 @dataclass
@@ -234,7 +239,7 @@ class ControlPlane:
         elif isinstance(act, Feed) and isinstance(act.event, CheckpointRequested):
             worker.epoch_asked = max(worker.epoch_asked, act.event.epoch)
         if worker.membership.serving and worker.vitals.state == "standby":
-            worker.vitals = Vitals("running", worker.vitals.epoch, COUNTERS, SECOND_NS, SECOND_NS)
+            worker.vitals = running(worker.vitals.epoch)
             for phase in ("collected", "replayed", "first_output", "running"):
                 self._handle(slot, Reported("phase", {"phase": phase, "at_ns": self.now_ns, "detail": 1_000}))
 
@@ -304,7 +309,7 @@ class ControlPlane:
             raise RunFailed(f"no source of the control plane was asked for checkpoint {epoch}")
         for slot, worker in list(self.workers.items()):
             if worker.membership.serving:
-                worker.vitals = Vitals("running", epoch, COUNTERS, SECOND_NS, SECOND_NS)
+                worker.vitals = running(epoch)
                 task, incarnation = str(worker.membership.name), worker.membership.incarnation
                 path = f"checkpoints/{task}/e{epoch:08d}-i{incarnation:04d}.snap"
                 self._handle(slot, Reported("snapshot", {"epoch": epoch, "files": [[path, 123_456, "ab" * 16]]}))

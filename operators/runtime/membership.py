@@ -7,8 +7,8 @@ is ignored. Each beat has everything that a restarted supervisor needs; while no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from causal import commands
@@ -30,8 +30,8 @@ from causal.events import (
 from causal.ids import HOT_STANDBY
 from causal.logs.rollback import Rollback, read_rollback
 from causal.records.values import NotCarried, encode
-from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
+from causal.task.vitals import Vitals
 from causal.topology import Topology
 
 REST_BEATS = 5
@@ -162,37 +162,6 @@ class End:
 Act = SendReport | Load | Begin | Start | Dial | Place | Feed | End
 
 
-@dataclass(frozen=True, slots=True)
-class Vitals:
-    """The part of a beat about the running task; for a standby all are the defaults."""
-
-    state: str = "standby"
-    epoch: int = 0
-    counters: Mapping[str, Any] = field(default_factory=dict)
-    first_record_ns: int | None = None
-    last_output_ns: int | None = None
-    rollback: int = 0
-    lost: list[list[int]] = field(default_factory=list)
-    committed: int = 0
-    """The epoch below which rows are visible, of a sink whose rows are staged."""
-    checked: tuple[int, str] = (0, "")
-    """The number of epochs that this process has performed again with the same result, and a difference it found."""
-    waiting: tuple[int, str] | None = None
-    """The time since which the task waits for its store, and the reason."""
-    doing: Activity | None = None
-    """The activity that the process has been busy with for a while."""
-    wanted_epoch: int = 0
-    """The checkpoint that should complete now, because the task keeps so much until then; 0 for none."""
-    uploading: tuple[int, str] | None = None
-    """The time since which a snapshot is on its way to the shared store, and the problem, where that takes long."""
-    shadow: Mapping[str, Any] | None = None
-    """The figures of a hot standby, for people."""
-    hot_keys: Sequence[tuple[str, float]] = ()
-    """The keys that take the most of the task's time, and the share of each."""
-    unchanged: bool = False
-    """Whether the task has performed nothing since barrier `epoch`."""
-
-
 class Membership:
     """The role of one process of a job: a standby, and the task once it is promoted.
 
@@ -235,7 +204,8 @@ class Membership:
         self._followed: int | None = None
         self._hot_standby = ""
         """The endpoint of the hot standby that the task echoes to."""
-        self._acked: list[Any] | None = None
+        self._acked: Any = None
+        """The last checkpoint that was written, as a beat has it: its files may be many."""
         self._peers: dict[str, tuple[str, int]] = {}
         self._peers_due_ns = 0
         self._asking: dict[int, str] = {}
@@ -281,44 +251,21 @@ class Membership:
         return self._beat(now_ns, facts)
 
     def _facts(self) -> dict[str, Any]:
-        """Return the heartbeat fields except peers: everything that a restarted supervisor needs."""
-        vitals = self._vitals()
-        facts: dict[str, Any] = {
+        """Return the fields of a heartbeat except peers: everything that a restarted supervisor needs."""
+        vitals = replace(
+            self._vitals(),
+            acked=self._acked,
+            followed=self._followed,
+            remote=self._remote,
+            hot_standby=self._hot_standby,
+        )
+        return {
             "pid": self._pid,
             "endpoint": self._endpoint,
             "task": self.name if self.serving else None,
             "incarnation": self.incarnation,
-            "state": vitals.state,
-            "epoch": vitals.epoch,
-            "acked": self._acked,
-            "followed": self._followed,
-            "counters": vitals.counters,
-            "first_record_ns": vitals.first_record_ns,
-            "last_output_ns": vitals.last_output_ns,
-            "rollback": vitals.rollback,
-            "lost": vitals.lost,
-            "committed": vitals.committed,
-            "checked": list(vitals.checked),
+            **vitals.message(),
         }
-        if self._remote:
-            facts["remote"] = self._remote
-        if vitals.waiting is not None:
-            facts["waiting"] = list(vitals.waiting)
-        if vitals.doing is not None:
-            facts["doing"] = vitals.doing.message()
-        if vitals.uploading is not None:
-            facts["uploading"] = list(vitals.uploading)
-        if vitals.hot_keys:
-            facts["hot_keys"] = [list(each) for each in vitals.hot_keys]
-        if self._hot_standby:
-            facts["hot_standby"] = self._hot_standby
-        if vitals.shadow is not None:
-            facts["shadow"] = dict(vitals.shadow)
-        if vitals.wanted_epoch:
-            facts["wanted_epoch"] = vitals.wanted_epoch
-        if vitals.unchanged:
-            facts["unchanged"] = True
-        return facts
 
     def _beat(self, now_ns: int, facts: dict[str, Any] | None = None) -> list[Act]:
         """Return a beat; the next one is due when it would repeat this one, or sooner if the process does something."""

@@ -51,6 +51,7 @@ from causal.storage.shared import Depot
 from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
 from causal.task.task import TaskProtocol
+from causal.task.vitals import Vitals
 from operators.builder.loading import load_of_job
 from operators.capture.active import RUNNING
 from operators.capture.install import install
@@ -77,7 +78,6 @@ from operators.runtime.membership import (
     SendReport,
     Start,
     Tick,
-    Vitals,
     rest_ms,
 )
 from operators.runtime.preparing import prepare as prepare  # for the fork server
@@ -201,20 +201,22 @@ class Worker:
         if self.driver is None:
             begins = self.loading is not None and isinstance(self.loading.act, Begin)
             epoch = self.loading.act.epoch if self.loading is not None and isinstance(self.loading.act, Begin) else 0
-            shadow = None if self.hot is None else {**self.hot.facts, "difference": self.difference}
+            shadow: dict[str, int | str] | None = None
+            if self.hot is not None:
+                shadow = {**self.hot.facts, "difference": self.difference}
             return Vitals("loading" if begins else "standby", epoch, checked=checked, doing=doing, shadow=shadow)
         protocol, disk = self.driver.task, self.task_disk.disk
         return Vitals(
             self.driver.reported_state,
             protocol.schedule.epoch,
-            self.driver.counters(),
-            self.driver.first_record_ns or None,
-            self.driver.last_output_ns or None,
-            protocol.inquiry.rollback.number,
-            [list(each) for each in protocol.lost],
-            protocol.channels.committed,
-            checked,
-            self.driver.waiting,
+            counters=self.driver.counters(),
+            first_record_ns=self.driver.first_record_ns or None,
+            last_output_ns=self.driver.last_output_ns or None,
+            rollback=protocol.inquiry.rollback.number,
+            lost=tuple(protocol.lost),
+            committed=protocol.channels.committed,
+            checked=checked,
+            waiting=self.driver.waiting,
             wanted_epoch=protocol.retention.wanted_epoch,
             unchanged=protocol.execution.unchanged,
             uploading=disk.uploads.waiting if disk is not None and disk.uploads is not None else None,

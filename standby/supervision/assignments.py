@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from causal.errors import invariant
 from causal.task.activity import Activity
+from causal.task.vitals import Vitals
 from causal.topology import Topology
 from standby.supervision.effects import Record
 from standby.supervision.transitions import following
@@ -144,15 +144,13 @@ class WorkerEntry:
     """The incarnation of each neighbour that its beats confirm; negative for `peer_down`."""
     waiting: tuple[int, str] | None = None
     """(since, reason) while its task waits for its store."""
-    uploading: tuple[int, str] | None = None
-    """(since, problem) while a snapshot takes long on its way to the shared store."""
-    hot_keys: tuple[tuple[str, float], ...] = ()
-    """The keys that take the most of its task's time, and the share of each."""
+    vitals: Vitals = field(default_factory=Vitals)
+    """The last beat with its present task: what only people look at is taken from it."""
     hot_standby: str = ""
     """The endpoint that its task echoes to, as its beats report."""
     echo_asked_ns: int = 0
     """Time at which it last heard of a hot standby."""
-    shadow: Mapping[str, Any] = field(default_factory=dict)
+    shadow: Mapping[str, int | str] = field(default_factory=dict)
     """The figures of a hot standby."""
 
     def endpoint_for(self, host: str) -> str:
@@ -165,16 +163,9 @@ class WorkerEntry:
         scheme, separator, address = self.remote.partition("://")
         return f"{scheme}{separator}{self.host}@{address}" if self.remote else ""
 
-    def update(
-        self,
-        rollback: int,
-        peers: Mapping[str, int] | None,
-        waiting: tuple[int, str] | None,
-        uploading: tuple[int, str] | None,
-        hot_keys: tuple[tuple[str, float], ...],
-    ) -> None:
-        """Record the report of a beat with a task; `peers` is None if nothing has changed about neighbours."""
-        self.rollback, self.waiting, self.uploading, self.hot_keys = rollback, waiting, uploading, hot_keys
+    def update(self, vitals: Vitals, peers: Mapping[str, int] | None) -> None:
+        """Apply what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
+        self.vitals, self.rollback, self.waiting = vitals, vitals.rollback, vitals.waiting
         self.peers_known = self.peers_known if peers is None else peers
 
     def step(self, trigger: str) -> None:

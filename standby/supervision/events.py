@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from causal.commands import EXTENTS_MAX, Extents, Files
+from causal.commands import EXTENTS_MAX, Files
 from causal.logs.rollback import OrphanAnswer
 from causal.task.activity import Activity
-from causal.task.hot_keys import REPORTED_MAX, TEXT_MAX
+from causal.task.vitals import Vitals
 from standby.supervision.effects import Record
 from standby.supervision.hosts import SLOTS_MAX
 from standby.supervision.task_counters import reason_invalid
@@ -24,12 +24,9 @@ from standby.supervision.task_counters import reason_invalid
 LOG_CHARACTERS_MAX = 1 << 18
 """The most of one message with lines of logs."""
 
-HotKey = tuple[Annotated[str, Meta(max_length=TEXT_MAX)], Annotated[float, Meta(ge=0, le=1)]]
-"""(key as it is shown, its share of the time in which the task worked)."""
 
-
-@dataclass(frozen=True, slots=True)
-class Beat:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat(Vitals):
     """The heartbeat of a worker: everything about it."""
 
     slot: str
@@ -39,42 +36,9 @@ class Beat:
     incarnation: int
     state: str
     epoch: int
-    acked: tuple[int, Files] | None = None
-    followed: int | None = None
-    counters: Mapping[str, Any] = field(default_factory=dict)
-    first_record_ns: int | None = None
-    last_output_ns: int | None = None
-    rollback: int = 0
-    """The number of the last decision about lost determinants that it has acted on."""
-    lost: Extents = ()
-    """The extents to which it could collect those of its own logs on whose rest others depend; it waits for a
-    decision."""
     peers: Mapping[str, int] | None = None
     """The incarnation of each neighbour that the supervisor has announced to it; negative for one that is down.  None
     if nothing has changed."""
-    committed: int = 0
-    """Rows of epochs below it are visible, where rows are staged."""
-    checked: tuple[int, str] = (0, "")
-    """The number of epochs performed again as a standby with the same result, and the difference that was found."""
-    waiting: tuple[int, str] | None = None
-    """(since, reason) while its task waits for its store."""
-    doing: Activity | None = None
-    """The work that it has been busy with for a while."""
-    wanted_epoch: int = 0
-    """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
-    remote: str = ""
-    """The endpoint for tasks on other hosts, `tcp://address:port`; empty in a job on one machine."""
-    uploading: tuple[int, str] | None = None
-    """(since, problem) while a snapshot takes long on its way to the shared store; the problem may be empty."""
-    hot_keys: Annotated[tuple[HotKey, ...], Meta(max_length=REPORTED_MAX)] = ()
-    """The keys that take the most of the task's time, the highest share first."""
-
-    hot_standby: str = ""
-    """The endpoint of the hot standby that the task echoes to."""
-    shadow: Mapping[str, Any] = field(default_factory=dict)
-    """The figures of a hot standby."""
-    unchanged: bool = False
-    """Whether its task has performed nothing since barrier `epoch`."""
 
     def __post_init__(self) -> None:
         problem = reason_invalid(self.counters)

@@ -156,7 +156,7 @@ class Supervision:
         first = not slot.seen_ns
         self._note_changes(slot, event)
         slot.wanted_epoch, slot.hot_standby = event.wanted_epoch, event.hot_standby
-        slot.shadow, slot.unchanged = event.shadow, event.unchanged
+        slot.shadow, slot.unchanged = event.shadow or {}, event.unchanged
         slot.seen_ns = slot.alive_ns = self._now_ns
         slot.pid, slot.endpoint, slot.remote = event.pid, event.endpoint, event.remote
         self._doing(slot, event.doing)
@@ -186,7 +186,7 @@ class Supervision:
             event.unchanged,
         ):
             self._dirty.slot(slot)
-        difference = event.shadow.get("difference", "")
+        difference = (event.shadow or {}).get("difference", "")
         if difference and difference != slot.shadow.get("difference"):
             self._outbox.add(Note(f"{slot.name}: {difference}"))
 
@@ -236,7 +236,7 @@ class Supervision:
         if slot.state is WorkerState.ASSIGNED:
             self.assignments.step(entry, "confirm")
         slot.step("beat with task")
-        slot.update(event.rollback, event.peers, event.waiting, event.uploading, event.hot_keys)
+        slot.update(event, event.peers)
         if event.lost:
             self.inquiries.record_lost(entry, event.lost, self._outbox)
         if first:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import convert
+
 from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
 from standby.supervision.hosts import HostEntry, HostLoss
 from standby.supervision.job_state import JobState
@@ -159,9 +161,9 @@ def _task(job: JobState, entry: TaskEntry, standbys: list[str]) -> TaskView:
         standbys=standbys,
         shadow=_shadow(job.assignments, holder),
         waiting=_since(holder.waiting if holder else None),
-        uploading=_since(holder.uploading if holder else None),
+        uploading=_since(holder.vitals.uploading if holder else None),
         doing=holder.doing if holder else None,
-        hot_keys=[list(each) for each in holder.hot_keys] if holder else [],
+        hot_keys=[list(each) for each in holder.vitals.hot_keys] if holder else [],
         checked_epochs=job.checks.epochs(entry.name),
         figures={name: _json_ready(value) for name, value in sorted(job.figures.of(entry.name).items())},
     )
@@ -172,8 +174,9 @@ def _shadow(assignments: Assignments, holder: WorkerEntry | None) -> ShadowView 
     if holder is None or not holder.hot_standby:
         return None
     for slot in assignments.unserved.get(holder.task, {}).values():
-        if slot.endpoint_for(holder.host) == holder.hot_standby and (slot.shadow or {}).get("epoch", -1) >= 0:
-            return ShadowView(slot=slot.name, **slot.shadow)
+        if slot.endpoint_for(holder.host) == holder.hot_standby and slot.shadow:
+            shadow = convert({"slot": slot.name, **slot.shadow}, ShadowView)
+            return shadow if shadow.epoch >= 0 else None
     return None
 
 

@@ -17,6 +17,7 @@ from causal.errors import DEFINITE, CausalError, CorruptData, Fenced, Superseded
 from causal.events import Event, FrameReceived, Started, Turn
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.task.task import TaskProtocol
+from causal.task.vitals import Vitals
 from operators.runtime.backlog import Backlog
 from operators.runtime.hot_standby import HotStandby, Promotion
 from operators.runtime.membership import (
@@ -35,7 +36,6 @@ from operators.runtime.membership import (
     SendReport,
     Start,
     Tick,
-    Vitals,
     rest_ms,
 )
 from tests.simulation.clockwork import MS
@@ -367,12 +367,11 @@ class Process:
         return Vitals(
             self.shell.reported_state,
             self.task.schedule.epoch,
-            self.task.counters(),
-            self.shell.first_record_ns or None,
-            None,
-            self.task.inquiry.rollback.number,
-            [list(each) for each in self.task.lost],
-            self.task.channels.committed,
+            counters=self.task.counters(),
+            first_record_ns=self.shell.first_record_ns or None,
+            rollback=self.task.inquiry.rollback.number,
+            lost=tuple(self.task.lost),
+            committed=self.task.channels.committed,
             wanted_epoch=self.task.retention.wanted_epoch,
             unchanged=self.task.execution.unchanged,
         )

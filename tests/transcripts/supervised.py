@@ -16,6 +16,7 @@ from causal.errors import CausalError
 from causal.events import CheckpointCompleted, PeerUp, Started
 from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.records.values import encode
+from causal.task.vitals import Vitals
 from causal.topology import Topology
 from operators.runtime.membership import (
     Act,
@@ -30,7 +31,6 @@ from operators.runtime.membership import (
     SendReport,
     Start,
     Tick,
-    Vitals,
 )
 from standby.blueprint import Blueprint
 from standby.network.control import AGENT, Inbox
@@ -170,8 +170,8 @@ class Supervised(Stage):
             return Vitals()
         protocol = process.protocol
         state = "finished" if protocol.reported_finished else protocol.recovery.state.value
-        lost = [list(each) for each in protocol.lost]
-        return Vitals(state, protocol.schedule.epoch, {}, None, None, protocol.inquiry.rollback.number, lost)
+        rollback = protocol.inquiry.rollback.number
+        return Vitals(state, protocol.schedule.epoch, rollback=rollback, lost=tuple(protocol.lost))
 
     def member(self, worker: Worker, event: Input) -> None:
         """Pass an event to a worker's membership, and perform what it returns."""

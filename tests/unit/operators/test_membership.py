@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from causal import commands
-from operators.runtime.membership import Commanded, Membership, Place, Tick, Vitals, rest_ms
+from causal.task.vitals import Vitals
+from operators.runtime.membership import Commanded, Membership, Place, Tick, rest_ms
 from tests.exhaustive.worlds import PAIR
 
 MS = 1_000_000

@@ -98,7 +98,7 @@ class Scene:
             "epoch": worker["epoch"],
             "followed": worker["followed"],
         }
-        return self.step(events.Beat(slot, **{**fields, **changes}), after_ms)
+        return self.step(events.Beat(slot=slot, **{**fields, **changes}), after_ms)
 
     def beats(self, rounds: int = 3, **changes: Any) -> list[fx.Effect]:
         """Make every living worker beat, and time pass, until the supervisor has nothing left to start."""

@@ -11,6 +11,7 @@ from benchmarks.harness.graphs import chain_of
 from causal.commands import Inspect, read_command
 from causal.effects import StateReply
 from causal.events import StateQuery
+from causal.task.vitals import Vitals
 from operators.runtime.membership import (
     INSPECTED_BYTES_MAX,
     QUESTIONS_MAX,
@@ -20,7 +21,6 @@ from operators.runtime.membership import (
     Membership,
     Reported,
     SendReport,
-    Vitals,
 )
 from standby.network.control import Inbox, pack
 from standby.supervision import effects as fx

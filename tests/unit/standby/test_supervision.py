@@ -543,7 +543,9 @@ def test_the_figures_of_a_damaged_view_are_left_out(figures: object) -> None:
 
 def test_a_zombie_that_claims_a_task_of_which_it_is_not_the_holder_is_killed() -> None:
     scene = running()
-    heard = scene.step(events.Beat("w77", 1, "e", "count/0", 1, "running", 0))
+    heard = scene.step(
+        events.Beat(slot="w77", pid=1, endpoint="e", task="count/0", incarnation=1, state="running", epoch=0)
+    )
     assert of(heard, fx.KillProcess) == [fx.KillProcess("w77")]
     standby = next(s for s, w in scene.living.items() if w["task"] is None)
     heard = scene.beat(standby, task="count/0", incarnation=1)
