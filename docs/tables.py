@@ -96,7 +96,7 @@ _MORE = {
     "inflight_disk_bytes_max": "design/0021-bounds.md",
     "heartbeat_timeout_ms": "#when-something-takes-long",
     "listen": "guide/hosts.md",
-    "on": "guide/hosts.md#on-a-spark-cluster",
+    "on": "guide/spark_cluster.md#on-a-spark-cluster",
     "verify_replay": "operators.md#checking-determinism",
 }
 """The place with more about a setting."""
