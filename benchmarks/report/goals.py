@@ -264,7 +264,7 @@ GOALS: Sequence[Goal] = (
         "hosts", ("supervisor.promotion_ms",), at_most=8000,
     ),
     Goal(
-        "hosts", "longest gap in the output of the other tasks meanwhile, beyond that of before, ms", "0; noise ≤ 50",
+        "hosts", "longest gap in the output of the other tasks meanwhile, beyond the one before, ms", "0; noise ≤ 50",
         "hosts", ("supervisor.extra_gap_ms",), at_most=50,
     ),
     Goal(
