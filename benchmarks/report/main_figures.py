@@ -20,7 +20,7 @@ README_ROWS: Mapping[str, str] = {
     "kill -9 → first new output, ms, median": "`kill -9` → first new output, median, ms",
     "the same, p99": "the same, 99th percentile, ms",
     "the same with 1,000,000 keys, ms, median": "the same with 1,000,000 keys of state, median, ms",
-    "kill -9 → latency back within 10 %, ms, median": "`kill -9` → latency back within 10 % of the level before, median, ms",
+    "kill -9 → latency back within 10 %, ms, median": "`kill -9` → latency back within 10 % of normal, median, ms",
     "its p99, causal, ms: the worst of 50, 500, 1,000 ms between checkpoints": "99th percentile of latency without a "
     "failure, 50 documents/s, ms",
     "causal f = 1 ÷ none, records/s": "records/s with recovery (sharing depth 1) ÷ without any guarantee",
