@@ -55,7 +55,7 @@ Written = TypeVar("Written")
 
 
 def _tried(write: Callable[[], Written]) -> Written:
-    """Retries a write that the task cannot continue without, because a disk may be full for a moment only."""
+    """Retry a write that the task cannot continue without, because a disk may be full for a moment only."""
     for tried in range(1, SNAPSHOT_TRIES_MAX):
         try:
             return write()
@@ -109,7 +109,7 @@ class Disk:
         return StableLogs(self._job_directory, self._task, incarnation, self._sync)
 
     def become(self, incarnation: int) -> None:
-        """Notes that a hot standby, which has asked for nothing but spilling, becomes the task in that incarnation."""
+        """Record that a hot standby, which has only spilled so far, becomes the task in that incarnation."""
         self._incarnation, self._stable = incarnation, self._stable_of(incarnation)
 
     def ask(self, effect: Effect | None) -> None:
@@ -118,7 +118,7 @@ class Disk:
         self._requests.put(effect)
 
     def answers(self) -> list[Event]:
-        """Returns the disk's answers since the last call.
+        """Return the disk's answers since the last call.
 
         Raises:
             Unavailable, CorruptData: it cannot do what the task needs to continue.
@@ -138,7 +138,7 @@ class Disk:
             events.append(answer)
 
     def close(self) -> None:
-        """Ends the thread after its last request; the descriptors stay open only if the disk hangs."""
+        """End the thread after its last request; the descriptors stay open only if the disk hangs."""
         if self._closed:
             return
         self._closed = True
@@ -213,7 +213,7 @@ class Disk:
             return StableFailed()
 
     def _write_recording(self, effect: WriteRecording) -> None:
-        """Writes a recording, before the snapshot at the same barrier; without it the epoch is not checked."""
+        """Write a recording, before the snapshot at the same barrier; without it the epoch is not checked."""
         name = f"checkpoints/{self._task}/e{effect.epoch:08d}-i{self._incarnation}{RECORDING_SUFFIX}"
         try:
             write_parts(self._job_directory / name, effect.parts, durable=False)
@@ -252,7 +252,7 @@ class Disk:
         return SegmentRead(effect.channel, effect.segment, payloads)
 
     def _parts_of_segment(self, number: int) -> list[bytes]:
-        """Reads a segment; a damaged one fails this process, whose successor regenerates the elements."""
+        """Read a segment; a damaged one fails this process, whose successor regenerates the elements."""
         try:
             return read_parts(self._segment(number))
         except CorruptData as problem:

@@ -89,7 +89,7 @@ class FileJournal:
             raise
 
     def is_ours(self, incarnation: int) -> bool:
-        """Whether the file is the one that is open, and has what was read and written here and no more.
+        """Return whether the file is the one that is open, and has what was read and written here and no more.
 
         Raises:
             Unavailable: nothing is open.
@@ -114,11 +114,11 @@ class FileJournal:
         return self._bytes > self._bytes_new
 
     def is_due(self, spare: int = 0) -> bool:
-        """Whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        """Return whether it should be rewritten; `spare` are bytes that would not go away by that."""
         return self._bytes > max(JOURNAL_BYTES_MAX, 2 * self._bytes_new) + spare
 
     def read(self) -> list[bytes]:
-        """The records of the file that is there now; `cut` what is torn behind them before anything is appended."""
+        """Return the records of the present file; `cut` a torn end before anything is appended."""
         self._let_go()
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         records, self._bytes = bodies(self.path.read_bytes(), self.path)

@@ -28,7 +28,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int, str]:
-    """Writes a file atomically; returns (bytes, digest in hex).
+    """Write a file atomically; returns (bytes, digest in hex).
 
     Args:
         parts: iterated once, so that those that are put together then are in memory one at a time.
@@ -69,12 +69,12 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
 
 
 def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
-    """Reads the parts that `write_parts` wrote; the arguments and errors are those of `each_part`."""
+    """Read the parts that `write_parts` wrote; the arguments and errors are those of `each_part`."""
     return list(each_part(path, digest))
 
 
 def each_part(path: Path, digest: str | None = None) -> Iterator[bytes]:
-    """Yields the parts that `write_parts` wrote, of which one at a time is in memory; all are checked before the first.
+    """Yield the parts that `write_parts` wrote, of which one at a time is in memory; all are checked before the first.
 
     Args:
         digest: the digest in a manifest; None checks the file's own digest only.
@@ -93,7 +93,7 @@ def each_part(path: Path, digest: str | None = None) -> Iterator[bytes]:
 
 
 def parts_of(content: bytes, where: str, digest: str | None = None) -> Iterator[bytes]:
-    """Yields the parts in the content of a file.
+    """Yield the parts in the content of a file.
 
     Args:
         where: names the file in errors.
@@ -123,7 +123,7 @@ def _parts_in(file: BinaryIO, where: str, digest: str | None) -> Iterator[bytes]
 
 
 def _digest_of(file: BinaryIO, size: int) -> xxhash.xxh3_128:
-    """Returns the digest of the first `size` bytes of a file, which is read up to there."""
+    """Return the digest of the first `size` bytes of a file, which is read up to there."""
     digest, left = xxhash.xxh3_128(), size
     file.seek(0)
     while left > 0 and (piece := file.read(min(left, _PIECE_BYTES))):
@@ -133,7 +133,7 @@ def _digest_of(file: BinaryIO, size: int) -> xxhash.xxh3_128:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replaces a small file in one step: a reader sees the old text or the new one."""
+    """Replace a small file in one step: a reader sees the old text or the new one."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text)
     os.replace(fresh, path)
@@ -145,7 +145,7 @@ def remove(paths: Iterable[Path]) -> None:
 
 
 def make_directory(folder: Path, durable: bool) -> None:
-    """Makes `folder` and its missing parents; `durable` syncs each parent, for a loss of power."""
+    """Make `folder` and its missing parents; `durable` syncs each parent, for a loss of power."""
     if folder.is_dir():
         return
     fresh = []
@@ -159,7 +159,7 @@ def make_directory(folder: Path, durable: bool) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes the names in a directory survive a loss of power."""
+    """Make the names in a directory survive a loss of power."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

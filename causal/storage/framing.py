@@ -23,14 +23,14 @@ RECORD_BYTES_MAX = 1 << 30
 
 
 def framed(body: bytes) -> bytes:
-    """The record that `bodies` reads back."""
+    """Return the record that `bodies` reads back."""
     invariant(len(body) <= RECORD_BYTES_MAX, "a journal's record has a bound", bytes=len(body))
     head = _HEAD.pack(_MARK, len(body), zlib.crc32(body))
     return b"".join((head, _CHECK.pack(zlib.crc32(head)), body))
 
 
 def bodies(stored: bytes, where: object) -> tuple[list[bytes], int]:
-    """The complete records, and how many bytes they fill; what follows is a torn tail.
+    """Return the complete records, and how many bytes they fill; what follows is a torn tail.
 
     Raises:
         CorruptData: a record that is complete does not match its checksum, and is not the last one.

@@ -108,17 +108,17 @@ def outside(place: object) -> Iterator[None]:
 
 
 def unavailable(place: object, problem: OSError) -> Unavailable:
-    """The error of a place where the same may be retried."""
+    """Return the error of a place where a retry may succeed."""
     return Unavailable(f"{place}: {problem.strerror or problem}; check the disk, its space and the directory")
 
 
 def moved(place: object) -> Unavailable:
-    """The error of a place where something else is than before, or nothing."""
+    """Return the error of a place whose content was replaced or removed."""
     return Unavailable(f"{place} was moved, replaced or deleted while the job runs; put it back")
 
 
 def absent(place: object, journal: object = None) -> Unavailable:
-    """The error of a place, or a journal beside rows, that was there when a checkpoint was taken, and is not."""
+    """Return the error of a place, or a journal of rows, that existed at a checkpoint and is missing now."""
     if isinstance(place, Path) and _shows_rows(place):
         return Unavailable(
             f"{journal} is not there, which belongs to {place}, and the checkpoint has rows in it: put it back (a copy "
@@ -131,17 +131,17 @@ def absent(place: object, journal: object = None) -> Unavailable:
 
 
 def _shows_rows(place: Path) -> bool:
-    """Whether the file is there, or anything in the directory that readers of rows do not pass over."""
+    """Return whether the file is there, or anything in the directory that readers of rows do not pass over."""
     return any(each.name[0] not in "._" for each in place.iterdir()) if place.is_dir() else place.exists()
 
 
 def busy(place: object) -> Unavailable:
-    """The error of a place whose lock another process held all the time."""
+    """Return the error of a place whose lock another process held all the time."""
     return Unavailable(f"{place} is being written by another process for too long; end that process")
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether the file that is open is still the one of that name."""
+    """Return whether the file that is open is still the one of that name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:

@@ -20,7 +20,7 @@ PRIVATE = 0o077
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Makes what this process, and those that it starts, write in a block readable by the user only."""
+    """Make what this process, and those that it starts, write in a block readable by the user only."""
     known = UMASK in os.environ
     before = os.umask(PRIVATE)
     os.environ.setdefault(UMASK, f"{before:03o}")
@@ -33,7 +33,7 @@ def private() -> Iterator[None]:
 
 
 def _umask() -> int:
-    """Returns the umask of the user."""
+    """Return the umask of the user."""
     digits = os.environ.get(UMASK, "")
     if digits:
         return int(digits, 8) & 0o777
@@ -44,7 +44,7 @@ def _umask() -> int:
 
 @contextmanager
 def public() -> Iterator[None]:
-    """Sets the umask of the user, for code of the user that makes files of its own."""
+    """Set the umask of the user, for code of the user that makes files of its own."""
     before = os.umask(_umask())
     try:
         yield
@@ -53,17 +53,17 @@ def public() -> Iterator[None]:
 
 
 def mode_of_files(private: bool = False) -> int:
-    """Returns the mode of a file that is made for the user, or for the job alone."""
+    """Return the mode of a file that is made for the user, or for the job alone."""
     return 0o600 if private else 0o666 & ~_umask()
 
 
 def mode_of_directories(private: bool = False) -> int:
-    """Returns the mode of a directory that is made for the user, or for the job alone."""
+    """Return the mode of a directory that is made for the user, or for the job alone."""
     return 0o700 if private else 0o777 & ~_umask()
 
 
 def opened(path: Path, flags: int, mode: int) -> int:
-    """Opens a file like `os.open`; makes it with exactly that mode if it does not exist."""
+    """Open a file like `os.open`; makes it with exactly that mode if it does not exist."""
     while True:
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -77,7 +77,7 @@ def opened(path: Path, flags: int, mode: int) -> int:
 
 
 def ensure_directory(directory: Path, mode: int) -> None:
-    """Makes a directory with exactly that mode if it does not exist; its parent exists."""
+    """Make a directory with exactly that mode if it does not exist; its parent exists."""
     try:
         directory.mkdir()
     except FileExistsError:
@@ -88,7 +88,7 @@ def ensure_directory(directory: Path, mode: int) -> None:
 
 
 def closed_to_others(path: Path) -> None:
-    """Removes the permissions of other users that an earlier version set, in a file or a whole directory."""
+    """Remove the permissions of other users that an earlier version set, in a file or a whole directory."""
     if path.is_symlink() or not path.exists() or not stat.S_IMODE(path.stat().st_mode) & PRIVATE:
         return
     for each in (*(path.rglob("*") if path.is_dir() else ()), path):

@@ -6,13 +6,13 @@ state, and appends by creating the next number.  The rules that make it exact wh
 * *Seal.*  A successor first creates the record that the owner would create next.  The owner finds it there instead of
   creating its own: it has written nothing, and is fenced.  The highest number of each generation is never removed, so
   that holds for an owner that sleeps for a year.
-* *A state ends what is before it.*  The owner removes records only behind a newer state, a successor generations only
-  behind its own state.  So a live record is always higher than all that were removed.
+* *A state ends what is before it.*  The owner removes records only after a newer state, a successor generations only
+  after its own state.  So a live record is always higher than all that were removed.
 * *Look again.*  A process that slept may create a name that was removed: a seal or a generation in the past.  So each
   step of an `open` counts only once a fresh list shows it as the last name of all.  A list must show what was created
   before it began: S3 and directories do.
 * *An attempt without an answer* is read back.  What a process did not hear of is found when it reads the journal again
-  before its next step; the random token in each record says whose it is.
+  before its next step; the random token in each record identifies its writer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from causal.storage.framing import bodies, framed
 from causal.storage.objects import Missing, Objects
 
 RECORDS_MAX = 256
-"""A journal with more records behind its state is rewritten: each is one request for a process that opens it."""
+"""A journal with more records after its state is rewritten: each is one request for a process that opens it."""
 READS_MAX = 20
 SEALS_MAX = 10_000
 """The most records that an owner may append while its successor seals its generation."""
@@ -48,7 +48,7 @@ class Record:
     Attributes:
         owner: the token of the process that created it.
         state_at: the number of the newest state at or before it, in its generation; -1 in a seal, which may not know.
-        kind: a state, a record behind one, a seal; or void: what is before it does not count any more.
+        kind: a state, a record after one, a seal; or void: what is before it does not count any more.
     """
 
     place: Place
@@ -63,12 +63,12 @@ class Record:
         return self.kind in (_SEAL, _VOID)
 
     def packed(self) -> bytes:
-        """The content of the object."""
+        """Return the content of the object."""
         return framed(encode([self.owner, self.state_at, self.kind, self.body]))
 
 
 def read_record(place: Place, stored: bytes, where: str) -> Record:
-    """The record in the content of an object.
+    """Return the record in the content of an object.
 
     Raises:
         CorruptData: it is damaged; names it as `where`.
@@ -101,17 +101,17 @@ class JournalObjects:
         self._places: list[Place] = []
 
     def name(self, place: Place) -> str:
-        """The name of an object."""
+        """Return the name of an object."""
         return f"{self._folder}/{place[0]:08d}/{place[1]:012d}"
 
     def look(self) -> Place | None:
-        """The place of the last record that there is now."""
+        """Return the place of the last present record."""
         matches = [_NAME.fullmatch(name[len(self._folder) + 1 :]) for name in self._objects.names(self._folder)]
         self._places = sorted((int(match[1]), int(match[2])) for match in matches if match is not None)
         return self._places[-1] if self._places else None
 
     def read(self) -> list[bytes]:
-        """The bodies of the last state and of the records behind it; none without a journal, or where it is void.
+        """Return the bodies of the last state and of the records after it; none without a journal, or where it is void.
 
         Raises:
             CorruptData: an object is damaged.
@@ -135,7 +135,7 @@ class JournalObjects:
         self.behind = self._unneeded(first)
 
     def _unneeded(self, first: Place) -> list[str]:
-        """The names before the state, but for the last of each generation: that is where its owner would continue."""
+        """Return the names before the state, except the last of each generation: there its owner would continue."""
         following = zip(self._places, self._places[1:], strict=False)
         return [self.name(each) for each, after in following if each < first and each[0] == after[0]]
 
@@ -163,7 +163,7 @@ class JournalObjects:
         return read_record(place, stored, self._label(place))
 
     def existing(self, place: Place) -> Record:
-        """The record that another attempt has created at that place.
+        """Return the record that another attempt has created at that place.
 
         Raises:
             Missing: it is gone again.
@@ -175,7 +175,7 @@ class JournalObjects:
 
 
 class ObjectJournal:
-    """The journal of one sink task behind a `JournaledStore`.  One thread at a time.
+    """The journal of one sink task after a `JournaledStore`. One thread at a time.
 
     Args:
         folder: of the journal, in the store.
@@ -225,7 +225,7 @@ class ObjectJournal:
             raise
 
     def is_ours(self, incarnation: int) -> bool:
-        """Whether this process owns a generation; whether another has sealed it is found by the next step.
+        """Return whether this process owns a generation; whether another has sealed it is found by the next step.
 
         Raises:
             Unavailable: nothing is open.
@@ -244,16 +244,16 @@ class ObjectJournal:
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is anything behind the state."""
+        """Whether there is anything after the state."""
         return self._next > self._state_at + 1
 
     def is_due(self, spare: int = 0) -> bool:
-        """Whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        """Return whether it should be rewritten; `spare` are bytes that would not go away by that."""
         large = self._bytes > max(JOURNAL_BYTES_MAX, 2 * self._bytes_new) + spare
         return large or self._next - self._state_at > RECORDS_MAX
 
     def read(self) -> list[bytes]:
-        """The records that are there now.
+        """Return the present records.
 
         Raises:
             Fenced: this process was the owner, and another is.
@@ -269,7 +269,7 @@ class ObjectJournal:
         return records
 
     def seize(self) -> bool:
-        """Seal the journal behind what was read; true once what was read ends with a seal."""
+        """Seal the journal after what was read; true once what was read ends with a seal."""
         last = self._reading.last
         if last is None or last.closed:
             return True
@@ -295,7 +295,7 @@ class ObjectJournal:
         self._append(_RECORD, body)
 
     def renew(self, body: bytes) -> None:
-        """Create a state: of the owner behind its records; otherwise a generation, behind one that is sealed."""
+        """Create a state: of the owner after its records; otherwise a generation, after one that is sealed."""
         if self.generation:
             behind = [self._reading.name((self.generation, at)) for at in range(self._state_at, self._next)]
             self._append(_STATE, body)
@@ -345,7 +345,7 @@ class ObjectJournal:
             self._bytes = self._bytes_new = len(body)
 
     def _create(self, record: Record) -> Record | None:
-        """Creates a record; returns the one that is there if it is another."""
+        """Create a record; returns the existing one if it differs."""
         if self._open.create(self._reading.name(record.place), record.packed()):
             return None
         try:

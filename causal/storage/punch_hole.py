@@ -30,5 +30,5 @@ def free(descriptor: int, below: int) -> bool:
 
 
 def taken_bytes(descriptor: int) -> int:
-    """The bytes that the file takes of its disk."""
+    """Return the bytes that the file occupies on its disk."""
     return os.fstat(descriptor).st_blocks * _BLOCK_BYTES

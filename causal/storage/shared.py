@@ -24,7 +24,7 @@ from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.storage.objects import Missing
 
 OBJECT_BYTES_MAX = 64 << 30
-"""The largest object that is created or read; its size is known before memory is taken for it."""
+"""The largest object that is created or read; its size is known before memory is mistaken for it."""
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 EXTRA = "hosts"
 """The extra of the package that brings the client library."""
@@ -89,7 +89,7 @@ class Depot:
             raise self._unavailable("it", "looked at", problem) from None
 
     def create(self, name: str, data: bytes) -> bool:
-        """Creates an object; returns whether it is new.
+        """Create an object; returns whether it is new.
 
         An object that is there may be this writer's own, from an attempt whose answer was lost: read it and compare.
 
@@ -112,7 +112,7 @@ class Depot:
             raise self._unavailable(name, "written", problem) from None
 
     def create_own(self, name: str, data: bytes) -> None:
-        """Creates an object whose name only this writer may use; a second attempt with the same content is no error.
+        """Create an object whose name only this writer may use; a second attempt with the same content is accepted.
 
         Raises:
             CorruptData: it exists with other content.
@@ -122,7 +122,7 @@ class Depot:
             raise CorruptData(f"{self.url}: {self._path(name)} exists with other content; another job writes there")
 
     def read(self, name: str) -> bytes:
-        """Reads an object.
+        """Read an object.
 
         Raises:
             Missing: it does not exist.
@@ -143,14 +143,14 @@ class Depot:
             raise self._unavailable(name, "read", problem) from None
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Reads objects, some of them at the same time; raises as `read`."""
+        """Read objects, some of them at the same time; raises as `read`."""
         if len(names) < 2:
             return [self.read(name) for name in names]
         with ThreadPoolExecutor(min(READERS, len(names))) as readers:
             return list(readers.map(self.read, names))
 
     def names(self, folder: str) -> list[str]:
-        """The names below a folder, sorted, as `read` takes them.
+        """Return the names below a folder, sorted, as `read` takes them.
 
         Raises:
             Unavailable: the store does not answer.
@@ -158,7 +158,7 @@ class Depot:
         return sorted(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The bytes of each object below a folder, by name.
+        """Return the bytes of each object below a folder, by name.
 
         Raises:
             Unavailable: the store does not answer.
@@ -171,7 +171,7 @@ class Depot:
         return {str(PurePosixPath(entry["path"]).relative_to(self._prefix)): entry["size"] for entry in entries}
 
     def folders(self) -> list[str]:
-        """The names of the folders at the prefix itself, sorted.
+        """Return the names of the folders at the prefix itself, sorted.
 
         Raises:
             Unavailable: the store does not answer.
@@ -183,7 +183,7 @@ class Depot:
         return sorted(PurePosixPath(path).name for path in page["common_prefixes"])
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes objects, in one request where the store can; one that cannot be removed only costs space."""
+        """Remove objects, in one request where the store can; one that cannot be removed only costs space."""
         left = list(names)
         if len(left) > 1 and self.url.startswith("s3:"):
             try:
@@ -207,7 +207,7 @@ class Depot:
 
 
 def insist(attempt: Callable[[], Result], report: Callable[[str], None], wanted: Callable[[], bool]) -> Result | None:
-    """Repeats what a store that is unavailable refuses, with growing pauses, for as long as it is wanted.
+    """Repeat a request to an unavailable store, with growing pauses, for as long as it is wanted.
 
     Args:
         report: gets the problem after each failure, and an empty text after the success that follows one.

@@ -1,6 +1,6 @@
 """A task's determinants in files of the job's directory, for its next incarnation (design 0012).
 
-    determinants/<task>/i<incarnation>/e<epoch>.log     records, one behind the other:
+    determinants/<task>/i<incarnation>/e<epoch>.log     records, one after the other:
     offset in the log, 8 bytes | length, 4 bytes | xxh3-64 of these and the bytes | bytes
 
 A directory appears complete, under its name, with everything that its incarnation had collected; from then on older
@@ -35,13 +35,13 @@ _EPOCH = re.compile(r"e(\d+)\.log")
 
 
 def framed(delta: LogDelta) -> bytes:
-    """Returns the record of a delta."""
+    """Return the record of a delta."""
     head = _HEAD.pack(delta.offset, len(delta.bytes))
     return b"".join((head, _CHECK.pack(xxhash.xxh3_64_intdigest(head + delta.bytes)), delta.bytes))
 
 
 def unframed(stored: bytes, place: int) -> tuple[int, bytes, int] | None:
-    """Returns (offset, bytes, place behind it) of the record at a place; None if it is incomplete or damaged."""
+    """Return (offset, bytes, place after it) of the record at a place; None if it is incomplete or damaged."""
     start = place + _HEAD_BYTES
     if len(stored) < start:
         return None
@@ -55,7 +55,7 @@ def unframed(stored: bytes, place: int) -> tuple[int, bytes, int] | None:
 
 
 def prefix_of(stored: bytes) -> bytes:
-    """Returns the log from offset 0 as far as complete consecutive records have it."""
+    """Return the log from offset 0 as far as complete consecutive records have it."""
     prefix = bytearray()
     place = 0
     while (record := unframed(stored, place)) is not None and record[0] == len(prefix):
@@ -68,27 +68,27 @@ class StableStorage(Protocol):
     """The place of the determinants of one incarnation of one task; used by one thread."""
 
     def read(self) -> list[LogDelta]:
-        """Reads what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
+        """Read what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
 
     def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Begins this incarnation's log with these bytes, from offset 0 per epoch, in one step; removes older ones.
+        """Begin this incarnation's log with these bytes, from offset 0 per epoch, in one step; removes older ones.
 
         Raises:
             Unavailable: it could not; older ones are unchanged.
         """
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Writes these bytes; returns the extents that are written, also if a later write failed.
+        """Write these bytes; returns the extents that are written, also if a later write failed.
 
         Raises:
             Unavailable: none could be written.
         """
 
     def truncate(self, epoch: int) -> None:
-        """Removes what was written of earlier epochs."""
+        """Remove what was written of earlier epochs."""
 
     def close(self) -> None:
-        """Closes its open files."""
+        """Close its open files."""
 
 
 class StableLogs:
@@ -107,7 +107,7 @@ class StableLogs:
         """Epoch → (descriptor, valid bytes)."""
 
     def read(self) -> list[LogDelta]:
-        """Reads what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
+        """Read what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
         for _ in range(READ_TRIES_MAX):
             youngest = max((i for i in self._begun() if i <= self._incarnation), default=None)
             if youngest is None:
@@ -127,7 +127,7 @@ class StableLogs:
         return sorted(deltas, key=lambda delta: delta.epoch)
 
     def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Begins this incarnation's files with these bytes, from offset 0 per epoch, in one step; removes older ones.
+        """Begin this incarnation's files with these bytes, from offset 0 per epoch, in one step; removes older ones.
 
         Raises:
             Unavailable: the disk is full or fails; older files are unchanged.
@@ -157,7 +157,7 @@ class StableLogs:
         return [(delta.task, delta.epoch, len(delta.bytes)) for delta in logs]
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Writes these bytes; returns the extents that are written, also if a later write failed.
+        """Write these bytes; returns the extents that are written, also if a later write failed.
 
         Raises:
             Unavailable: none could be written.
@@ -177,7 +177,7 @@ class StableLogs:
         return written
 
     def truncate(self, epoch: int) -> None:
-        """Removes what was written of earlier epochs."""
+        """Remove what was written of earlier epochs."""
         for old in [each for each in self._files if each < epoch]:
             os.close(self._files.pop(old)[0])
         try:
@@ -206,7 +206,7 @@ class StableLogs:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def _write(self, delta: LogDelta) -> None:
-        """Writes a record behind the valid bytes, so that the rest of a failed write is overwritten."""
+        """Write a record after the valid bytes, so that the rest of a failed write is overwritten."""
         descriptor, place = self._files[delta.epoch]
         view = memoryview(framed(delta))
         while view:

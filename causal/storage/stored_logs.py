@@ -46,7 +46,7 @@ class StoredLogs:
         """Place → the newest epoch of the object there."""
 
     def read(self) -> list[LogDelta]:
-        """Reads what the highest incarnation that has begun, up to this one, has written: one delta per epoch.
+        """Read what the highest incarnation that has begun, up to this one, has written: one delta per epoch.
 
         Raises:
             Unavailable: the store does not answer, or younger incarnations begin all the time.
@@ -72,7 +72,7 @@ class StoredLogs:
         return [LogDelta(-1, epoch, 0, bytes(log)) for epoch, log in sorted(logs.items())]
 
     def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Begins this incarnation's objects with these bytes, from offset 0 per epoch; removes older ones.
+        """Begin this incarnation's objects with these bytes, from offset 0 per epoch; removes older ones.
 
         Raises:
             Unavailable: the store does not answer; older objects are unchanged, and it may be called again.
@@ -90,7 +90,7 @@ class StoredLogs:
         return [(delta.task, delta.epoch, len(delta.bytes)) for delta in logs]
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Writes these bytes as one object; returns the extents that are written.
+        """Write these bytes as one object; returns the extents that are written.
 
         Raises:
             Unavailable: the store does not answer.
@@ -103,7 +103,7 @@ class StoredLogs:
         return [(delta.task, delta.epoch, delta.offset + len(delta.bytes)) for delta in logs]
 
     def _trimmed(self, delta: LogDelta) -> LogDelta:
-        """The part of a delta that is not in an object yet."""
+        """Return the part of a delta that is not in an object yet."""
         known = max(0, self._extents.get(delta.epoch, 0) - delta.offset)
         return delta if not known else LogDelta(delta.task, delta.epoch, delta.offset + known, delta.bytes[known:])
 
@@ -119,7 +119,7 @@ class StoredLogs:
         self._newest[place] = max(ends, default=0)
 
     def truncate(self, epoch: int) -> None:
-        """Removes the objects, but for the first, that have nothing of this epoch or a later one."""
+        """Remove the objects, but for the first, that have nothing of this epoch or a later one."""
         covered = [place for place, newest in self._newest.items() if place and newest < epoch]
         self._extents = {each: end for each, end in self._extents.items() if each >= epoch}
         for place in covered:
@@ -127,7 +127,7 @@ class StoredLogs:
         self._depot.remove(self._name(self._incarnation, place) for place in covered)
 
     def close(self) -> None:
-        """Does nothing: no object is open."""
+        """Do nothing: no object is open."""
 
     def _places(self) -> list[tuple[int, int]]:
         """(incarnation, place) of all objects of the task, in their order."""
@@ -140,13 +140,13 @@ class StoredLogs:
 
 
 def _packed(logs: Sequence[LogDelta]) -> tuple[bytes, dict[int, int]]:
-    """Returns the content of an object, and where each epoch's log ends with it."""
+    """Return the content of an object, and where each epoch's log ends with it."""
     data = b"".join(_EPOCH.pack(delta.epoch) + framed(delta) for delta in logs)
     return data, {delta.epoch: delta.offset + len(delta.bytes) for delta in logs}
 
 
 def _records(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Returns (epoch, offset, bytes) of the records of an object, as far as they are complete."""
+    """Return (epoch, offset, bytes) of the records of an object, as far as they are complete."""
     records, place = [], 0
     while len(data) - place >= _EPOCH.size:
         (epoch,) = _EPOCH.unpack_from(data, place)

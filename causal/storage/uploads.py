@@ -41,11 +41,11 @@ class Uploads:
         self._thread.start()
 
     def put(self, name: str, path: Path, answer: object) -> None:
-        """Uploads a file under that name; `done` gets the answer once it is stored."""
+        """Upload a file under that name; `done` gets the answer once it is stored."""
         self._requests.put(lambda: self._upload(name, path, answer))
 
     def perform(self, request: Callable[[], object | None], again: bool) -> None:
-        """Performs a request on the store behind the earlier ones; `done` gets its answer, unless that is None.
+        """Perform a request on the store after the earlier ones; `done` gets its answer, unless that is None.
 
         Args:
             again: it is repeated while the store is unavailable, as long as the process lives.
@@ -59,7 +59,7 @@ class Uploads:
         return under_way if under_way is not None and monotonic_ns() - under_way[0] >= SLOW_NS else None
 
     def close(self) -> None:
-        """Ends the thread; an upload under way that does not end soon is abandoned."""
+        """End the thread; an upload under way that does not end soon is abandoned."""
         self._closed.set()
         self._requests.put(None)
         self._thread.join(timeout=CLOSE_WITHIN_S)
@@ -89,7 +89,7 @@ class Uploads:
         return insist(request, self._report, lambda: not self._closed.is_set())
 
     def _report(self, problem: str) -> None:
-        """Logs the first failure of a row, and its end."""
+        """Log the first failure of a row, and its end."""
         since_ns, before = self._under_way or (monotonic_ns(), "")
         if problem and not before:
             _log.warning("a checkpoint waits: %s", problem)

@@ -60,7 +60,7 @@ def await_room(
 
 
 def orphaned() -> Callable[[], bool]:
-    """Returns a function that returns whether the parent of this process has ended since."""
+    """Return a function that returns whether the parent of this process has ended since."""
     parent = os.getppid()
     return lambda: os.getppid() != parent
 

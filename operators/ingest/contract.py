@@ -58,7 +58,7 @@ class Manifest:
     batch consists of ("" where that is not readable); `published_ns` is `time.monotonic_ns()` at the commit.
 
     In a shared store `checkpoint` names the object with Spark's checkpoint as of this batch, and a manifest that has
-    `ended` is no batch: it says that the query has ended by itself with the one before.
+    `ended` is no batch: it says that the query has finished with the previous batch.
     """
 
     query: str
@@ -72,17 +72,17 @@ class Manifest:
     ended: bool = False
 
     def of_channel(self, channel: int) -> list[Segment]:
-        """The segments of one channel, in order: Spark partition i belongs to channel i modulo their number."""
+        """Return the segments of one channel, in order: Spark partition i belongs to channel i modulo their number."""
         return [segment for segment in self.segments if segment.partition % len(self.before) == channel]
 
     def after(self) -> tuple[int, ...]:
-        """The number of rows of each channel up to and with this batch."""
+        """Return the number of rows of each channel up to and with this batch."""
         return tuple(
             rows + sum(segment.rows for segment in self.of_channel(channel)) for channel, rows in enumerate(self.before)
         )
 
     def packed(self) -> bytes:
-        """The content of its file; a log on one machine has neither of the last two fields."""
+        """Return the content of its file; a log on one machine has neither of the last two fields."""
         body = asdict(self)
         return seal({name: value for name, value in body.items() if value or name not in ("checkpoint", "ended")})
 
@@ -95,7 +95,7 @@ class ReadableLog(Protocol):
     """The name of the source."""
 
     segments_ahead: int
-    """The segments behind the one that is read which `supply` should hear of, to fetch them meanwhile."""
+    """The segments after the one that is read which `supply` should hear of, to fetch them meanwhile."""
 
     @property
     def caught_up(self) -> bool:
@@ -113,15 +113,15 @@ class ReadableLog(Protocol):
         ...
 
     def label(self, segment: Segment) -> str:
-        """The place of a segment, as errors name it."""
+        """Return the place of a segment, as errors name it."""
         ...
 
     def first(self) -> Manifest | None:
-        """The lowest batch that some channel may need; None if nothing is published yet."""
+        """Return the lowest batch that some channel may need; None if nothing is published yet."""
         ...
 
     def manifest(self, batch: int) -> Manifest | None:
-        """A published batch; None if it is not published, or was removed.
+        """Return a published batch; None if it is not published, or was removed.
 
         Raises:
             CorruptData: its file does not match its digest.
@@ -129,7 +129,7 @@ class ReadableLog(Protocol):
         ...
 
     def supply(self, wanted: Sequence[Segment]) -> bytes | None:
-        """The bytes of the first of these segments; None while they are under way.  The others may follow soon.
+        """Return the bytes of the first of these segments; None while they are under way. The others may follow soon.
 
         Raises:
             CorruptData: they are missing, or do not match the digest in the manifest.
@@ -141,11 +141,11 @@ class ReadableLog(Protocol):
         ...
 
     def ended(self) -> int | None:
-        """The number of batches of a query that has ended by itself, None while it may continue."""
+        """Return the number of batches of a query that has finished, None while it may continue."""
         ...
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Note that `channel` needs no batch below `batch`, and remove what no channel needs.
+        """Record that `channel` needs no batch below `batch`, and remove what no channel needs.
 
         The last published batch is never released by a reader, so the counts continue from it.
 
@@ -155,7 +155,7 @@ class ReadableLog(Protocol):
         ...
 
     def backlog(self) -> Backlog | None:
-        """The backlog that the last publisher stored; None where there is none, or it is torn."""
+        """Return the backlog that the last publisher stored; None where there is none, or it is torn."""
         ...
 
     def close(self) -> None: ...
@@ -192,7 +192,7 @@ class IngestLog(ReadableLog, Protocol):
         ...
 
     def batches(self) -> list[int]:
-        """The numbers of the batches that are here, ascending."""
+        """Return the numbers of the batches that are here, ascending."""
         ...
 
     def write_segment(self, name: str, data: bytes | memoryview) -> str:
@@ -222,15 +222,15 @@ class IngestLog(ReadableLog, Protocol):
         ...
 
     def end(self, token: int) -> None:
-        """Note that the query has ended by itself: what is published is all there will be."""
+        """Record that the query has finished; no batch will follow."""
         ...
 
     def unread_bytes(self, before: int) -> int:
-        """The bytes of segments, in published batches below `before`, that their channel is not done with."""
+        """Return the bytes of segments, in published batches below `before`, that their channel still needs."""
         ...
 
     def size_of(self, segments: Sequence[Segment]) -> int:
-        """The bytes that segments count as which are written and not published."""
+        """Return the bytes that segments count as which are written and not published."""
         ...
 
     def note_backlog(self, backlog: Backlog) -> None:
@@ -239,22 +239,24 @@ class IngestLog(ReadableLog, Protocol):
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """The digest that segments and sealed files carry."""
+    """Return the digest that segments and sealed files carry."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
 def segment_name(batch: int, partition: int, token: int, attempt: int, part: int) -> str:
-    """The name of a segment, which no two task attempts of any run share."""
+    """Return the name of a segment, which no two task attempts of any run share."""
     return f"{batch:010d}-{partition:05d}-{token}-{attempt}-{part}.arrow"
 
 
 def batch_of(segment: str) -> int:
-    """The batch of a segment with that name."""
+    """Return the batch of a segment with that name."""
     return int(segment[:10])
 
 
 def unread(sizes: Iterable[tuple[str, int]], done: Sequence[int], before: int) -> int:
-    """The bytes that segments (name, size) of batches below `before` count as which their channel is not done with."""
+    """Return the bytes that segments (name, size) of batches below `before` count as which their channel still
+    needs.
+    """
     total = 0
     for name, size in sizes:
         match = _SEGMENT.match(name)
@@ -270,7 +272,7 @@ def seal(body: Mapping[str, Any]) -> bytes:
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
-    """The content of sealed JSON.
+    """Return the content of sealed JSON.
 
     Raises:
         CorruptData: it does not match its digest; names it as `where`.
@@ -297,7 +299,7 @@ def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
 
 
 def manifest_of(data: bytes, where: str) -> Manifest:
-    """The manifest in the content of its file.
+    """Return the manifest in the content of its file.
 
     Raises:
         CorruptData: it is damaged; names it as `where`.

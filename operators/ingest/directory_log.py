@@ -8,7 +8,7 @@ Two drivers may run for a moment: the older one's commits are refused (`Fenced`)
     segments/<batch>-<partition>-<token>-<attempt>-<part>.arrow
     low-water/<channel>.json      batches below `batch` are not needed by that channel, those below `done` are done with
     backlog.json                  what was published and not done with, and since when a batch waits for room
-    ended.json                    number of batches of a query that has ended by itself
+    ended.json                    number of batches of a query that has finished
     lock                          held while anything above but segments and low-water is written
 
 Every JSON file is sealed: its first line is the digest of the second.
@@ -90,7 +90,7 @@ class DirectoryLog:
         return str(self.directory)
 
     def label(self, segment: Segment) -> str:
-        """The path of a segment, as errors name it."""
+        """Return the path of a segment, as errors name it."""
         return str(self.segments / segment.file)
 
     def create(self) -> None:
@@ -199,7 +199,7 @@ class DirectoryLog:
             return True
 
     def unread_bytes(self, before: int) -> int:
-        """The bytes of segments, in published batches below `before`, that their channel is not done with."""
+        """Return the bytes of segments, in published batches below `before`, that their channel still needs."""
         done = [self._low(channel)["done"] for channel in range(self.channels)]
         return unread(self._sizes(), done, before)
 
@@ -211,7 +211,7 @@ class DirectoryLog:
                 continue
 
     def size_of(self, segments: Sequence[Segment]) -> int:
-        """The bytes that segments count as which are written and not published."""
+        """Return the bytes that segments count as which are written and not published."""
         return sum(max((self.segments / segment.file).stat().st_size, SEGMENT_BYTES_MIN) for segment in segments)
 
     def note_backlog(self, backlog: Backlog) -> None:
@@ -221,7 +221,7 @@ class DirectoryLog:
         temporary.rename(self.directory / "backlog.json")
 
     def backlog(self) -> Backlog | None:
-        """The backlog that the last publisher stored; None where there is none, or the file is torn."""
+        """Return the backlog that the last publisher stored; None where there is none, or the file is torn."""
         try:
             return Backlog(**_unseal(self.directory / "backlog.json"))
         except (FileNotFoundError, CorruptData, TypeError):
@@ -250,12 +250,12 @@ class DirectoryLog:
             raise CorruptData(self._lost_manifest(batch))
 
     def _published(self, batches: Sequence[int]) -> set[str]:
-        """The files that the manifests of these batches name."""
+        """Return the files that the manifests of these batches name."""
         manifests = [self.manifest(batch) for batch in batches]
         return {segment.file for manifest in manifests if manifest for segment in manifest.segments}
 
     def end(self, token: int) -> None:
-        """Note that the query has ended by itself: what is published is all there will be."""
+        """Record that the query has finished; no batch will follow."""
         with self._locked():
             self.check_token(token)
             if self.ended() is None:
@@ -317,14 +317,14 @@ class DirectoryLog:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def batches(self) -> list[int]:
-        """The numbers of the batches that are here, ascending; truncation removes the lowest first."""
+        """Return the numbers of the batches that are here, ascending; truncation removes the lowest first."""
         try:
             return sorted(int(match[1]) for match in map(_MANIFEST.fullmatch, os.listdir(self._manifests)) if match)
         except FileNotFoundError:
             return []
 
     def manifest(self, batch: int) -> Manifest | None:
-        """A published batch; None if it is not published, or was removed.
+        """Return a published batch; None if it is not published, or was removed.
 
         Raises:
             CorruptData: the file does not match its digest.
@@ -336,11 +336,11 @@ class DirectoryLog:
             return None
 
     def first(self) -> Manifest | None:
-        """The lowest batch; None if nothing is published yet.
+        """Return the lowest batch; None if nothing is published yet.
 
         Raises:
             CorruptData: its file does not match its digest.
-            Unavailable: it is removed again and again before it can be opened.
+            Unavailable: it is removed repeatedly before it can be opened.
         """
         for _ in range(OPEN_ATTEMPTS_MAX):
             batches = self.batches()
@@ -352,11 +352,11 @@ class DirectoryLog:
         raise Unavailable(f"{self.directory} is being truncated faster than it can be opened")
 
     def supply(self, wanted: Sequence[Segment]) -> bytes:
-        """The bytes of the first of these segments; raises as `read_segment`."""
+        """Return the bytes of the first of these segments; raises as `read_segment`."""
         return self.read_segment(wanted[0])
 
     def read_segment(self, segment: Segment) -> bytes:
-        """The bytes of a published segment.
+        """Return the bytes of a published segment.
 
         Raises:
             CorruptData: they are missing, or do not match the digest in the manifest.
@@ -371,7 +371,7 @@ class DirectoryLog:
         return data
 
     def ended(self) -> int | None:
-        """The number of batches of a query that has ended by itself, None while it may continue."""
+        """Return the number of batches of a query that has finished, None while it may continue."""
         try:
             return int(_unseal(self.directory / "ended.json")["batches"])
         except FileNotFoundError:
@@ -386,7 +386,7 @@ class DirectoryLog:
     # -- truncation --------------------------------------------------------------------------------------------
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Note that `channel` needs no batch below `batch`, and remove what no channel needs.
+        """Record that `channel` needs no batch below `batch`, and remove what no channel needs.
 
         The last published batch is never released by a reader, so the counts continue from it.
 

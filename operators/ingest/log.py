@@ -80,7 +80,7 @@ class StoredLog:
         return f"{self._objects.url}: {self._folder}"
 
     def label(self, segment: Segment) -> str:
-        """The object of a segment, as errors name it."""
+        """Return the object of a segment, as errors name it."""
         return f"{self.where}/segments/{segment.file}"
 
     def close(self) -> None:
@@ -224,12 +224,12 @@ class StoredLog:
     # -- room --------------------------------------------------------------------------------------------------
 
     def unread_bytes(self, before: int) -> int:
-        """The bytes of segments, in published batches below `before`, that their channel is not done with."""
+        """Return the bytes of segments, in published batches below `before`, that their channel still needs."""
         done = [done for _, done in self._marks()]
         return unread(self._listed("segments").items(), done, before)
 
     def size_of(self, segments: Sequence[Segment]) -> int:
-        """The bytes that segments count as which are written and not published."""
+        """Return the bytes that segments count as which are written and not published."""
         sizes = self._listed("segments")
         return sum(max(sizes.get(segment.file, 0), SEGMENT_BYTES_MIN) for segment in segments)
 
@@ -243,7 +243,7 @@ class StoredLog:
         self._objects.remove([f"{self._folder}/backlog/{each}" for each in names if each != name])
 
     def backlog(self) -> Backlog | None:
-        """The backlog of the newest batch; None where there is none."""
+        """Return the backlog of the newest batch; None where there is none."""
         names = sorted(
             (int(match[1]), -int(match[2]), name)
             for name in self._listed("backlog")
@@ -287,11 +287,11 @@ class StoredLog:
             )
 
     def batches(self) -> list[int]:
-        """The numbers of the manifests that are here, ascending; the last may be that of the end."""
+        """Return the numbers of the manifests that are here, ascending; the last may be that of the end."""
         return self._numbers("manifests")
 
     def first(self) -> Manifest | None:
-        """The lowest batch that is not released; None if nothing is published yet."""
+        """Return the lowest batch that is not released; None if nothing is published yet."""
         for _ in range(TRIES_MAX):
             floor = self._floor()
             batches = [batch for batch in self.batches() if batch >= floor]
@@ -303,7 +303,7 @@ class StoredLog:
         raise Unavailable(f"{self.where} is being truncated faster than it can be opened")
 
     def manifest(self, batch: int) -> Manifest | None:
-        """A published batch, or the end; None if it is not published, or was removed."""
+        """Return a published batch, or the end; None if it is not published, or was removed."""
         try:
             data = self._objects.read(self._manifest_name(batch))
         except Missing:
@@ -312,7 +312,7 @@ class StoredLog:
         return replace(manifest, published_ns=of_host(manifest.published_ns))
 
     def supply(self, wanted: Sequence[Segment]) -> bytes:
-        """The bytes of the first of these segments.
+        """Return the bytes of the first of these segments.
 
         Raises:
             CorruptData: they are missing, or do not match the digest in the manifest.
@@ -324,7 +324,7 @@ class StoredLog:
         return data
 
     def ended(self) -> int | None:
-        """The number of batches of a query that has ended by itself, None while it may continue."""
+        """Return the number of batches of a query that has finished, None while it may continue."""
         batches = self.batches()
         latest = self.manifest(batches[-1]) if batches else None
         return latest.batch if latest is not None and latest.ended else None
@@ -332,7 +332,7 @@ class StoredLog:
     # -- truncation --------------------------------------------------------------------------------------------
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Note that `channel` needs no batch below `batch`, and remove what no channel needs."""
+        """Record that `channel` needs no batch below `batch`, and remove what no channel needs."""
         done = batch if done is None else done
         mark = f"{channel:05d}-{batch:010d}-{done:010d}"
         self._objects.create(f"{self._folder}/low-water/{mark}", b"")
@@ -356,7 +356,7 @@ class StoredLog:
         return min(batch for batch, _ in self._marks())
 
     def _marks(self) -> list[tuple[int, int]]:
-        """Returns for each channel the batch below which it needs none, and the one below which it is done with all."""
+        """Return for each channel the batch below which it needs none, and the one below which it is done with all."""
         marks = [(0, 0)] * self.channels
         for name in self._listed("low-water"):
             match = _MARK.fullmatch(name)

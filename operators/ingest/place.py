@@ -43,13 +43,15 @@ class IngestPlace:
         return f"{FOLDER}/{self.name}"
 
     def open(self) -> IngestLog:
-        """The log; the client of a store has threads, so the process must not fork behind this."""
+        """Return the log; the client of a store has threads, so the process must not fork after this."""
         if not self.store:
             return DirectoryLog(self.directory, self.channels)
         return StoredLog(Depot(self.store, self.prefix, proof=""), self.folder, self.channels, self.resumed)
 
     def open_to_read(self, partition: int) -> ReadableLog:
-        """The log as the reader of a partition takes it: none of its methods waits for longer than a disk read."""
+        """Return the log as the reader of a partition uses it: none of its methods waits for longer than a disk
+        read.
+        """
         if not self.store:
             return DirectoryLog(self.directory, self.channels)
         where = f"{self.store}: {self.prefix}/{self.folder}"

@@ -1,6 +1,6 @@
 """Reads an ingest log that takes long to answer on a thread of its own, ahead of its reader, which never waits.
 
-What is read ahead is bounded: a few manifests, and segments up to `AHEAD_BYTES` (one at least).  While the log is
+The data read ahead is bounded: a few manifests, and segments up to `AHEAD_BYTES` (one at least). While the log is
 unavailable the thread repeats its request with growing pauses, and the reader has nothing to give: no row is skipped.
 """
 
@@ -77,17 +77,19 @@ class ReadAhead:
         return time.monotonic() - since_s if since_s is not None else 0.0
 
     def label(self, segment: Segment) -> str:
-        """The place of a segment, as errors name it."""
+        """Return the place of a segment, as errors name it."""
         return f"{self.where}/segments/{segment.file}"
 
     def first(self) -> Manifest | None:
-        """The lowest batch that some channel may need, and that this reader has not taken; None if not read yet."""
+        """Return the lowest batch that some channel may need, and that this reader has not read; None if not read
+        yet.
+        """
         with self._changed:
             self._check()
             return self._taken() if self._manifests else None
 
     def manifest(self, batch: int) -> Manifest | None:
-        """The batch that follows; None if it was not read yet."""
+        """Return the next batch; None if it was not read yet."""
         with self._changed:
             self._check()
             return self._taken() if self._manifests and self._manifests[0].batch == batch else None
@@ -97,7 +99,7 @@ class ReadAhead:
         return self._manifests.popleft()
 
     def supply(self, wanted: Sequence[Segment]) -> bytes | None:
-        """The bytes of the first of these segments, which are forgotten then; None while they are under way."""
+        """Return the bytes of the first of these segments, which are forgotten then; None while they are under way."""
         with self._changed:
             self._check()
             data = self._loaded.get(wanted[0].file)
@@ -117,14 +119,14 @@ class ReadAhead:
         return None
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Have the thread note what is released; of several only the last is."""
+        """Record a release for the thread; of several only the last counts."""
         with self._changed:
             self._check()
             self._released = channel, batch, done
             self._changed.notify()
 
     def backlog(self) -> Backlog | None:
-        """The backlog as of a moment ago."""
+        """Return the backlog as of a moment ago."""
         return self._backlog
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class IngestReader:
         self._next_batch = 0
         self._first = 0  # The position where the index begins.
         self._end = 0  # The position where it ends.
-        self._batches: list[tuple[int, int]] = []  # (batch, position behind it), ascending; all that are not covered.
+        self._batches: list[tuple[int, int]] = []  # (batch, position after it), ascending; all that are not covered.
         self._starts: list[int] = []  # Position of the first row of each of _pieces.
         self._pieces: list[tuple[Segment, int]] = []  # Segments with rows, and when they were published.
         self._loaded: tuple[str, pa.Table] | None = None
@@ -64,7 +64,7 @@ class IngestReader:
         """The batch below which all are done with, as last noted in the log."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Returns up to `count_max` rows of one segment, as dicts; None when none is there yet.
+        """Return up to `count_max` rows of one segment, as dicts; None when there are none yet.
 
         Raises:
             CorruptData: a manifest or segment does not match its digest.
@@ -92,7 +92,7 @@ class IngestReader:
         return self._rows(position, count_max)
 
     def ready_in_s(self, position: int) -> float:
-        """Returns 0 while published rows are known, otherwise the pause between two looks at the log."""
+        """Return 0 while published rows are known, otherwise the pause between two looks at the log."""
         return 0.0 if self._first <= position < self._end and not self._fetching else POLL_S
 
     def completed(self, position: int) -> None:
@@ -112,19 +112,21 @@ class IngestReader:
         self._log.release(self._channel, self._batches[0][0], self._done)
 
     def _behind(self, position: int) -> int:
-        """The first batch of which something lies at `position` or behind it."""
+        """Return the first batch with a row at `position` or after it."""
         place = bisect_right(self._batches, position, key=itemgetter(1))
         return self._batches[place][0] if place < len(self._batches) else self._next_batch
 
     def _note_done(self, position: int) -> None:
-        """Note which batches lie wholly below `position`, so that others may follow; nothing is removed."""
+        """Record which batches lie wholly below `position`, so that others may follow; nothing is removed."""
         done = self._behind(position) if self._batches else 0
         if done > self._done:
             self._done = done
             self._log.release(self._channel, self._batches[0][0], done)
 
     def counters(self) -> dict[str, int | float]:
-        """The bytes published and not done with, and how long a batch has waited for room, by partition 0 for all."""
+        """Return the bytes published and still needed, and how long a batch has waited for room, from partition 0 for
+        all.
+        """
         figures: dict[str, int | float] = {}
         if self._log.unavailable_s is not None:
             figures["ingest_store_waiting_s"] = round(self._log.unavailable_s, 1)
@@ -143,7 +145,7 @@ class IngestReader:
     # ----------------------------------------------------------------------------------------------------------
 
     def _is_short(self, position: int) -> bool:
-        """Whether fewer pieces behind that position are known than the log fetches ahead."""
+        """Return whether fewer pieces after that position are known than the log fetches ahead."""
         ahead = self._log.segments_ahead
         return bool(ahead) and len(self._pieces) - bisect_right(self._starts, position) < ahead
 
@@ -215,7 +217,7 @@ class IngestReader:
             raise OperatorFailed(f"{self._place}: {problem}; do so in read(), or read rows") from None
 
     def _table(self, index: int) -> pa.Table | None:
-        """The rows of a piece; None while its segment is on its way."""
+        """Return the rows of a piece; None while its segment is on its way."""
         segment = self._pieces[index][0]
         if self._loaded is None or self._loaded[0] != segment.file:
             self._loaded = None

@@ -1,4 +1,4 @@
-"""Repeats what a shared store that is unavailable refuses: ingestion waits, and says so in the log of its process."""
+"""Retries of requests that an unavailable shared store refuses: ingestion waits, and logs that in its process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def always() -> bool:
-    """Whether a process that lives wants the result: yes."""
+    """Return whether a process that lives wants the result: yes."""
     return True
 
 
 def insisted(attempt: Callable[[], T], wanted: Callable[[], bool] = always) -> T:
-    """Returns the result of `attempt`, however long the store is unavailable.
+    """Return the result of `attempt`, however long the store is unavailable.
 
     Raises:
         Unavailable: it is not wanted any more.
