@@ -33,7 +33,7 @@ SLOW_CALL_S = 10.0
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit status.
+    """Run the command and return its exit status.
 
     Raises:
         PipelineError: there is no such job, or its supervisor has written no view yet.
@@ -57,7 +57,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str]:
-    """The lines for a user.
+    """Yield the lines for a user.
 
     Args:
         alive: whether a `causal run` holds the job.
@@ -91,14 +91,14 @@ def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str
 
 
 def _without_process(view: JobView) -> str:
-    """The state of the tasks of a job that does not run here."""
+    """Return the state of the tasks of a job that does not run here."""
     if figures.stopped(view):
         return "stopped"
     return "not led" if view.hosts and not view.ended else "down"
 
 
 def headline(view: JobView, alive: bool, resume: str) -> str:
-    """The state of a job in a few words, and what continues one that was interrupted."""
+    """Return the state of a job in a few words, and what continues one that was interrupted."""
     ended = view.ended
     if reason := figures.stopped(view):
         return f"{reason}; resume it, also with other code, with: {resume}"
@@ -110,7 +110,7 @@ def headline(view: JobView, alive: bool, resume: str) -> str:
 
 
 def _leaders(view: JobView) -> Iterator[str]:
-    """Lines about the supervisor that leads a job on several hosts, and those that may take over."""
+    """Yield lines about the supervisor that leads a job on several hosts, and those that may take over."""
     leader = view.leader
     if leader is not None:
         yield f"led by {led_by(leader)}{'' if leader.here else '; what follows is as of its journal'}"
@@ -119,14 +119,14 @@ def _leaders(view: JobView) -> Iterator[str]:
 
 
 def _process(task: TaskView) -> str:
-    """The process that runs a task, and its standbys."""
+    """Return the process that runs a task, and its standbys."""
     hot = f" (hot, {task.shadow.behind} elements behind)" if task.shadow else ""
     standbys = f", standby {', '.join(task.standbys)}{hot}" if task.standbys else ""
     return f"{task.state:<11} {task.slot or '-'} pid {task.pid or '-'}, incarnation {task.incarnation}{standbys}"
 
 
 def _work(task: TaskView, view: JobView) -> Iterator[str]:
-    """Lines about what keeps a task and its standbys busy, and what they wait for."""
+    """Yield lines about what keeps a task and its standbys busy, and what they wait for."""
     at_ns, calls_s = view.at_ns, task.number("calls_oldest_s")
     if calls_s >= SLOW_CALL_S:
         abandoned = f"{task.number('calls_abandoned')} are out of time and have not returned"
@@ -153,7 +153,7 @@ def _work(task: TaskView, view: JobView) -> Iterator[str]:
 
 
 def _recoveries(view: JobView) -> Iterator[str]:
-    """Lines about the last recoveries, as in the report of a job."""
+    """Yield lines about the last recoveries, as in the report of a job."""
     earlier = len(view.recoveries) - RECOVERIES_SHOWN
     if earlier > 0:
         yield f"  {earlier} earlier recoveries: `causal status --json`"
@@ -163,7 +163,7 @@ def _recoveries(view: JobView) -> Iterator[str]:
 
 
 def _overdue(view: JobView) -> Iterator[str]:
-    """A line about a checkpoint that takes long, with the tasks that it waits for."""
+    """Yield a line about a checkpoint that takes long, with the tasks that it waits for."""
     checkpoint = view.checkpoint
     lasted_s = figures.since_s(checkpoint.since_ns or None, view)
     if lasted_s >= OVERDUE_S and checkpoint.waits_for:
@@ -174,7 +174,7 @@ def _overdue(view: JobView) -> Iterator[str]:
 
 
 def _uploading(upload: Wait, at_ns: int) -> Iterator[str]:
-    """A line about a snapshot that the shared store takes slowly, or not at all."""
+    """Yield a line about a snapshot that the shared store takes slowly, or not at all."""
     lasted_s = (at_ns - upload.since_ns) / 1e9
     if lasted_s >= OVERDUE_S or upload.reason:
         why = f": {upload.reason}" if upload.reason else ""
@@ -182,7 +182,7 @@ def _uploading(upload: Wait, at_ns: int) -> Iterator[str]:
 
 
 def _hosts(view: JobView) -> Iterator[str]:
-    """Lines about hosts that are lost, drain or differ: `causal hosts` shows all of them."""
+    """Yield lines about hosts that are lost, drain or differ: `causal hosts` shows all of them."""
     states: dict[str, list[str]] = {}
     versions: dict[str, list[str]] = {}
     for host in view.hosts:
@@ -217,7 +217,7 @@ def _hosts(view: JobView) -> Iterator[str]:
 
 
 def _counted(tasks: Iterable[TaskView]) -> str:
-    """The number of tasks in each state, as one line before the list of tasks."""
+    """Return the number of tasks in each state, as one line before the list of tasks."""
     states: dict[str, int] = {}
     for task in tasks:
         states[task.state] = states.get(task.state, 0) + 1

@@ -20,7 +20,7 @@ from operators.sinks.delivery.console import CONSOLE
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20
 FREED_BYTES = 1 << 20
-"""The space of shown rows is freed when it has grown by so much, or when all rows have been shown."""
+"""The space of shown rows is freed when it has grown by this much, or when all rows have been shown."""
 
 
 class Console:
@@ -41,11 +41,11 @@ class Console:
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread that follows the files."""
+        """Start the thread that follows the files."""
         self._thread.start()
 
     def close(self) -> None:
-        """Shows the remaining rows and ends the thread."""
+        """Show the remaining rows and end the thread."""
         self._ended.set()
         self._thread.join()
 
@@ -60,7 +60,7 @@ class Console:
             print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
 
     def show(self) -> bool:
-        """Shows new rows, up to a bound for each file; returns whether there were any."""
+        """Show new rows, up to a bound for each file; returns whether there were any."""
         news = False
         for path in sorted(self._directory.glob("*.jsonl")):
             news = self._show(path) or news
@@ -104,7 +104,7 @@ class Console:
             print("causal: the rows are no longer read; they are dropped from here on", file=sys.stderr)
 
     def _free(self, path: Path, shown: int, least: int) -> None:
-        """Frees the space of shown rows where the file system can; otherwise the sink reports when it is too much."""
+        """Free the space of shown rows where the file system can; otherwise the sink reports when it is too much."""
         if shown - self._freed.get(path, 0) >= least:
             self._freed[path] = shown
             with open(path, "r+b") as file:

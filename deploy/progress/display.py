@@ -37,7 +37,7 @@ class Progress:
         self._written_s = 0.0
 
     def show(self, view: JobView, elapsed_s: float) -> None:
-        """Takes a view, and shows it if that is due."""
+        """Take a view, and show it if that is due."""
         self._model.take(view, elapsed_s)
         if self._terminal and self._rows_shown():
             self._leave_screen()
@@ -53,11 +53,11 @@ class Progress:
             print(f"causal: {self.line(elapsed_s)}", file=self._out, flush=True)
 
     def line(self, elapsed_s: float) -> str:
-        """Returns the last view as one line."""
+        """Return the last view as one line."""
         return ", ".join([self._model.headline(elapsed_s), *self._model.waits(elapsed_s)])
 
     def say(self, line: str) -> None:
-        """Prints a line that stays, above what is renewed."""
+        """Print a line that stays, above what is renewed."""
         text = f"causal: {line}"
         if self._screen is not None:
             self._screen.say(text)
@@ -65,7 +65,7 @@ class Progress:
             print(f"\r{text:<{LINE_WIDTH}}" if self._terminal else text, file=self._out, flush=True)
 
     def close(self) -> None:
-        """Removes screen and line from a terminal."""
+        """Remove screen and line from a terminal."""
         self._leave_screen()
         if self._terminal:
             print(f"\r{'':<{LINE_WIDTH}}\r", end="", file=self._out, flush=True)

@@ -78,7 +78,7 @@ class ProgressModel:
         """The median and the 99th percentile of the rows that became visible lately."""
 
     def take(self, view: JobView, elapsed_s: float) -> None:
-        """Takes a view."""
+        """Take a view."""
         samples = self._samples
         if samples and elapsed_s - samples[-1][0] < RATE_S / 4:
             samples.pop()
@@ -94,12 +94,12 @@ class ProgressModel:
         self.latency_ms = None if median_ms is None or high_ms is None else (median_ms, high_ms)
 
     def _grown(self, value_before: float, value: float) -> float | None:
-        """Returns the growth per second of a figure over the samples that are kept."""
+        """Return the growth per second of a figure over the samples that are kept."""
         seconds = self._samples[-1][0] - self._samples[0][0] if self._samples else 0.0
         return max(0.0, value - value_before) / seconds if seconds >= RATE_S / 2 else None
 
     def rate(self, figure: str, kind: str) -> float | None:
-        """Returns the growth per second of a figure of all tasks of a kind; None before there are two views."""
+        """Return the growth per second of a figure of all tasks of a kind; None before there are two views."""
         if len(self._samples) < 2:
             return None
         first, last = self._samples[0][1], self._samples[-1][1]
@@ -108,7 +108,7 @@ class ProgressModel:
     # -- lines -----------------------------------------------------------------------------------------------
 
     def headline(self, elapsed_s: float) -> str:
-        """Returns one line about the job."""
+        """Return one line about the job."""
         view = self._samples[-1][1]
         leader = view.leader
         if leader is not None and not leader.here:
@@ -127,7 +127,7 @@ class ProgressModel:
         return f"{elapsed_s:.1f} s  {view.state}: {', '.join(parts)}"
 
     def waits(self, elapsed_s: float) -> list[str]:
-        """Returns descriptions of what the job waits for."""
+        """Return descriptions of what the job waits for."""
         view = self._samples[-1][1]
         waits = []
         joined = sum(1 for host in view.hosts if host.state == "joined") if self._hosts else 0
@@ -161,7 +161,7 @@ class ProgressModel:
         return waits
 
     def recoveries(self) -> list[str]:
-        """Returns a line for each of the last recoveries."""
+        """Return a line for each of the last recoveries."""
         lines = []
         for recovery in self._samples[-1][1].recoveries[-RECOVERIES_SHOWN:]:
             live_ms = recovery.live_ms
@@ -174,7 +174,7 @@ class ProgressModel:
     # -- the table -------------------------------------------------------------------------------------------
 
     def rows(self) -> list[TaskRow]:
-        """Returns a row for each task, in the order of the graph; of too many, those that are busiest."""
+        """Return a row for each task, in the order of the graph; of too many, those that are busiest."""
         before = {task.task: task for task in self._samples[0][1].tasks if task.figures}
         rows = [self._row(task, before.get(task.task)) for task in self._samples[-1][1].tasks]
         if len(rows) > TASKS_SHOWN:
@@ -195,7 +195,7 @@ class ProgressModel:
     # -- bounded inputs --------------------------------------------------------------------------------------
 
     def bounded(self) -> Bounded | None:
-        """Returns how much of the input has been read, where every source says how much it has."""
+        """Return how much of the input has been read, where every source says how much it has."""
         view = self._samples[-1][1]
         sources = [task for task in view.tasks if task.source]
         if not sources or any("input_size" not in task.figures for task in sources):
@@ -208,19 +208,19 @@ class ProgressModel:
 
 
 def named(names: Sequence[str]) -> str:
-    """Returns some names, and the number of the others."""
+    """Return some names, and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def bounded(reason: str) -> str:
-    """Returns the beginning of a reason, on one line."""
+    """Return the beginning of a reason, on one line."""
     line = one_line(reason)
     return line if len(line) <= REASON_CHARACTERS_MAX else f"{line[: REASON_CHARACTERS_MAX - 1]}…"
 
 
 def in_bytes(count: int) -> str:
-    """Returns a number of bytes in a unit that suits it."""
+    """Return a number of bytes in a unit that suits it."""
     for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

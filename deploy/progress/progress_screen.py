@@ -50,11 +50,11 @@ class Screen:
         self._live.start()
 
     def show(self, model: ProgressModel, elapsed_s: float) -> None:
-        """Draws what the model has."""
+        """Draw what the model has."""
         self._live.update(self._drawn(model, elapsed_s), refresh=True)
 
     def say(self, line: str) -> None:
-        """Prints a line above the region."""
+        """Print a line above the region."""
         self._console.print(Text(line))
 
     def close(self) -> None:

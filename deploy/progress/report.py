@@ -100,7 +100,7 @@ class Report(Struct, frozen=True):
 
 
 def report(view: JobView, wall_s: float) -> Report:
-    """Return the report of a run of so many seconds."""
+    """Return the report of a run of this many seconds."""
     depth, checked = view.sharing_depth, {task.task: task.checked_epochs for task in view.tasks}
     return Report(
         job=view.job,
@@ -149,7 +149,7 @@ def _latency(tasks: list[TaskView]) -> Latency:
 
 
 def _hosts(view: JobView) -> Sequence[HostReport]:
-    """An entry for each loss of a host, and one for each host that was never lost; ordered by host."""
+    """Return an entry for each loss of a host, and one for each host that was never lost; ordered by host."""
     lost = {loss.host for loss in view.host_losses}
     losses = [HostReport(loss.host, loss.tasks, loss.lost_ms, loss.recovered_ms) for loss in view.host_losses]
     whole = [
@@ -161,12 +161,12 @@ def _hosts(view: JobView) -> Sequence[HostReport]:
 
 
 def beside(path: Path) -> Path:
-    """The temporary path at which a report is written before it is renamed."""
+    """Return the temporary path at which a report is written before it is renamed."""
     return path.with_name(path.name + ".new")
 
 
 def write_report(path: Path, result: Report) -> None:
-    """Writes the report atomically.
+    """Write the report atomically.
 
     Raises:
         PipelineError: it cannot be written.
@@ -187,7 +187,7 @@ def _number(value: float | None, unit: str = "") -> str:
 
 
 def summary(result: Report) -> str:
-    """The summary of a report, a few lines for a user."""
+    """Return the summary of a report, a few lines for a user."""
     return "\n".join([*_totals(result), *recovered(result.recoveries), *_changes(result)])
 
 
@@ -239,7 +239,8 @@ def _changes(result: Report) -> Iterator[str]:
 
 
 def operators_table(view: JobView) -> str:
-    """A table of the operators that tasks are named after: elements in, records read or rows written, recoveries.
+    """Return a table of the operators that tasks are named after: elements in, records read or rows written,
+    recoveries.
 
     All are figures since the job was last resumed.
     """
@@ -268,12 +269,12 @@ def operators_table(view: JobView) -> str:
 
 
 def _resumed(result: Report) -> bool:
-    """Whether positions of an earlier life are part of the records; all other figures are of this one."""
+    """Return whether positions of an earlier life are part of the records; all other figures are of this one."""
     return bool(result.records_in_before or result.records_out_before)
 
 
 def _counted(result: Report) -> str:
-    """The line of records, rate and durations."""
+    """Return the line of records, rate and durations."""
     line = f"records in {result.records_in:,}, out {result.records_out:,}"
     if _resumed(result):
         fresh = result.records_in - result.records_in_before, result.records_out - result.records_out_before

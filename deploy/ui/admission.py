@@ -12,7 +12,7 @@ from hmac import compare_digest
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 TOKEN = "x-causal-token"
-"""A header, and not a cookie: the browser never sends it by itself."""
+"""A header, and not a cookie: the browser never sends it unasked."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -27,7 +27,7 @@ HEADERS = {
 
 
 def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool = True) -> str | None:
-    """The reason for which a request is refused; None for one that is answered.
+    """Return the reason for which a request is refused; None for one that is answered.
 
     Args:
         headers: of the request, names in lower case.
@@ -47,7 +47,7 @@ def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool 
 
 
 def _name(host: str) -> str:
-    """The name in a `Host` header, without its port; empty for none."""
+    """Return the name in a `Host` header, without its port; empty for none."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         return host

@@ -25,7 +25,7 @@ _one_at_a_time = threading.Lock()
 
 
 def broken(job: Path, kind: str, name: str) -> str:
-    """Kills one process of the job and returns a sentence about it.
+    """Kill one process of the job and return a sentence about it.
 
     Args:
         kind: `task`, `standby`, `agent` or `supervisor`.
@@ -54,7 +54,7 @@ def broken(job: Path, kind: str, name: str) -> str:
 
 
 def check_runs(job: Path) -> None:
-    """Refuses to kill anything of a job that does not run.
+    """Refuse to kill anything of a job that does not run.
 
     Raises:
         PipelineError: it does not.

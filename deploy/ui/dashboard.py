@@ -21,7 +21,7 @@ KEEP_S = 15
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to those of `causal`."""
+    """Add the command to those of `causal`."""
     showing = commands.add_parser("ui", help="show a job in the browser, also one that has ended")
     add_job(showing)
     showing.add_argument("--port", type=_port, metavar="N", help=f"on 127.0.0.1; default: {PORT}, or a free one")
@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command until it is interrupted.
+    """Run the command until it is interrupted.
 
     Raises:
         PipelineError: there is no such job, it cannot be shown, or the port is in use.
@@ -78,7 +78,7 @@ def _port(text: str) -> int:
 
 
 def _bound(port: int | None) -> socket.socket:
-    """A socket that listens on the loopback interface.
+    """Return a socket that listens on the loopback interface.
 
     Accepted connections inherit its `TCP_NODELAY`: asyncio sets it only where the socket names its protocol, and
     without it each answer waits 40 ms for an acknowledgement.

@@ -19,13 +19,13 @@ Edge = tuple[str, str]
 
 
 def title_of(task: Task) -> str:
-    """The first operator of a task's chain, and the number of the others: `orders +2`."""
+    """Return the first operator of a task's chain, and the number of the others: `orders +2`."""
     first, *others = task.operators or (group_of(task),)
     return f"{first} +{len(others)}" if others else first
 
 
 def group_of(task: Task) -> str:
-    """The name that the tasks of an operator chain share."""
+    """Return the name that the tasks of an operator chain share."""
     return task.name.rpartition("/")[0] or task.name
 
 
@@ -36,7 +36,7 @@ def graph(
     present: bool,
     letter_edges: bool = False,
 ) -> dict[str, Any]:
-    """Returns nodes and edges with their places.
+    """Return nodes and edges with their places.
 
     Args:
         tasks: as the page shows them, by name.
@@ -68,7 +68,7 @@ def graph(
 
 
 def _flows(topology: Topology, rates: Mapping[str, Mapping[str, float]]) -> dict[Edge, float]:
-    """Bytes per second by edge."""
+    """Return bytes per second by edge."""
     flows: dict[Edge, float] = {}
     for channel in topology.channels:
         if OUTSIDE not in (channel.source, channel.target):
@@ -79,7 +79,9 @@ def _flows(topology: Topology, rates: Mapping[str, Mapping[str, float]]) -> dict
 
 
 def _placed(names: list[str], edges: list[Edge], apart: bool) -> tuple[dict[str, Any], dict[Edge, Any]]:
-    """Places of the nodes and ways of the edges; dead letters that are `apart` are below all in the last layer."""
+    """Return places of the nodes and ways of the edges; dead letters that are `apart` are below all in the last
+    layer.
+    """
     if not apart:
         return placed(names, edges)
     places, ways = placed([name for name in names if name != LETTERS], edges)

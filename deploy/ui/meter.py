@@ -33,7 +33,7 @@ class Meter:
         """(seconds of the job's clock, records/s in, rows/s out)."""
 
     def take(self, view: JobView) -> None:
-        """Takes a view, unless it is the one before; views of another run begin afresh.
+        """Take a view, unless it is the one before; views of another run begin afresh.
 
         A supervisor that has just begun does not know the totals of tasks from which it has not heard.
         """
@@ -72,12 +72,12 @@ class Meter:
 
 
 def averages(figures: Mapping[str, Figure], seconds: float | None) -> dict[str, float]:
-    """The same as `Meter.rates` over a whole run, for a job that has ended."""
+    """Return the same as `Meter.rates` over a whole run, for a job that has ended."""
     return {name: value / seconds for name, value in _totals(figures).items()} if seconds else {}
 
 
 def shares(spent: Mapping[str, float]) -> dict[str, float] | None:
-    """The shares of time that a task was busy and blocked; None where nothing is known.
+    """Return the shares of time that a task was busy and blocked; None where nothing is known.
 
     Args:
         spent: seconds, or seconds per second, by `TIMES`.

@@ -60,7 +60,7 @@ class Facts:
 
 
 def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -> dict[str, Any]:
-    """The whole model of a job.
+    """Return the whole model of a job.
 
     Args:
         breaks: whether the page may kill processes.
@@ -113,7 +113,7 @@ def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -
 
 
 def state_of(facts: Facts) -> str:
-    """The state of the job in a word, or in those that name the savepoint at which it has stopped."""
+    """Return the state of the job in a word, or in those that name the savepoint at which it has stopped."""
     view = facts.view
     if view is not None and view.ended:
         if view.ended.status:
@@ -125,7 +125,9 @@ def state_of(facts: Facts) -> str:
 
 
 def operators(facts: Facts) -> list[str]:
-    """The operators of the user: first those of tasks that keep state and neither read nor write, then the others."""
+    """Return the operators of the user: first those of tasks that keep state and neither read nor write, then the
+    others.
+    """
     ends = {task.task: task.source or task.sink for task in (facts.view.tasks if facts.view is not None else ())}
     tasks = [task for task in facts.topology.tasks if task.name != figures.LETTER_TASK]
     tasks.sort(key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name)))
@@ -133,7 +135,7 @@ def operators(facts: Facts) -> list[str]:
 
 
 def _says(facts: Facts) -> str:
-    """One sentence below the job's name."""
+    """Return one sentence below the job's name."""
     view = facts.view
     if view is None:
         if facts.alive:
@@ -155,7 +157,7 @@ def _says(facts: Facts) -> str:
 
 
 def _problems(view: JobView) -> list[str]:
-    """Lines about what the job waits for."""
+    """Return lines about what the job waits for."""
     lines = [
         f"No host has room for a {title} of {', '.join(names)}."
         for title, names in (("process", view.without_process), ("standby", view.without_standby))
@@ -238,7 +240,9 @@ def _task(facts: Facts, view: JobView, task: TaskView, rates: Mapping[str, float
 
 
 def _since_resumed(view: JobView, task: TaskView) -> dict[str, Figure]:
-    """The figures of a task without the records of earlier lives, as the time of the averages is without theirs."""
+    """Return the figures of a task without the records of earlier lives, as the time of the averages is without
+    theirs.
+    """
     earlier = {name: positions.get(task.task, 0) for name, positions in view.life.before.items()}
     return {
         name: value if isinstance(value, dict) else value - earlier.get(name, 0) for name, value in task.figures.items()
@@ -255,7 +259,9 @@ def _process(process: ProcessView, at_ns: int) -> dict[str, Any]:
 
 
 def recoveries(view: JobView) -> list[dict[str, Any]]:
-    """The newest failures first: tasks whose recoveries overlap are one failure, with the phases of each in ms."""
+    """Return the newest failures first: tasks whose recoveries overlap are one failure, with the phases of each in
+    ms.
+    """
     failures: list[dict[str, Any]] = []
     began_ns = view.first_record_ns
     for recovery in sorted(view.recoveries[-RECOVERIES_MAX:], key=lambda each: each.since_ns):
@@ -277,7 +283,8 @@ def recoveries(view: JobView) -> list[dict[str, Any]]:
 def meanwhile(
     view: JobView, failure: Mapping[str, Any], history: Iterable[tuple[float, float, float]]
 ) -> dict[str, Any]:
-    """Facts about the other tasks during a failure: how many there are, and rows/s of the job before and at least.
+    """Return facts about the other tasks during a failure: how many there are, and rows/s of the job before and at
+    least.
 
     Args:
         history: as of `Meter`; what it does not reach back to is not known.
@@ -295,7 +302,7 @@ def meanwhile(
 
 
 def last_ms(recovery: RecoveryView) -> float | None:
-    """The end of the last phase that a recovery has reached."""
+    """Return the end of the last phase that a recovery has reached."""
     reached = [recovery.after_ms(phase) for phase in PHASES]
     return max((end_ms for end_ms in reached if end_ms is not None), default=None)
 
@@ -321,7 +328,7 @@ def _recovery(recovery: RecoveryView, offset_ns: int) -> dict[str, Any]:
 
 
 def _cause(cause: str) -> str:
-    """The cause of a failure as a sentence."""
+    """Return the cause of a failure as a sentence."""
     known = {
         "": "its process ended, or was killed from outside",
         "on request": "killed on request, by a command or by this page",
@@ -332,7 +339,7 @@ def _cause(cause: str) -> str:
 
 
 def checkpoints(facts: Facts, view: JobView) -> dict[str, Any]:
-    """Durations of the last checkpoints, and size and duration by task, the slowest first."""
+    """Return durations of the last checkpoints, and size and duration by task, the slowest first."""
     checkpoint, since_ns = view.checkpoint, view.checkpoint.since_ns
     tasks: list[dict[str, Any]] = [
         {
@@ -361,7 +368,7 @@ def checkpoints(facts: Facts, view: JobView) -> dict[str, Any]:
 
 
 def settings(config: JobConfig) -> list[dict[str, Any]]:
-    """All settings, those that are not at their defaults marked; what looks like a secret is hidden."""
+    """Return all settings, those that are not at their defaults marked; what looks like a secret is hidden."""
     defaults = asdict(JobConfig("", "", ""))
     shown = {"sharing_depth": _depth(config.sharing_depth)}
     return [
@@ -371,7 +378,7 @@ def settings(config: JobConfig) -> list[dict[str, Any]]:
 
 
 def _depth(hops: int) -> int | str:
-    """A sharing depth as users give it."""
+    """Return a sharing depth as users give it."""
     return "full" if hops >= FULL_DEPTH else hops
 
 
@@ -382,7 +389,7 @@ def _open(name: str, value: Any) -> Any:
 
 
 def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """A dead letter as the page shows it; `values` is one line of a file, which user code may have shaped."""
+    """Return a dead letter as the page shows it; `values` is one line of a file, which user code may have shaped."""
     record, key, position = values.get("record"), values.get("key"), values.get("position")
     return {
         "operator": _cut(str(values.get("operator", ""))),
@@ -397,7 +404,7 @@ def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
 
 
 def kept(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of `causal state` with key and values as text: as numbers a browser would round long ones."""
+    """Return the answer of `causal state` with key and values as text: as numbers a browser would round long ones."""
     tasks = [
         {**each, "state": {name: _written(value) for name, value in each["state"].items()}} for each in answer["tasks"]
     ]

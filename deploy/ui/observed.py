@@ -67,7 +67,7 @@ class ObservedJob:
         self._edited: tuple[float, list[str]] = (time.monotonic(), [])
 
     def page(self, letter_edges: bool = False) -> dict[str, Any]:
-        """The model of the whole page.
+        """Return the model of the whole page.
 
         Args:
             letter_edges: whether the graph has the edges to dead letters, too.
@@ -101,7 +101,7 @@ class ObservedJob:
         return Facts(self._config, self._topology, view, alive, self._age_s(), self._manifest, edited)
 
     def settled(self, since_s: float) -> bool:
-        """Whether all tasks were at work in a view that is clearly later than `time.time()` was `since_s`."""
+        """Return whether all tasks were at work in a view that is clearly later than `time.time()` was `since_s`."""
         with self._lock:
             facts = self._facts()
             if facts.view is None or not facts.alive or facts.view.ended:
@@ -110,7 +110,7 @@ class ObservedJob:
             return late and all(task.state in AT_WORK for task in facts.view.tasks)
 
     def _changed(self, name: str) -> bool:
-        """Whether the file is another one than when this was asked last."""
+        """Return whether the file is another one than when this was asked last."""
         try:
             status = os.stat(self.path / name)
             stamp: Stamp | None = (status.st_mtime_ns, status.st_ino)
@@ -152,13 +152,13 @@ class ObservedJob:
     # Data that is read only on request.
 
     def log(self, label: str) -> list[str]:
-        """The last lines of a task, or of `supervisor` or `agent`, or with an empty label of all."""
+        """Return the last lines of a task, or of `supervisor` or `agent`, or with an empty label of all."""
         newest = LogTails(self.path / "logs").newest(LOG_BYTES_MAX)
         lines = [line[:LINE_MAX] for _, (_, of, line) in newest if not label or of == label]
         return lines[-LOG_LINES_MAX:]
 
     def letters(self) -> dict[str, Any]:
-        """The newest dead letters of each file, and where they are."""
+        """Return the newest dead letters of each file, and where they are."""
         from operators.graph import DEAD_LETTERS
 
         config = JobConfig.load(self.path)
@@ -173,7 +173,7 @@ class ObservedJob:
         return {"where": str(folder), "files": files, "letters": letters[-LETTERS_MAX:][::-1]}
 
     def state(self, operator: str, key: str, live: bool) -> dict[str, Any]:
-        """Returns the state that an operator keeps for a key, as `causal state` prints it.
+        """Return the state that an operator keeps for a key, as `causal state` prints it.
 
         Raises:
             PipelineError: the line that the command prints, or why the page cannot show the state.
@@ -185,7 +185,8 @@ class ObservedJob:
             raise PipelineError("the state is nested too deeply for the page; use `causal state`") from None
 
     def keys(self, operator: str, prefix: str) -> dict[str, Any]:
-        """The keys of an operator at the last checkpoint, those that begin so; or a line that says why there are none.
+        """Return the keys of an operator at the last checkpoint, those that begin so; or a line that says why there are
+        none.
 
         The page asks for them by itself, so what stands against it, as before the first checkpoint, is no error.
         """
@@ -195,7 +196,7 @@ class ObservedJob:
             return {"problem": " ".join(str(problem).split())}
 
     def _answer(self, options: list[str], *question: str) -> dict[str, Any]:
-        """The answer of `causal state`, in a process of its own: it loads the pipeline's code."""
+        """Return the answer of `causal state`, in a process of its own: it loads the pipeline's code."""
         if not self._asking.acquire(timeout=TURN_S):
             raise Unavailable("another question for the state is under way; try again in a moment")
         try:
@@ -213,7 +214,7 @@ class ObservedJob:
         return {**answer, "hint": said}
 
     def _run(self, command: list[str]) -> tuple[int, bytes, bytes]:
-        """Runs a command that `close` ends, and returns its status and what it printed."""
+        """Run a command that `close` ends, and return its status and what it printed."""
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as child:
@@ -230,14 +231,14 @@ class ObservedJob:
             return child.returncode, printed, problem
 
     def close(self) -> None:
-        """Ends the question for the state that is under way, so that its answer comes; no other is begun."""
+        """End the question for the state that is under way, so that its answer comes; no other is begun."""
         self._closed, asked = True, self._running
         if asked is not None:
             asked.kill()
 
 
 def _last_values(path: Path) -> list[dict[str, Any]]:
-    """The objects on the last lines of a file."""
+    """Return the objects on the last lines of a file."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - LETTER_BYTES_MAX))
@@ -254,7 +255,7 @@ def _last_values(path: Path) -> list[dict[str, Any]]:
 
 
 def observed(job: Path, breaks: bool) -> ObservedJob:
-    """The job in a directory; refuses one that cannot be shown at all.
+    """Return the job in a directory; refuses one that cannot be shown at all.
 
     Raises:
         PipelineError: what is wrong with it.

@@ -40,14 +40,14 @@ class OutputCheck:
         self._at_s = 0.0
 
     def remember(self) -> None:
-        """Remembers the rows that are there, for a check after what is done now."""
+        """Remember the rows that are there, for a check after what is done now."""
         with self._lock:
             self._checked = None
             self._remembered = self._asked("remember", REMEMBER_S)
             self._at_s = time.time()
 
     def shown(self, settled: Callable[[float], bool]) -> dict[str, Any]:
-        """Returns what the page says; checks once after each kill, as soon as the job has settled.
+        """Return what the page says; checks once after each kill, as soon as the job has settled.
 
         Args:
             settled: whether all tasks have been at work since that time.
@@ -63,7 +63,7 @@ class OutputCheck:
             return said(self._remembered, self._checked)
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        """The process that reads the rows, which loads its modules before the first request."""
+        """Return the process that reads the rows, which loads its modules before the first request."""
         if self._child is None or self._child.poll() is not None:
             self._end()
             self._child = subprocess.Popen(
@@ -88,7 +88,7 @@ class OutputCheck:
         return {"problem": problem}
 
     def close(self) -> None:
-        """Ends the process that reads the rows."""
+        """End the process that reads the rows."""
         with self._lock:
             self._end()
 
@@ -100,7 +100,7 @@ class OutputCheck:
 
 
 def said(remembered: dict[str, Any], checked: dict[str, Any] | None) -> dict[str, Any]:
-    """The sentences about a check, and whether it holds; None as long as that is not known."""
+    """Return the sentences about a check, and whether it holds; None as long as that is not known."""
     others = "".join(f" {name} is not readable from here: {why}." for name, why in remembered["unreadable"].items())
     if not remembered["rows"]:
         return {"says": f"No row was readable before the kill.{others}", "holds": None}

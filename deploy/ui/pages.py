@@ -31,7 +31,7 @@ Answer = Callable[[], Any]
 
 
 def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
-    """The application for one job; `token` is what a request has to present."""
+    """Return the application for one job; `token` is what a request has to present."""
     files = {path.name: path.read_bytes() for path in FILES.iterdir() if path.suffix in TYPES}
 
     async def file(request: Request) -> Response:
@@ -97,7 +97,7 @@ async def _missing(request: Request, problem: Exception) -> Response:
 
 
 async def _answered(answer: Answer) -> Response:
-    """The answer of a function that reads files or asks the supervisor; its problem is one line for the page."""
+    """Return the answer of a function that reads files or asks the supervisor; its problem is one line for the page."""
     try:
         return _response(await run_in_threadpool(answer))
     except CausalError as problem:
@@ -107,7 +107,7 @@ async def _answered(answer: Answer) -> Response:
 
 
 async def _body(request: Request) -> dict[str, str] | None:
-    """The body of a request, if it is what is expected."""
+    """Return the body of a request, if it is what is expected."""
     data = b""
     async for part in request.stream():
         data += part

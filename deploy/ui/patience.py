@@ -24,19 +24,19 @@ class Impatient(H11Protocol):  # type: ignore[misc]
     _asking = False
 
     def connection_made(self, transport: Any) -> None:
-        """Begins to wait for the first request."""
+        """Begin to wait for the first request."""
         super().connection_made(transport)
         self._await(True)
 
     def data_received(self, data: bytes) -> None:
-        """Takes a part of a request; only its end moves the limit."""
+        """Take a part of a request; only its end moves the limit."""
         super().data_received(data)
         asking = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         if not (asking and self._asking):
             self._await(asking)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Waits for nothing any more."""
+        """Wait for nothing any more."""
         super().connection_lost(exc)
         if self._limit is not None:
             self._limit.cancel()

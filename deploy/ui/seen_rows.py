@@ -63,7 +63,7 @@ class SeenRows:
         """Sink → the run, and by task the first position, the end and the rows between them."""
 
     def remember(self) -> Findings:
-        """Remembers the newest rows that no recovery may take back."""
+        """Remember the newest rows that no recovery may take back."""
         findings = Findings()
         self._seen = {}
         for sink, output in self._outputs(findings):
@@ -76,7 +76,7 @@ class SeenRows:
         return findings
 
     def check(self) -> Findings:
-        """Reads the remembered rows again, and compares them."""
+        """Read the remembered rows again, and compare them."""
         findings = Findings()
         for sink, output in self._outputs(findings):
             run, seen = self._seen.get(sink, ("", {}))
@@ -90,7 +90,7 @@ class SeenRows:
         return findings
 
     def _outputs(self, findings: Findings) -> Iterator[tuple[str, Output]]:
-        """Yields the sinks that can be read, and notes the others."""
+        """Yield the sinks that can be read, and note the others."""
         for sink, place in self._places.items():
             try:
                 if place is None:
@@ -132,7 +132,7 @@ def places(job: Path) -> dict[str, Place | None]:
 
 
 def main() -> int:
-    """Answers until standard input ends; what the pipeline's code prints goes nowhere."""
+    """Answer until standard input ends; what the pipeline's code prints goes nowhere."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rows: SeenRows | None = None

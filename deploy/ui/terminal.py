@@ -47,7 +47,7 @@ ORDERS = ("task", "rate", "busy", "blocked", "p99_ms", "snapshot_bytes")
 
 
 def totals(model: Model) -> str:
-    """Returns the line about the whole job."""
+    """Return the line about the whole job."""
     if "totals" not in model:
         return f"{model['job']}  {model['state']}  {model['says']}"
     sums, checkpoints = model["totals"], model["checkpoints"]
@@ -64,13 +64,13 @@ def totals(model: Model) -> str:
 
 
 def values(task: Model) -> dict[str, Any]:
-    """Returns column → the value by which the table is sorted."""
+    """Return column → the value by which the table is sorted."""
     shares = task["shares"] or {}
     return {**{name: task.get(name) for name in COLUMNS}, "busy": shares.get("busy"), "blocked": shares.get("blocked")}
 
 
 def cells(task: Model) -> list[str]:
-    """Returns the texts of a task's row, in the order of `COLUMNS`."""
+    """Return the texts of a task's row, in the order of `COLUMNS`."""
     known = values(task)
     shown = {
         **known,
@@ -87,7 +87,7 @@ def cells(task: Model) -> list[str]:
 
 
 def recoveries(model: Model) -> str:
-    """Returns a line for each of the last failures, the newest first."""
+    """Return a line for each of the last failures, the newest first."""
     lines = []
     for failure in model.get("recoveries", ())[:RECOVERIES_SHOWN]:
         names = ", ".join(f"{task['task']} ({task['why']})" for task in failure["tasks"])
@@ -97,22 +97,22 @@ def recoveries(model: Model) -> str:
 
 
 def problems(model: Model) -> str:
-    """Returns what the job waits for, line by line; empty for nothing."""
+    """Return what the job waits for, line by line; empty for nothing."""
     return "\n".join(model.get("problems", ())[:PROBLEMS_SHOWN])
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Returns a figure with separators."""
+    """Return a figure with separators."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
 def percent(share: float | None) -> str:
-    """Returns a share of time."""
+    """Return a share of time."""
     return UNKNOWN if share is None else f"{share:.0%}"
 
 
 def size(count: int | None) -> str:
-    """Returns a number of bytes."""
+    """Return a number of bytes."""
     if count is None:
         return UNKNOWN
     for unit, bytes_of in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
@@ -146,7 +146,7 @@ class Terminal(App[None]):
         self._order = ORDERS[0]
 
     def compose(self) -> ComposeResult:
-        """Yields the parts of the screen, from top to bottom."""
+        """Yield the parts of the screen, from top to bottom."""
         yield Static("", id="totals", markup=False)
         yield Sparkline([], id="chart")
         yield DataTable(id="tasks", cursor_type="row")
@@ -155,7 +155,7 @@ class Terminal(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begins to look at the job."""
+        """Begin to look at the job."""
         table = self.query_one(DataTable)
         for name, title in COLUMNS.items():
             table.add_column(title, key=name)
@@ -163,12 +163,12 @@ class Terminal(App[None]):
         self.set_interval(EVERY_S, self.renew)
 
     def action_sort(self) -> None:
-        """Sorts the table by the next of the columns."""
+        """Sort the table by the next of the columns."""
         self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
         self.renew()
 
     def renew(self) -> None:
-        """Shows the job as it is now."""
+        """Show the job as it is now."""
         try:
             model = self._job.page()
         except (CausalError, OSError) as problem:

@@ -126,7 +126,7 @@ def _host_loss(job: JobState, loss: HostLoss) -> HostLossView:
 
 
 def job_state(job: JobState) -> str:
-    """The state of the whole job, in one word."""
+    """Return the state of the whole job, in one word."""
     entries = job.assignments.tasks.values()
     if job.ended is not None:
         return "ended"
@@ -138,7 +138,7 @@ def job_state(job: JobState) -> str:
 
 
 def _at_work(job: JobState, entry: TaskEntry) -> bool:
-    """Whether a process has confirmed that it is the task, and has the task's state."""
+    """Return whether a process has confirmed that it is the task, and has the task's state."""
     holder = job.assignments.holder(entry)
     return entry.state is TaskState.SERVED and holder is not None and holder.reported_state != LOADING
 
