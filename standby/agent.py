@@ -124,7 +124,7 @@ class Agent:
         self._look_due = 0.0
         self._rest_s = max(self._beat_s, min(self._look_s, BEAT_MS_MAX / 1000))
         """The interval of beats on one machine while its processes stay the same; a death is reported immediately."""
-        self._last_processes: dict[str, dict[str, Any]] = {}
+        self._last_processes: dict[str, dict[str, object]] = {}
         self._computing = Computing()
         self._lock = _locked(job)
         self._children = Children(job)
@@ -262,7 +262,7 @@ class Agent:
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + self._look_s
             computing = self._computing.look({c.slot: c.pid for c in self._children.living.values()})
-        processes: dict[str, dict[str, Any]] = {
+        processes: dict[str, dict[str, object]] = {
             # A companion that is about to be started again counts as living, or it would be started twice.
             "slots": {**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
             "dead": {slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
@@ -281,9 +281,9 @@ class Agent:
             if text:
                 self._uplink.send("host_log", text=text)
 
-    def _facts_of_host(self) -> dict[str, Any]:
+    def _facts_of_host(self) -> dict[str, object]:
         now_ns = time.monotonic_ns()
-        facts: dict[str, Any] = {"incarnation": self._incarnation, "clock_ns": now_ns}
+        facts: dict[str, object] = {"incarnation": self._incarnation, "clock_ns": now_ns}
         if self._clock.known:
             facts["job_ns"] = self._shifted(now_ns)
         facts["roster"] = self._roster_mark

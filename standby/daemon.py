@@ -382,7 +382,7 @@ class Daemon:
         self._for_agent.append(encode(order.message()))
         self._flush_to_agent()
 
-    def _send_to(self, slot: str, message: Mapping[str, Any]) -> None:
+    def _send_to(self, slot: str, message: Mapping[str, object]) -> None:
         if self._gate is None:
             self._send(slot.encode(), encode(dict(message)))
         elif slot in self._route:

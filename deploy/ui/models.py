@@ -191,6 +191,7 @@ def _totals(view: JobView, meter: Meter, present: bool) -> dict[str, Any]:
         "refused": figures.total(view, "refused_rows"),
         "withdrawn": figures.total(view, "withdrawn_rows"),
         "determinant_bytes": sum(figures.determinant_bytes(view).values()),
+        **_listed(figures.listed_totals(view)),
     }
 
 
@@ -236,7 +237,14 @@ def _task(facts: Facts, view: JobView, task: TaskView, rates: Mapping[str, float
         "staged_rows": task.number("staged_rows"),
         "hot_keys": [[_cut(str(key)), share] for key, share in task.hot_keys] if present else [],
         "doing": _cut(doing),
+        **_listed(figures.listed(task)),
     }
+
+
+def _listed(titled: Iterable[tuple[str, float]]) -> dict[str, list[list[str | float]]]:
+    """Return the figures that have a title, for a page that lists them; nothing where there are none."""
+    lines: list[list[str | float]] = [[title, value] for title, value in titled]
+    return {"listed": lines} if lines else {}
 
 
 def _since_resumed(view: JobView, task: TaskView) -> dict[str, Figure]:

@@ -59,6 +59,7 @@ def totals(model: Model) -> str:
         f"{model['job']}  {model['state']}", f"in {entered}", f"out {written}",
         f"p50 {number(sums['p50_ms'])} ms  p99 {number(sums['p99_ms'])} ms",
         f"checkpoint {checkpoints['complete']}", f"recoveries {sums['recoveries']}",
+        *(f"{title} {value:,}" for title, value in sums.get("listed", ())),
     ]  # fmt: skip
     return "   ".join(parts) + (f"\n{model['says']}" if model["says"] else "")
 

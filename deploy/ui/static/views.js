@@ -21,6 +21,7 @@ export function task(model, name, { log, breaks }) {
       ["state at checkpoint", bytes(found.snapshot_bytes)], ["last snapshot", ms(found.checkpoint_ms)],
       ...(found.behind === null ? [] : [["hot standby", `${count(found.behind)} elements behind`]]),
       ["kept for replay", bytes(found.inflight_bytes)], ["determinants kept", bytes(found.log_bytes)],
+      ...(found.listed ?? []).map(([title, value]) => [title, count(value)]),
     ]),
     found.doing && h("p", { class: "badge warn" }, found.doing),
     breaks && h("p", {}, breaks("task", name, `Kill ${name}`), " ", standbys.map((process) => [breaks("standby", process.slot, `Kill its standby ${process.slot}`), " "])),

@@ -1,0 +1,60 @@
+"""Maps of anything by name: only where JSON, a message or a file enters or leaves the process (design 0032)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tests.architecture.source import modules
+
+UNTYPED = re.compile(r"\b(?:dict|Mapping)\[str, Any\]")
+
+BOUNDARIES = {
+    "deploy.cli": "the options of a command, which are settings by name",
+    "deploy.hosts.host_commands": "the options of a command, which are settings by name",
+    "deploy.hosts.succession": "the options of a command, which are settings by name",
+    "deploy.jobs.resuming": "files of the directory of a job",
+    "deploy.monitoring.querying": "the state of users' operators, which may be anything",
+    "deploy.monitoring.exposed": "the options of a command, which are settings by name",
+    "deploy.monitoring.placement_plan": "the answer of causal plan --json",
+    "deploy.progress.report": "the file of --report",
+    "deploy.settings": "files of settings",
+    "deploy.spark.executor": "the orders to an executor and its answers",
+    "deploy.spark.options": "the options of a command, which are settings by name",
+    "deploy.ui.drawn_graph": "an answer over HTTP",
+    "deploy.ui.models": "an answer over HTTP",
+    "deploy.ui.observed": "answers over HTTP, and lines of dead letters",
+    "deploy.ui.output_check": "the answers of a process that reads rows",
+    "deploy.ui.seen_rows": "the answers of a process that reads rows",
+    "deploy.ui.terminal": "what the page shows, as it is answered over HTTP",
+    "standby.host.forks": "orders to the process that forks",
+    "standby.host.forkserver": "orders to the process that forks",
+    "standby.host.template": "orders to the process that forks",
+    "standby.leadership.terms": "objects in the shared store",
+    "standby.network.control": "control messages",
+    "standby.network.description": "the description of a job, for agents",
+    "standby.network.gate": "messages of other hosts",
+    "standby.storage.manifests": "manifests",
+    "standby.supervision.effects": "entries of the journal",
+    "standby.supervision.events": "requests of clients, and answers to them",
+    "standby.supervision.job_view": "status.json",
+    "standby.supervision.orders": "orders to agents",
+    "standby.supervision.requests": "requests of clients, and answers to them",
+    "standby.supervision.savepoints": "answers to clients",
+}
+"""Module → what enters or leaves there."""
+
+ALLOWED = {"deploy": 0, "standby": 14}
+"""Package → uses elsewhere; the counts only fall."""
+
+
+def test_maps_of_anything_are_where_json_enters_or_leaves() -> None:
+    uses = {module.name: len(UNTYPED.findall(module.path.read_text())) for module in modules()}
+    packages = Counter[str]()
+    for name, count in uses.items():
+        if name not in BOUNDARIES and name.split(".")[0] in ALLOWED:
+            packages[name.split(".")[0]] += count
+    places = {name: count for name, count in uses.items() if count and name.split(".")[0] in ALLOWED}
+    elsewhere = {name: count for name, count in places.items() if name not in BOUNDARIES}
+    assert packages == ALLOWED, f"{elsewhere}; lower the count where it has fallen"
+    assert not BOUNDARIES.keys() - places.keys(), "a boundary without such a map leaves the list"
