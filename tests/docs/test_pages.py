@@ -104,3 +104,18 @@ def test_every_rule_that_is_cited_is_in_the_list_of_rules() -> None:
     ]
     cited = {rule: path for path in sorted(places) for rule in re.findall(r"\bD[1-9]\d?\b", path.read_text())}
     assert cited.keys() <= set(listed), {rule: cited[rule] for rule in cited.keys() - set(listed)}
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("cookbook/deduplication.md", "deduplicat"),
+        ("guide/outside.md", "retries"),
+        ("guarantees.md", "exactly once"),
+        ("cookbook/late_data.md", "late"),
+    ],
+)
+def test_a_page_has_in_its_title_the_word_for_which_readers_search(name: str, word: str) -> None:
+    """The search of the site prefers words of titles."""
+    title = (DOCS / name).read_text().splitlines()[0]
+    assert title.startswith("# ") and word in title.lower()
