@@ -335,7 +335,7 @@ def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], obj
 
 
 _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
-"""The types that hold no others and are mistaken for nothing else."""
+"""The types that hold no others and that no other type is confused with."""
 
 
 _LISTS, _DICTS = frozenset((list, tuple)), frozenset((dict,))

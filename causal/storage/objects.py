@@ -1,13 +1,14 @@
 """The port of a place that keeps objects: they are created once and never changed (D17, D21).
 
-A shared store of several hosts is such a place (`causal.storage.shared`).  The only race is two creations of one name:
-one wins, and the other learns of it.  Logs and journals need this and no more of a place, so each of them is tested in
-memory, with answers that are lost.
+A shared store of several hosts is such a place (`causal.storage.shared`), and so is a directory of one machine
+(`causal.storage.directory`).  The only race is two creations of one name: one wins, and the other learns of it.  Logs
+and journals need this and no more of a place, so each of them is tested in memory, with answers that are lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from causal.errors import CorruptData
@@ -18,7 +19,7 @@ class Missing(CorruptData):
 
 
 class Objects(Protocol):
-    """One job's objects, by names with folders.
+    """One job's objects, by names with folders.  A name never begins with a dot.
 
     Each method raises `Unavailable` where the place does not answer; a creation or a removal may have happened all the
     same.
@@ -29,8 +30,16 @@ class Objects(Protocol):
 
     url: str
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Create an object, and return whether it is new; one that exists stays as it is."""
+    def where(self, name: str) -> str:
+        """Return the place of an object or folder, as errors name it."""
+        return f"{self.url}: {name}"
+
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
+        """Create an object, and return whether it is new; one that exists stays as it is.
+
+        Args:
+            durable: whether it must survive a loss of power; a place may keep any object so.
+        """
         ...
 
     def read(self, name: str) -> bytes:
@@ -43,11 +52,11 @@ class Objects(Protocol):
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
         """Return the content of objects, in the order of their names; raises as `read`."""
-        ...
+        return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Return the names below a folder, sorted, as `read` takes them."""
-        ...
+        """Return the names below a folder, sorted, as `read` accepts them."""
+        return sorted(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the bytes of each object below a folder, by name."""
@@ -56,3 +65,16 @@ class Objects(Protocol):
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; one that cannot be removed only costs space."""
         ...
+
+    @contextmanager
+    def exclusive(self, folder: str) -> Iterator[bool]:
+        """Exclude every other process from such a block of the same folder, where the place can; yield whether it does.
+
+        What is decided by a creation is right without it.  It permits its holder to remove what no other process can
+        still need.
+        """
+        yield False
+
+    def remove_unfinished(self, folder: str) -> None:
+        """Remove what creations that were cut short have left in a folder; call it inside `exclusive`."""
+        return

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.storage.objects import Missing
+from causal.storage.objects import Missing, Objects
 
 OBJECT_BYTES_MAX = 64 << 30
-"""The largest object that is created or read; its size is known before memory is mistaken for it."""
+"""The largest object that is created or read; its size is known before memory is reserved for it."""
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 EXTRA = "hosts"
 """The extra of the package that brings the client library."""
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 _log = logging.getLogger("causal.depot")
 
 
-class Depot:
+class Depot(Objects):
     """One job's objects below a prefix of a shared store.
 
     Args:
@@ -88,8 +88,12 @@ class Depot:
         except OSError as problem:
             raise self._unavailable("it", "looked at", problem) from None
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Create an object; returns whether it is new.
+    def where(self, name: str) -> str:
+        """Return the store and the path of an object or folder in it."""
+        return f"{self.url}: {self._path(name)}"
+
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
+        """Create an object; return whether it is new.
 
         An object that is there may be this writer's own, from an attempt whose answer was lost: read it and compare.
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from causal.errors import Unavailable
-from operators.ingest.contract import Backlog, IngestLog, Segment
+from operators.ingest.contract import Backlog, Segment
+from operators.ingest.ingest_log import IngestLog
 from operators.records.seconds import seconds_of
 
 NOTED_EVERY_S = 1.0

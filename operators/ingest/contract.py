@@ -1,9 +1,8 @@
-"""The ingest log: micro-batches that are published once each, by one query, in order; what all kinds of it share.
+"""The records of an ingest log: micro-batches that are published once each, by one query, in order.
 
 Spark's tasks write segments, the commit of a batch publishes one manifest that names them.  What is published never
 changes and cannot be published twice; what is not published does not exist for a reader.  Nothing here knows Spark or
-Arrow.  A job on one machine has its log in a directory (`ingest_directory`), a job with a shared store has it there
-(`ingest_objects`).
+Arrow.
 """
 
 from __future__ import annotations
@@ -140,10 +139,6 @@ class ReadableLog(Protocol):
         """Raise `CorruptData` if the batch is not here although a later one is."""
         ...
 
-    def ended(self) -> int | None:
-        """Return the number of batches of a query that has finished, None while it may continue."""
-        ...
-
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
         """Record that `channel` needs no batch below `batch`, and remove what no channel needs.
 
@@ -159,83 +154,6 @@ class ReadableLog(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class IngestLog(ReadableLog, Protocol):
-    """A log, as Spark's driver and its tasks use it; any number of processes may have it open."""
-
-    look_s: float
-    """The time between two looks at a log that has no room."""
-
-    def create(self) -> None:
-        """Begin the log unless it has begun.
-
-        Raises:
-            PipelineError: it was begun for another number of channels.
-        """
-        ...
-
-    def take_over(self) -> int:
-        """Fence every earlier driver, and return the token to publish with."""
-        ...
-
-    def check_token(self, token: int) -> None:
-        """Raise `Fenced` unless `token` is the youngest; only a hint, as another may follow immediately."""
-        ...
-
-    def check_query(self, query: str) -> None:
-        """Raise `PipelineError` unless the log belongs to this query, or to none yet ("": a query not yet begun)."""
-        ...
-
-    def check_committed(self, batch: int) -> None:
-        """Raise `CorruptData` unless the batch is here that Spark has on record as committed (-1: none yet)."""
-        ...
-
-    def batches(self) -> list[int]:
-        """Return the numbers of the batches that are here, ascending."""
-        ...
-
-    def write_segment(self, name: str, data: bytes | memoryview) -> str:
-        """Store a segment under its final name and return its digest; it counts for nothing until published."""
-        ...
-
-    def publish(
-        self, query: str, batch: int, token: int, segments: Sequence[Segment], offsets: str = "", checkpoint: str = ""
-    ) -> bool:
-        """Make a batch visible: atomically, durably and once.
-
-        Publishing a batch again is what Spark does after a crash: the first publication stands, the new segments
-        are removed.
-
-        Returns:
-            True if this call published it, False if it was there already.
-
-        Raises:
-            Fenced: a younger driver has taken over.
-            PipelineError: another query, a batch out of turn, other offsets than before, or the log has ended.
-            CorruptData: the log's own files do not match their digests.
-        """
-        ...
-
-    def discard(self, segments: Sequence[Segment]) -> None:
-        """Remove segments that will not be published; those of a published batch are left alone."""
-        ...
-
-    def end(self, token: int) -> None:
-        """Record that the query has finished; no batch will follow."""
-        ...
-
-    def unread_bytes(self, before: int) -> int:
-        """Return the bytes of segments, in published batches below `before`, that their channel still needs."""
-        ...
-
-    def size_of(self, segments: Sequence[Segment]) -> int:
-        """Return the bytes that segments count as which are written and not published."""
-        ...
-
-    def note_backlog(self, backlog: Backlog) -> None:
-        """Store the backlog for reports; lost without harm."""
-        ...
 
 
 def digest_of(data: bytes | memoryview) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from causal.storage.directory import Directory
 from causal.storage.shared import Depot
-from operators.ingest.contract import IngestLog, ReadableLog
-from operators.ingest.directory_log import DirectoryLog
-from operators.ingest.log import StoredLog
+from operators.ingest.contract import ReadableLog
+from operators.ingest.earlier_log import adopt
+from operators.ingest.ingest_log import STORE_LOOK_S, IngestLog
 from operators.ingest.read_ahead import ReadAhead
 
 FOLDER = "ingest"
@@ -22,7 +23,7 @@ class IngestPlace:
         job_directory: of the job, on this host.
         name: of the source.
         store, prefix: the URL of the shared store and the place of the run in it; empty for the job's directory.
-        resumed: the batch with whose checkpoint the driver has begun, -1 for none.
+        resumed: the batch after which the driver has begun, -1 for none.
     """
 
     job_directory: Path
@@ -39,20 +40,25 @@ class IngestPlace:
 
     @property
     def folder(self) -> str:
-        """The folder of the log in the store."""
+        """The folder of the log, in the job's directory or in its place in the store."""
         return f"{FOLDER}/{self.name}"
 
     def open(self) -> IngestLog:
-        """Return the log; the client of a store has threads, so the process must not fork after this."""
+        """Return the log, to write; the client of a store has threads, so the process must not fork after this."""
         if not self.store:
-            return DirectoryLog(self.directory, self.channels)
-        return StoredLog(Depot(self.store, self.prefix, proof=""), self.folder, self.channels, self.resumed)
+            adopt(self.directory)
+            return self._in_directory()
+        depot = Depot(self.store, self.prefix, proof="")
+        return IngestLog(depot, self.folder, self.channels, self.resumed, STORE_LOOK_S)
+
+    def _in_directory(self) -> IngestLog:
+        return IngestLog(Directory(self.job_directory), self.folder, self.channels, self.resumed)
 
     def open_to_read(self, partition: int) -> ReadableLog:
         """Return the log as the reader of a partition uses it: none of its methods waits for longer than a disk
         read.
         """
         if not self.store:
-            return DirectoryLog(self.directory, self.channels)
+            return self._in_directory()
         where = f"{self.store}: {self.prefix}/{self.folder}"
         return ReadAhead(self.open, self.channels, self.name, where, reports=partition == 0)

@@ -114,10 +114,6 @@ class ReadAhead:
         with self._changed:
             self._check()
 
-    def ended(self) -> int | None:
-        """None: the end is a manifest."""
-        return None
-
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
         """Record a release for the thread; of several only the last counts."""
         with self._changed:

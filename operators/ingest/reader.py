@@ -88,7 +88,7 @@ class IngestReader:
                 f"it was removed or replaced; {RESTORE}"
             )
         if position == self._end:
-            return Read([], time.monotonic_ns(), ended=True) if self._is_ended() else None
+            return Read([], time.monotonic_ns(), ended=True) if self._ended else None
         return self._rows(position, count_max)
 
     def ready_in_s(self, position: int) -> float:
@@ -185,12 +185,6 @@ class IngestReader:
         self._batches.clear()
         self._starts.clear()
         self._pieces.clear()
-
-    def _is_ended(self) -> bool:
-        if self._ended:
-            return True
-        batches = self._log.ended()
-        return batches is not None and batches == self._next_batch
 
     def _rows(self, position: int, count_max: int) -> Read | None:
         index = bisect_right(self._starts, position) - 1

@@ -30,7 +30,7 @@ from causal.storage.modes import PRIVATE
 from causal.storage.objects import Missing
 from operators.builder.loading import MODULE as PIPELINE_MODULE
 from operators.builder.loading import load_of_job
-from operators.ingest.contract import IngestLog
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
 from operators.ingest.retries import insisted
 from operators.spark import daemon as spark_daemon
@@ -202,7 +202,8 @@ def _begun(place: IngestPlace, log: IngestLog) -> tuple[IngestPlace, int]:
     if checkpoint is None:
         log.check_query(stored_query(path))
         log.check_committed(last_committed(path))
-        return place, log.take_over()
+        token = log.take_over()
+        return replace(place, resumed=max(log.batches(), default=-1)), token
     token = insisted(log.take_over)
     resumed = insisted(lambda: _restored(log, checkpoint))
     insisted(lambda: log.check_query(stored_query(path)))

@@ -22,7 +22,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from causal.errors import PipelineError, invariant
 from causal.process.clock import take_offset
 from operators.ingest.bound import await_room, orphaned
-from operators.ingest.contract import RESTORE, IngestLog, Segment, digest_of, segment_name
+from operators.ingest.contract import RESTORE, Segment, digest_of, segment_name
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
 from operators.ingest.retries import insisted
 from operators.spark.checkpoint import checkpoint_of

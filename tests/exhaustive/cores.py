@@ -115,7 +115,7 @@ class Cores:
     """States of tasks by number, and the table of steps between them.
 
     Args:
-        audit: check that states which are mistaken for one behave alike, by stepping each form in which one was met.
+        audit: check that states which count as one behave alike, by stepping each form in which one was met.
     """
 
     def __init__(

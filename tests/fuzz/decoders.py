@@ -25,12 +25,13 @@ from causal.logs.log import LogDelta
 from causal.logs.rollback import Rollback, read_rollback
 from causal.records.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.records.values import NotCarried, decode, encode
+from causal.storage.directory import Directory
 from causal.storage.files import read_parts
 from causal.storage.framing import bodies, framed
 from causal.storage.object_journal import Record, read_record
 from causal.task.shadow import read_frames
 from operators.ingest.contract import Segment, digest_of
-from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.ingest_log import IngestLog
 from operators.state.snapshot_parts import read_part
 from standby.blueprint import Blueprint
 from standby.network.control import AGENT, Inbox
@@ -160,15 +161,15 @@ def shared_record(data: bytes) -> Record:
 
 def ingest_manifest(data: bytes) -> None:
     """Read a published batch of an ingest log."""
-    _stored("ingest/manifests/0000000000.json", data)
-    DirectoryLog(Path(_scratch().name) / "ingest", 2).manifest(0)
+    _stored("ingest/manifests/0000000000", data)
+    IngestLog(Directory(Path(_scratch().name)), "ingest", 2).manifest(0)
 
 
 def ingest_segment(data: bytes) -> None:
     """Read a published segment: only the bytes that were published are given back."""
-    log = DirectoryLog(Path(_scratch().name) / "ingest", 2)
+    log = IngestLog(Directory(Path(_scratch().name)), "ingest", 2)
     _stored("ingest/segments/0.arrow", data)
-    assert log.read_segment(Segment("0.arrow", 0, 0, 1, digest_of(SEGMENT))) == SEGMENT, "another segment"
+    assert log.supply([Segment("0.arrow", 0, 0, 1, digest_of(SEGMENT))]) == SEGMENT, "another segment"
 
 
 def control(data: bytes) -> None:

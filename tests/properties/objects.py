@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import TypeVar
 
 from causal.errors import Unavailable
-from causal.storage.objects import Missing
+from causal.storage.objects import Missing, Objects
 
 T = TypeVar("T")
 END_S = 60.0
@@ -19,7 +19,7 @@ class Died(BaseException):
     """The end of a process in the middle of a call."""
 
 
-class Memory:
+class Memory(Objects):
     """The objects that all users share.
 
     Args:
@@ -37,18 +37,18 @@ class Memory:
         self._chance = chance or Random(0)
         self._failing = failing
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         """Do what `causal.storage.objects.Objects.create` does."""
         if self._fails():
             what = self._chance.random()
             if what < 0.4:
-                self.stored.setdefault(name, data)  # the answer is lost
+                self.stored.setdefault(name, bytes(data))  # the answer is lost
             elif what < 0.7:
-                self.late.append((name, data))
+                self.late.append((name, bytes(data)))
             raise Unavailable("no answer")
         if name in self.stored:
             return False
-        self.stored[name] = data
+        self.stored[name] = bytes(data)
         return True
 
     def read(self, name: str) -> bytes:
@@ -58,10 +58,6 @@ class Memory:
         if name not in self.stored:
             raise Missing(name)
         return self.stored[name]
-
-    def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Do what `causal.storage.objects.Objects.read_all` does."""
-        return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
         """Do what `causal.storage.objects.Objects.names` does."""
@@ -98,7 +94,7 @@ class Memory:
         return self._failing > 0 and self._chance.random() < self._failing
 
 
-class Seat:
+class Seat(Objects):
     """The store as one process sees it: each request waits for its turn, before it and before its answer is read."""
 
     url = Memory.url
@@ -107,17 +103,13 @@ class Seat:
         self._memory = memory
         self._wait = wait
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         """Do what `causal.storage.objects.Objects.create` does."""
         return self._turn(lambda: self._memory.create(name, data))
 
     def read(self, name: str) -> bytes:
         """Do what `causal.storage.objects.Objects.read` does."""
         return self._turn(lambda: self._memory.read(name))
-
-    def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Do what `causal.storage.objects.Objects.read_all` does."""
-        return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
         """Do what `causal.storage.objects.Objects.names` does."""
@@ -208,7 +200,7 @@ class Turns:
             raise self.problems[0]
 
 
-class Failing:
+class Failing(Objects):
     """The store as one process sees it, in which one request fails: the process dies in it, or gets no answer.
 
     Args:
@@ -224,7 +216,7 @@ class Failing:
         self._done = done
         self._problem = problem
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         """Do what `causal.storage.objects.Objects.create` does."""
         return self._request(lambda: self._memory.create(name, data))
 
@@ -232,13 +224,9 @@ class Failing:
         """Do what `causal.storage.objects.Objects.read` does."""
         return self._request(lambda: self._memory.read(name))
 
-    def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Do what `causal.storage.objects.Objects.read_all` does."""
-        return [self.read(name) for name in names]
-
-    def names(self, folder: str) -> list[str]:
-        """Do what `causal.storage.objects.Objects.names` does."""
-        return self._request(lambda: self._memory.names(folder))
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Do what `causal.storage.objects.Objects.sizes` does."""
+        return self._request(lambda: self._memory.sizes(folder))
 
     def remove(self, names: Iterable[str]) -> None:
         """Do what `causal.storage.objects.Objects.remove` does: one at a time, and what fails only costs space."""

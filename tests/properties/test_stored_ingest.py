@@ -26,7 +26,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can dec
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, Fenced, Unavailable
 from operators.ingest.contract import Backlog, Segment, segment_name
-from operators.ingest.log import StoredLog
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.reader import IngestReader
 from operators.spark.checkpoint import Kept, StoredCheckpoint
 from tests.members import except_for
@@ -91,14 +91,14 @@ class Spark:
             return
 
     def _run(self, seat: Seat) -> None:
-        log = StoredLog(seat, FOLDER, CHANNELS)
+        log = IngestLog(seat, FOLDER, CHANNELS)
         checkpoint = StoredCheckpoint(seat, FOLDER, self._disk)
         retried(log.create)
         if retried(log.ended) is not None:
             return
         token = retried(log.take_over)
         resumed = retried(lambda: begun(log, checkpoint))
-        log = StoredLog(seat, FOLDER, CHANNELS, resumed)
+        log = IngestLog(seat, FOLDER, CHANNELS, resumed)
         for _ in range(self._batches):
             batch, first, last = self._planned(checkpoint.directory)
             retried(lambda: log.check_token(token))
@@ -114,7 +114,7 @@ class Spark:
             retried(lambda: log.end(token))
 
     def _publish(
-        self, log: StoredLog, checkpoint: StoredCheckpoint, kept: Kept, batch: int, token: int,
+        self, log: IngestLog, checkpoint: StoredCheckpoint, kept: Kept, batch: int, token: int,
         segments: list[Segment], offsets: str,
     ) -> None:  # fmt: skip
         log.note_backlog(Backlog(1, 2, batch, 0))
@@ -139,7 +139,7 @@ class Spark:
             (directory / "commits" / str(old)).unlink(missing_ok=True)
         return batch + 1, first, last
 
-    def _write(self, log: StoredLog, batch: int, token: int, first: int, last: int) -> list[Segment]:
+    def _write(self, log: IngestLog, batch: int, token: int, first: int, last: int) -> list[Segment]:
         segments = []
         attempt = self._world.chance.randrange(1 << 30)
         for partition in range(PARTITIONS):
@@ -152,7 +152,7 @@ class Spark:
         return segments
 
 
-def begun(log: StoredLog, checkpoint: StoredCheckpoint) -> int:
+def begun(log: IngestLog, checkpoint: StoredCheckpoint) -> int:
     batch = max(log.batches(), default=-1)
     manifest = log.manifest(batch)
     checkpoint.restore(manifest.checkpoint if manifest is not None else "")
@@ -171,7 +171,7 @@ class Reader:
         world, channel = self._world, self._channel
         position = world.done[channel]
         try:
-            reader = IngestReader(StoredLog(seat, FOLDER, CHANNELS), channel, "numbers")
+            reader = IngestReader(IngestLog(seat, FOLDER, CHANNELS), channel, "numbers")
             for _ in range(self._reads):
                 read = retried(partial(reader.read, position, world.chance.randrange(1, 5)))
                 if read is None:
@@ -217,7 +217,7 @@ def history(seed: int) -> World:
 
 
 def check(world: World) -> None:
-    log = StoredLog(world.memory, FOLDER, CHANNELS)
+    log = IngestLog(world.memory, FOLDER, CHANNELS)
     assert log.ended() is not None
     rows: list[int] = []
     for channel in range(CHANNELS):
@@ -242,7 +242,7 @@ def test_each_row_is_read_once_and_in_order(seed: int) -> None:
 def test_little_is_left_when_everything_was_read() -> None:
     for seed in range(20):
         world = history(seed)
-        log = StoredLog(world.memory, FOLDER, CHANNELS)
+        log = IngestLog(world.memory, FOLDER, CHANNELS)
         for channel, position in enumerate(map(len, world.read)):
             reader = IngestReader(log, channel, "numbers")
             while reader.read(position, 1) is None:
@@ -258,33 +258,33 @@ def test_little_is_left_when_everything_was_read() -> None:
 def _sweeping_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that takes over removes every segment that no manifest names."""
 
-    take_over = StoredLog.take_over
+    take_over = IngestLog.take_over
 
-    def sweeping(self: StoredLog) -> int:
+    def sweeping(self: IngestLog) -> int:
         named = {s.file for batch in self.batches() if (m := self.manifest(batch)) is not None for s in m.segments}
         self._remove_segments([name for name in self._listed("segments") if name not in named])
         return take_over(self)
 
-    monkeypatch.setattr(StoredLog, "take_over", sweeping)
+    monkeypatch.setattr(IngestLog, "take_over", sweeping)
 
 
 def _discarding_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of a batch without a manifest are removed when Spark gives the batch up; its manifest arrives later."""
-    publish = StoredLog.publish
+    publish = IngestLog.publish
 
-    def careless(self: StoredLog, *arguments: Any, **named: Any) -> bool:
+    def careless(self: IngestLog, *arguments: Any, **named: Any) -> bool:
         try:
             return publish(self, *arguments, **named)
         except Unavailable:
             self._remove_segments([segment.file for segment in arguments[3]])
             raise
 
-    monkeypatch.setattr(StoredLog, "publish", careless)
+    monkeypatch.setattr(IngestLog, "publish", careless)
 
 
 def _believing_any_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is there counts as one's own."""
-    monkeypatch.setattr(StoredLog, "_check_same", lambda *arguments: None)
+    monkeypatch.setattr(IngestLog, "_check_same", lambda *arguments: None)
 
 
 def _beginning_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,20 +295,20 @@ def _beginning_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def _forgetting_other_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that one channel has released is removed, although another may need it."""
 
-    def floor(self: StoredLog) -> int:
+    def floor(self: IngestLog) -> int:
         return max(batch for batch, _ in self._marks())
 
-    monkeypatch.setattr(StoredLog, "_floor", floor)
+    monkeypatch.setattr(IngestLog, "_floor", floor)
 
 
 def _reading_what_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader begins with the lowest manifest that there is."""
 
-    def first(self: StoredLog) -> Any:
+    def first(self: IngestLog) -> Any:
         batches = self.batches()
         return self.manifest(batches[0]) if batches else None
 
-    monkeypatch.setattr(StoredLog, "first", first)
+    monkeypatch.setattr(IngestLog, "first", first)
 
 
 def _passing_over_what_was_released(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +342,7 @@ def test_the_property_finds_a_log_without_one_of_its_rules(
 
 def test_a_damaged_object_is_named() -> None:
     world = history(3)
-    log = StoredLog(world.memory, FOLDER, CHANNELS)
+    log = IngestLog(world.memory, FOLDER, CHANNELS)
     name = next(name for name in world.memory.stored if name.endswith(f"/manifests/{log.batches()[-1]:010d}"))
     world.memory.stored[name] = world.memory.stored[name][:-9]
     with pytest.raises(CorruptData, match=f"manifests/{log.batches()[-1]:010d}"):

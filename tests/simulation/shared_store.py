@@ -124,14 +124,14 @@ class Reached(Depot):
         self._shared = store
         self._machine = machine
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         new: list[bool] = []
 
         def put() -> None:
             new.append(name not in self._shared.objects)
-            self._shared.objects.setdefault(name, data)
+            self._shared.objects.setdefault(name, bytes(data))
             if new[-1]:
-                self._shared.created(name, data)
+                self._shared.created(name, bytes(data))
 
         self._shared.request(self._machine, put)
         return new[0]

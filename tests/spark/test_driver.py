@@ -19,7 +19,7 @@ from benchmarks.harness.processes import kill
 from causal.config import JobConfig
 from causal.process.processlog import parsed
 from causal.records.vectors import Vectors
-from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.place import IngestPlace
 from operators.source import SourceContext
 from operators.spark.spark_source import SparkSource
 from tests.members import campaign
@@ -114,14 +114,15 @@ def test_rows_arrive_once_while_everything_is_killed(
     """Spark is killed at its first segment, then so many batches later each, then its Python workers are."""
     expected = written_input(tmp_path / "input")
     job = written_job(tmp_path, FILES_PER_BATCH, tmp_path / "input")
-    log = DirectoryLog(job / "ingest" / "lines", 2)
+    log = IngestPlace(job, "lines", 2).open()
     chance = random.Random(20261121)
 
     def published_beyond(batches: int) -> bool:
         return max(log.batches(), default=-1) >= min(batches, LAST_BATCH - 1)
 
     def first_segment() -> bool:
-        return log.segments.exists() and any(log.segments.iterdir())
+        segments = job / "ingest" / "lines" / "segments"
+        return segments.exists() and any(segments.iterdir())
 
     def kill_when(moment: Callable[[], object], what: str) -> None:
         driver = start_driver(job, "lines")

@@ -14,7 +14,7 @@ import pytest
 from causal.config import JobConfig
 from causal.records.vectors import Vectors
 from operators.ingest.contract import SEGMENT_BYTES_MIN
-from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.place import IngestPlace
 from operators.source import SourceContext
 from operators.spark.spark_source import SparkSource
 from tests.members import members
@@ -37,7 +37,7 @@ def test_spark_waits_while_nothing_is_read_and_loses_nothing(
     config = JobConfig.load(job)
     replace(config, ingest_bytes_max=BYTES_MAX).save(job)
     gate_of(tmp_path).touch()
-    log = DirectoryLog(job / "ingest" / "lines", 2)
+    log = IngestPlace(job, "lines", 2).open()
 
     def waits(after_ns: int = 0) -> bool:
         backlog = log.backlog()

@@ -20,7 +20,7 @@ from benchmarks.servers.process import NoServer
 from benchmarks.servers.s3 import BUCKET, S3, s3_server
 from causal.config import JobConfig
 from causal.records.vectors import Vectors
-from operators.ingest.contract import IngestLog
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
 from operators.source import SourceContext
 from operators.spark.spark_source import SparkSource

@@ -64,7 +64,7 @@ def without(records: Any, left_out: Sequence[int]) -> Any:
 def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
     """Return the schema of these records: the columns in the order in which they are first met.
 
-    A column that has no value yet is mistaken for text; decimals get all the digits there are.
+    A column that has no value yet counts as text; decimals get all the digits there are.
 
     Args:
         names: of the columns, where records are tuples or lists.

@@ -14,8 +14,8 @@ from causal.errors import CorruptData, PipelineError, invariant
 from causal.process.interpreter import JOB, PYTHON, module_command
 from operators.graph import caller
 from operators.ingest.bound import await_room, orphaned
-from operators.ingest.contract import RESTORE, Segment, segment_name
-from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.contract import RESTORE, ReadableLog, Segment, segment_name
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
 from operators.ingest.reader import IngestReader
 from operators.source import Companion, PartitionReader, Source, SourceContext
@@ -39,7 +39,7 @@ class LineWriter:
         token: 1 for the first process that wrote this log, more for those that took over.
     """
 
-    def __init__(self, log: DirectoryLog, bytes_max: int) -> None:
+    def __init__(self, log: IngestLog, bytes_max: int) -> None:
         log.create()
         self._log = log
         self._bytes_max = bytes_max
@@ -83,7 +83,7 @@ class LineWriter:
 class LinesReader(IngestReader):
     """Reads lines of the log as records."""
 
-    def __init__(self, log: DirectoryLog, context: SourceContext, where: str, format: str, row_bytes_max: int) -> None:
+    def __init__(self, log: ReadableLog, context: SourceContext, where: str, format: str, row_bytes_max: int) -> None:
         super().__init__(log, 0, context.name, checkpoints=context.checkpoints)
         self._where = where
         self._row_bytes_max = row_bytes_max
@@ -143,7 +143,7 @@ class LineSource(Source[Any]):
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of the log, which need not exist yet."""
         invariant(partition == 0, "a source of lines has one partition", partition=partition)
-        log = log_of(context.job_directory, context.name)
+        log = IngestPlace(context.job_directory, context.name, 1).open_to_read(partition)
         return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
@@ -158,6 +158,6 @@ class LineSource(Source[Any]):
         raise NotImplementedError
 
 
-def log_of(job_directory: Path, name: str) -> DirectoryLog:
-    """Return the ingest log of the source called `name`."""
-    return DirectoryLog(IngestPlace(job_directory, name, 1).directory, 1)
+def log_of(job_directory: Path, name: str) -> IngestLog:
+    """Return the ingest log of the source called `name`, to write."""
+    return IngestPlace(job_directory, name, 1).open()

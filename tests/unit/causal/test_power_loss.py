@@ -10,6 +10,7 @@ import pytest
 
 from causal.errors import CorruptData
 from causal.logs.log import LogDelta
+from causal.storage.directory import Directory
 from causal.storage.files import read_parts, write_parts
 from causal.storage.stable import StableLogs
 from standby.storage.manifests import newest_manifest, write_manifest
@@ -96,3 +97,21 @@ def test_without_it_nothing_is_synced_and_the_model_loses_it(
     with pytest.raises(CorruptData):
         read_parts(left / "e1.snap", digest)
     logs.close()
+
+
+def test_objects_of_a_directory(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    power, acknowledged = PowerLoss(root, monkeypatch), dict[str, bytes]()
+
+    def check(left: Path) -> None:
+        objects = Directory(left)
+        assert all(objects.read(name) == data for name, data in acknowledged.items())
+        for name in objects.names(""):
+            assert objects.read(name) == b"%d" % len(name) or name.startswith("low-water")
+
+    at_every_sync(power, tmp_path, check)
+    objects = Directory(root)
+    for name in ("log.json", "manifests/0", "segments/a/1", "manifests/1"):
+        assert objects.create(name, b"%d" % len(name))
+        acknowledged[name] = b"%d" % len(name)
+    objects.create("low-water/0", b"11", durable=False)
+    check(power.left_in(tmp_path / "last"))

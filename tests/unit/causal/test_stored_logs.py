@@ -27,7 +27,7 @@ class UncertainDepot(Depot):
 
     chance: Random
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         draw = self.chance.random()
         if draw < 0.15:
             raise Unavailable("the store does not answer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -16,17 +17,17 @@ from hypothesis import strategies as st
 from causal.errors import CausalError, CorruptData, DeterminantsLost, PipelineError, Unavailable
 from operators.ingest import reader as ingest_reader
 from operators.ingest.contract import Backlog
-from operators.ingest.directory_log import DirectoryLog
 from operators.ingest.reader import IngestReader
 from operators.spark.query_failures import Failures, user_error
-from tests.unit.ingest.test_ingest_reader import Publisher
+from tests.unit.ingest.test_ingest_reader import Publisher, log_at
 
 FILES = [
-    "log.json", "fence.json", "ended.json", "backlog.json", "low-water/0.json", "low-water/1.json",
-    "manifests/0000000000.json", "manifests/0000000001.json", "manifests/0000000002.json",
+    "log.json", "tokens/0000000001", "backlog/0000000003-0",
+    "low-water/00000-0000000000-0000000000", "low-water/00001-0000000000-0000000000",
+    "manifests/0000000000", "manifests/0000000001", "manifests/0000000002", "manifests/0000000003",
     "segments/0000000000-00000-1-0-0.arrow", "segments/0000000001-00001-1-0-0.arrow",
 ]  # fmt: skip
-SEALED = [name for name in FILES if not name.startswith("segments/")]
+SEALED = [name for name in FILES if name.startswith(("log", "backlog", "manifests"))]
 DAMAGES: dict[str, Callable[[bytes, int], bytes | None]] = {
     "emptied": lambda data, at: b"",
     "cut off": lambda data, at: data[: at % len(data)],
@@ -53,8 +54,8 @@ def written_log(directory: Path, ended: bool) -> Publisher:
 
 
 def rows_of(publisher: Publisher, channel: int) -> tuple[list[int], Exception | None]:
-    """Return the rows that can be read, and the error that then stop it; None at the end of what is published."""
-    reader = IngestReader(DirectoryLog(publisher.log.directory, 2), channel, "numbers")
+    """Return the rows that can be read, and the error that then stops it; None at the end of what is published."""
+    reader = IngestReader(log_at(publisher.directory, 2), channel, "numbers")
     rows: list[int] = []
     try:
         while (read := reader.read(len(rows), 2)) is not None and not read.ended:
@@ -83,7 +84,7 @@ def test_a_damaged_file_is_one_line_or_no_loss(
     tmp_path_factory: Any, name: str, damage: str, at: int, ended: bool, nonce: int
 ) -> None:
     publisher = written_log(tmp_path_factory.mktemp("damage") / "ingest", ended)
-    path = publisher.log.directory / name
+    path = publisher.directory / name
     if not path.exists():
         return
     changed = DAMAGES[damage](path.read_bytes(), at)
@@ -100,7 +101,7 @@ def test_a_damaged_file_is_one_line_or_no_loss(
         assert rows == expected or problem is not None or "manifests" in name or damage == "removed"
         problems.append(problem)
 
-    log = DirectoryLog(publisher.log.directory, 2)
+    log = log_at(publisher.directory, 2)
     for ask in (log.create, log.take_over, lambda: log.check_query("q"), lambda: log.unread_bytes(9), log.ended):
         try:
             ask()
@@ -114,13 +115,11 @@ def test_a_damaged_file_is_one_line_or_no_loss(
             log.ended()
 
 
-@pytest.mark.parametrize(
-    "name", ["log.json", "fence.json", "manifests/0000000001.json", "segments/0000000001-00001-1-0-0.arrow"]
-)
+@pytest.mark.parametrize("name", ["log.json", "manifests/0000000001", "segments/0000000001-00001-1-0-0.arrow"])
 def test_what_is_damaged_is_never_overwritten_or_removed(tmp_path: Path, name: str) -> None:
     """Restoring the file restores everything."""
     publisher = written_log(tmp_path / "ingest", ended=False)
-    path = publisher.log.directory / name
+    path = publisher.directory / name
     intact = path.read_bytes()
     path.write_bytes(intact[:-3])
     for _ in range(2):
@@ -146,26 +145,26 @@ def test_what_is_damaged_is_never_overwritten_or_removed(tmp_path: Path, name: s
 def test_a_manifest_that_is_missing_between_others_is_told(tmp_path: Path) -> None:
     """A reader does not wait forever for it, and a driver does not remove its segments."""
     publisher = written_log(tmp_path / "ingest", ended=False)
-    (publisher.log.directory / "manifests" / "0000000001.json").unlink()
+    (publisher.directory / "manifests" / "0000000001").unlink()
     reader = publisher.reader()
-    with pytest.raises(CorruptData, match="0000000001.json is missing although a later batch is published"):
+    with pytest.raises(CorruptData, match="0000000001 is missing although a later batch is published"):
         for _ in range(ingest_reader.LOOKS_PER_CHECK + 3):
             reader.read(3, 10)
-    segments = sorted(path.name for path in publisher.log.segments.iterdir())
-    with pytest.raises(CorruptData, match="0000000001.json is missing"):
+    segments = sorted(path.name for path in (publisher.directory / "segments").iterdir())
+    with pytest.raises(CorruptData, match="0000000001 is missing"):
         publisher.log.take_over()
-    assert sorted(path.name for path in publisher.log.segments.iterdir()) == segments
+    assert sorted(path.name for path in (publisher.directory / "segments").iterdir()) == segments
 
 
 def test_files_without_which_nothing_can_be_trusted_are_missed(tmp_path: Path) -> None:
     publisher = written_log(tmp_path / "ingest", ended=False)
-    (publisher.log.directory / "fence.json").unlink()
-    with pytest.raises(CorruptData, match="fence.json is missing although there are batches"):
+    rmtree(publisher.directory / "tokens")
+    with pytest.raises(CorruptData, match="tokens is missing although there are batches"):
         publisher.log.take_over()
-    (publisher.log.directory / "log.json").unlink()
+    (publisher.directory / "log.json").unlink()
     with pytest.raises(CorruptData, match="log.json is missing although there are batches"):
         publisher.log.create()
-    with pytest.raises(CorruptData, match="0000000003.json is missing although Spark has committed"):
+    with pytest.raises(CorruptData, match="0000000003 is missing although Spark has committed"):
         publisher.log.check_committed(3)
     publisher.log.check_committed(2)
 

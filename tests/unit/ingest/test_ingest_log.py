@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from pathlib import Path
 
 import pytest
 
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable
-from operators.ingest import directory_log as ingest_directory
-from operators.ingest.contract import Segment, segment_name
-from operators.ingest.directory_log import DirectoryLog
+from causal.storage import directory as storage_directory
+from causal.storage.directory import LOCK, Directory
+from causal.storage.lock import locked_once
+from causal.storage.objects import Objects
+from operators.ingest.contract import Manifest, Segment, segment_name
+from operators.ingest.earlier_log import adopt
+from operators.ingest.ingest_log import IngestLog
+from tests.properties.objects import Memory
+from tests.unit.ingest.earlier import FOLDER, as_earlier_version
 
 QUERY = "6ba7b810"
 
 
+@pytest.fixture(params=["directory", "memory", "store"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    """A directory of one machine, a place that excludes no process, and a store's client."""
+    if request.param == "directory":
+        return Directory(tmp_path)
+    if request.param == "memory":
+        return Memory()
+    pytest.importorskip("obstore", reason="the client of the shared store (extra `hosts`) is not installed")
+    from causal.storage.shared import Depot
+
+    return Depot(f"file://{tmp_path}/store", "job/run")
+
+
 @pytest.fixture
-def log(tmp_path: Path) -> DirectoryLog:
-    log = DirectoryLog(tmp_path / "ingest", channels=2)
+def log(objects: Objects) -> IngestLog:
+    log = IngestLog(objects, FOLDER, channels=2)
     log.create()
     return log
 
 
-def written(log: DirectoryLog, batch: int, token: int, rows: tuple[int, ...], attempt: int = 0) -> list[Segment]:
+def changed(objects: Objects, name: str, data: bytes) -> None:
+    """Replace an object, which nothing in the product does."""
+    objects.remove([f"{FOLDER}/{name}"])
+    assert objects.create(f"{FOLDER}/{name}", data)
+
+
+def written(log: IngestLog, batch: int, token: int, rows: tuple[int, ...], attempt: int = 0) -> list[Segment]:
     """Return one segment for each Spark partition."""
     segments = []
     for partition, count in enumerate(rows):
@@ -33,11 +56,11 @@ def written(log: DirectoryLog, batch: int, token: int, rows: tuple[int, ...], at
     return segments
 
 
-def files(log: DirectoryLog) -> list[str]:
-    return sorted(path.name for path in log.segments.iterdir())
+def files(objects: Objects) -> list[str]:
+    return sorted(name.rpartition("/")[2] for name in objects.names(f"{FOLDER}/segments"))
 
 
-def test_counts_per_channel_go_on_from_batch_to_batch(log: DirectoryLog) -> None:
+def test_counts_per_channel_go_on_from_batch_to_batch(log: IngestLog) -> None:
     token = log.take_over()
     for batch, rows in enumerate([(3, 5, 7), (), (1,)]):
         assert log.publish(QUERY, batch, token, written(log, batch, token, rows))
@@ -48,7 +71,7 @@ def test_counts_per_channel_go_on_from_batch_to_batch(log: DirectoryLog) -> None
     assert [segment.partition for segment in manifests[0].of_channel(0)] == [0, 2]
 
 
-def test_a_batch_published_again_keeps_the_first_and_removes_the_second(log: DirectoryLog) -> None:
+def test_a_batch_published_again_keeps_the_first_and_removes_the_second(log: IngestLog, objects: Objects) -> None:
     token = log.take_over()
     first = written(log, 0, token, (2, 2), attempt=0)
     assert log.publish(QUERY, 0, token, first, offsets="same")
@@ -56,10 +79,10 @@ def test_a_batch_published_again_keeps_the_first_and_removes_the_second(log: Dir
     assert not log.publish(QUERY, 0, token, again, offsets="same")
     manifest = log.manifest(0)
     assert manifest is not None and list(manifest.segments) == first
-    assert files(log) == sorted(segment.file for segment in first)
+    assert files(objects) == sorted(segment.file for segment in first)
 
 
-def test_a_driver_that_was_replaced_cannot_publish_or_end(log: DirectoryLog) -> None:
+def test_a_driver_that_was_replaced_cannot_publish_or_end(log: IngestLog) -> None:
     old = log.take_over()
     segments = written(log, 0, old, (1,))
     young = log.take_over()
@@ -71,26 +94,40 @@ def test_a_driver_that_was_replaced_cannot_publish_or_end(log: DirectoryLog) -> 
     assert log.publish(QUERY, 0, young, written(log, 0, young, (1,)))
 
 
-def test_taking_over_removes_what_nobody_published_and_nothing_else(log: DirectoryLog) -> None:
+def test_a_later_driver_removes_what_is_unpublished_where_the_place_excludes_the_earlier(
+    log: IngestLog, objects: Objects
+) -> None:
     token = log.take_over()
     kept = written(log, 0, token, (1, 1))
     log.publish(QUERY, 0, token, kept)
-    written(log, 1, token, (4,))
-    (log.segments / ".0000000001-00001-1-0-0.arrow").write_bytes(b"half")
+    others = written(log, 1, token, (4,))
+    if isinstance(objects, Directory):
+        unfinished = objects.path / FOLDER / "segments" / ".0000000001-00001-1-0-0.arrow.17"
+        unfinished.write_bytes(b"half")
+        spark = objects.path / FOLDER / "spark-checkpoint" / ".0.crc"
+        spark.parent.mkdir()
+        spark.write_bytes(b"Spark's")
     log.take_over()
-    assert files(log) == sorted(segment.file for segment in kept)
+    with objects.exclusive(FOLDER) as excluded:
+        left = [] if excluded else others
+    assert files(objects) == sorted(segment.file for segment in [*kept, *left])
+    if isinstance(objects, Directory):
+        assert not unfinished.exists() and spark.exists()
 
 
-def test_abort_after_a_commit_leaves_what_is_published(log: DirectoryLog) -> None:
+def test_discarding_leaves_segments_that_are_published_or_may_be(log: IngestLog, objects: Objects) -> None:
     token = log.take_over()
     segments = written(log, 0, token, (1,))
     log.publish(QUERY, 0, token, segments)
     lost = written(log, 1, token, (1,))
     log.discard([*segments, *lost])
-    assert files(log) == [segments[0].file]
+    assert files(objects) == sorted(segment.file for segment in [*segments, *lost]), "batch 1 is not decided"
+    log.publish(QUERY, 1, token, written(log, 1, token, (2,), attempt=9))
+    log.discard([*segments, *lost])
+    assert [name[:22] for name in files(objects)] == [segments[0].file[:22], "0000000001-00000-1-9-0"]
 
 
-def test_another_query_is_refused(log: DirectoryLog) -> None:
+def test_another_query_is_refused(log: IngestLog) -> None:
     token = log.take_over()
     log.check_query("")
     log.publish(QUERY, 0, token, [])
@@ -102,14 +139,14 @@ def test_another_query_is_refused(log: DirectoryLog) -> None:
         log.publish("another", 1, token, [])
 
 
-def test_other_input_for_a_published_batch_is_refused(log: DirectoryLog) -> None:
+def test_other_input_for_a_published_batch_is_refused(log: IngestLog) -> None:
     token = log.take_over()
     log.publish(QUERY, 0, token, [], offsets="one")
     with pytest.raises(PipelineError, match="checkpoint was rolled back"):
         log.publish(QUERY, 0, token, [], offsets="two")
 
 
-def test_a_batch_out_of_turn_is_refused(log: DirectoryLog) -> None:
+def test_a_batch_out_of_turn_is_refused(log: IngestLog) -> None:
     token = log.take_over()
     with pytest.raises(PipelineError, match="commits batch 3, the last is none"):
         log.publish(QUERY, 3, token, [])
@@ -118,43 +155,46 @@ def test_a_batch_out_of_turn_is_refused(log: DirectoryLog) -> None:
         log.publish(QUERY, 2, token, [])
 
 
-def test_nothing_follows_the_end(log: DirectoryLog) -> None:
+def test_nothing_follows_the_end(log: IngestLog) -> None:
     token = log.take_over()
     log.publish(QUERY, 0, token, [])
     log.end(token)
     assert log.ended() == 1
-    with pytest.raises(PipelineError, match="has ended"):
+    with pytest.raises(Fenced):
         log.publish(QUERY, 1, token, [])
+    with pytest.raises(Fenced, match="has ended the query"):
+        log.publish(QUERY, 2, token, [])
     assert not log.publish(QUERY, 0, token, [])
+    log.end(token)
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
-def test_a_damaged_manifest_is_never_used(log: DirectoryLog, damage: str) -> None:
+def test_a_damaged_manifest_is_never_used(log: IngestLog, objects: Objects, damage: str) -> None:
     token = log.take_over()
     log.publish(QUERY, 0, token, written(log, 0, token, (1,)))
-    path = log.directory / "manifests" / "0000000000.json"
-    data = path.read_bytes()
-    path.write_bytes({"torn": data[:-20], "flipped": data.replace(b'"rows":1', b'"rows":2'), "empty": b""}[damage])
-    with pytest.raises(CorruptData, match="0000000000.json does not match its digest"):
+    data = objects.read(f"{FOLDER}/manifests/0000000000")
+    damaged = {"torn": data[:-20], "flipped": data.replace(b'"rows":1', b'"rows":2'), "empty": b""}[damage]
+    changed(objects, "manifests/0000000000", damaged)
+    with pytest.raises(CorruptData, match="0000000000 does not match its digest"):
         log.manifest(0)
     with pytest.raises(CorruptData):
         log.publish(QUERY, 1, token, [])
 
 
-def test_a_damaged_or_missing_segment_is_never_used(log: DirectoryLog) -> None:
+def test_a_damaged_or_missing_segment_is_never_used(log: IngestLog, objects: Objects) -> None:
     token = log.take_over()
     (segment,) = written(log, 0, token, (1,))
     log.publish(QUERY, 0, token, [segment])
-    assert log.read_segment(segment) == b"0 0 0"
-    (log.segments / segment.file).write_bytes(b"0 0 1")
+    assert log.supply([segment]) == b"0 0 0"
+    changed(objects, f"segments/{segment.file}", b"0 0 1")
     with pytest.raises(CorruptData, match=segment.file):
-        log.read_segment(segment)
-    (log.segments / segment.file).unlink()
+        log.supply([segment])
+    objects.remove([f"{FOLDER}/segments/{segment.file}"])
     with pytest.raises(CorruptData, match="is missing although its batch is published"):
-        log.read_segment(segment)
+        log.supply([segment])
 
 
-def test_files_go_when_no_channel_needs_them(log: DirectoryLog) -> None:
+def test_files_go_when_no_channel_needs_them(log: IngestLog, objects: Objects) -> None:
     token = log.take_over()
     for batch in range(4):
         log.publish(QUERY, batch, token, written(log, batch, token, (1, 1)))
@@ -162,49 +202,101 @@ def test_files_go_when_no_channel_needs_them(log: DirectoryLog) -> None:
     assert log.batches() == [0, 1, 2, 3]
     log.release(1, 2)
     assert log.batches() == [2, 3]
-    assert [name[:10] for name in files(log)] == ["0000000002"] * 2 + ["0000000003"] * 2
+    assert [name[:10] for name in files(objects)] == ["0000000002"] * 2 + ["0000000003"] * 2
     assert log.publish(QUERY, 4, token, [])
 
 
-def test_a_torn_low_water_mark_releases_nothing(log: DirectoryLog) -> None:
+def test_a_low_water_mark_that_is_lost_releases_nothing(log: IngestLog, objects: Objects) -> None:
     token = log.take_over()
     for batch in range(3):
         log.publish(QUERY, batch, token, [])
     log.release(0, 2)
-    (log.directory / "low-water" / "0.json").write_bytes(b"")
+    objects.remove(objects.names(f"{FOLDER}/low-water"))
     log.release(1, 2)
     assert log.batches() == [0, 1, 2]
 
 
-def test_another_number_of_channels_is_refused(log: DirectoryLog) -> None:
+def test_another_number_of_channels_is_refused(log: IngestLog, objects: Objects) -> None:
     with pytest.raises(PipelineError, match="was written with partitions=2, the source says 3"):
-        DirectoryLog(log.directory, channels=3).create()
-    DirectoryLog(log.directory, channels=2).create()
+        IngestLog(objects, FOLDER, channels=3).create()
+    IngestLog(objects, FOLDER, channels=2).create()
 
 
-def test_a_lock_that_is_never_given_up_is_reported(log: DirectoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_directory, "LOCK_WAIT_S", 0.01)
-    descriptor = os.open(log.directory / "lock", os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(Unavailable, match="lock has been held"):
-            log.take_over()
-    finally:
-        os.close(descriptor)
+def test_a_lock_that_is_never_released_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_directory, "LOCK_WAIT_MS", 10)
+    log = IngestLog(Directory(tmp_path), FOLDER, channels=2)
+    log.create()
+    with (
+        locked_once(tmp_path / FOLDER / LOCK, 1, tmp_path),
+        pytest.raises(Unavailable, match="is being written by another process"),
+    ):
+        log.take_over()
 
 
-def test_two_that_publish_the_same_batch_leave_one_manifest(log: DirectoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock is what orders them; without it (a file system that ignores it) the link still lets only one through."""
-    token = log.take_over()
-    path = log.directory / "manifests" / "0000000000.json"
-    before = DirectoryLog._before
+def test_two_that_publish_the_same_batch_leave_one_manifest(
+    log: IngestLog, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first creation counts, also where the place excludes no process, or its file system ignores locks."""
+    token, before = log.take_over(), IngestLog._before
+    other = Manifest(QUERY, 0, token + 1, "", 1, (0, 0), ()).packed()
 
-    def slow(self: DirectoryLog, batch: int) -> tuple[int, ...]:
-        path.write_bytes(b"the other's")
-        return before(self, batch)
+    def late(self: IngestLog, batch: int, query: str) -> tuple[int, ...]:
+        objects.create(f"{FOLDER}/manifests/0000000000", other)
+        return before(self, batch, query)
 
-    monkeypatch.setattr(DirectoryLog, "_before", slow)
-    with pytest.raises(Fenced, match="published by another driver at the same time"):
+    monkeypatch.setattr(IngestLog, "_before", late)
+    with pytest.raises(Fenced, match="another driver has published batch 0"):
         log.publish(QUERY, 0, token, [])
-    assert path.read_bytes() == b"the other's"
-    assert list(path.parent.iterdir()) == [path]
+    assert objects.read(f"{FOLDER}/manifests/0000000000") == other
+    assert objects.names(f"{FOLDER}/manifests") == [f"{FOLDER}/manifests/0000000000"]
+
+
+def test_a_driver_repeats_the_batch_after_which_it_has_begun(log: IngestLog, objects: Objects) -> None:
+    """Spark on one machine was killed after the log had its batch and before its own disk had it."""
+    earlier = log.take_over()
+    log.publish(QUERY, 0, earlier, written(log, 0, earlier, (1,)), offsets="same")
+    token = log.take_over()
+    later = IngestLog(objects, FOLDER, 2, resumed=max(log.batches()))
+    assert not later.publish(QUERY, 0, token, written(later, 0, token, (1,)), offsets="same")
+    with pytest.raises(PipelineError, match="checkpoint was rolled back"):
+        later.publish(QUERY, 0, token, [], offsets="another")
+    assert later.publish(QUERY, 1, token, written(later, 1, token, (1,)), offsets="next")
+    with pytest.raises(Fenced):
+        log.publish(QUERY, 1, earlier, [], offsets="next")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_log_of_an_earlier_version_continues(tmp_path: Path, ended: bool) -> None:
+    log = IngestLog(Directory(tmp_path), FOLDER, channels=2)
+    log.create()
+    token = log.take_over()
+    for batch in range(3):
+        log.publish(QUERY, batch, token, written(log, batch, token, (2, 1)))
+    half = written(log, 3, token, (1, 1))
+    as_earlier_version(tmp_path, token, ended)
+    assert log.batches() == []
+    for _ in range(2):
+        adopt(tmp_path / FOLDER)
+    log.create()
+    assert log.batches() == [0, 1, 2] and log.take_over() == token + 1
+    manifest = log.manifest(2)
+    assert manifest is not None and manifest.before == (4, 2) and manifest.after() == (6, 3)
+    assert not set(files(Directory(tmp_path))) & {segment.file for segment in half}
+    assert log.publish(QUERY, 3, token + 1, written(log, 3, token + 1, (1,)))
+    assert sorted(path.name for path in (tmp_path / FOLDER / "manifests").iterdir()) == [f"{n:010d}" for n in range(4)]
+
+
+def test_a_log_of_an_earlier_version_without_its_token_is_refused(tmp_path: Path) -> None:
+    log = IngestLog(Directory(tmp_path), FOLDER, channels=2)
+    log.create()
+    token = log.take_over()
+    log.publish(QUERY, 0, token, [])
+    as_earlier_version(tmp_path, token, ended=False)
+    fence = tmp_path / FOLDER / "fence.json"
+    intact = fence.read_bytes()
+    fence.write_bytes(intact[:-3])
+    with pytest.raises(CorruptData, match="fence.json does not match its digest"):
+        adopt(tmp_path / FOLDER)
+    fence.unlink()
+    with pytest.raises(CorruptData, match="fence.json is missing although there are batches"):
+        adopt(tmp_path / FOLDER)

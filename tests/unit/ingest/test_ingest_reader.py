@@ -16,8 +16,9 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can dec
 import pyarrow as pa
 
 from causal.errors import CorruptData, DeterminantsLost, OperatorFailed
+from causal.storage.directory import Directory
 from operators.ingest.contract import Segment, segment_name
-from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.reader import POLL_S, IngestReader
 
 Batches = list[list[list[int]]]
@@ -25,10 +26,15 @@ Batches = list[list[list[int]]]
 
 
 class Publisher:
-    """Publishes batches of rows {"n": 0, 1, 2 …} and knows what each channel must read."""
+    """Publishes batches of rows {"n": 0, 1, 2 …} and knows what each channel must read.
+
+    Args:
+        directory: of the log; its parent exists.
+    """
 
     def __init__(self, directory: Path, channels: int) -> None:
-        self.log = DirectoryLog(directory, channels)
+        self.directory = directory
+        self.log = log_at(directory, channels)
         self.log.create()
         self.token = self.log.take_over()
         self.expected: list[list[int]] = [[] for _ in range(channels)]
@@ -49,6 +55,11 @@ class Publisher:
 
     def reader(self, channel: int = 0) -> IngestReader:
         return IngestReader(self.log, channel, "numbers")
+
+
+def log_at(directory: Path, channels: int) -> IngestLog:
+    """The log in a directory, whose parent exists."""
+    return IngestLog(Directory(directory.parent), directory.name, channels)
 
 
 def encoded(numbers: list[int]) -> memoryview:
@@ -165,7 +176,7 @@ def test_a_query_that_ends_without_any_batch_ends_the_partition(publisher: Publi
 
 
 def test_a_reader_may_be_opened_before_the_log_exists(tmp_path: Path) -> None:
-    reader = IngestReader(DirectoryLog(tmp_path / "later", 1), 0, "numbers")
+    reader = IngestReader(log_at(tmp_path / "later", 1), 0, "numbers")
     assert reader.read(0, 5) is None
     publisher = Publisher(tmp_path / "later", channels=1)
     publisher.publish([[2]])
@@ -182,7 +193,7 @@ def test_a_log_shorter_than_what_was_read_is_not_the_same_log(publisher: Publish
 
 def test_a_flipped_bit_names_the_file(publisher: Publisher) -> None:
     publisher.publish([[4]])
-    (path,) = publisher.log.segments.iterdir()
+    (path,) = (publisher.directory / "segments").iterdir()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can dec
 from causal.errors import CorruptData, DeterminantsLost, Unavailable
 from operators.ingest import read_ahead as ingest_ahead
 from operators.ingest.contract import Segment, segment_name
-from operators.ingest.log import StoredLog
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.read_ahead import ReadAhead
 from operators.ingest.reader import IngestReader
 from tests.properties.objects import Memory
@@ -46,9 +46,9 @@ class Store(Memory):
         return super().names(folder)
 
 
-def published(store: Memory, batches: list[int]) -> StoredLog:
-    """Return a log with batches of this many rows 0, 1, 2 …, in one segment each, and its end."""
-    log = StoredLog(store, FOLDER, 1)
+def published(store: Memory, batches: list[int]) -> IngestLog:
+    """Return a log with batches of so many rows 0, 1, 2 …, in one segment each, and its end."""
+    log = IngestLog(store, FOLDER, 1)
     log.create()
     token, count = log.take_over(), 0
     for batch, rows in enumerate(batches):
@@ -61,7 +61,7 @@ def published(store: Memory, batches: list[int]) -> StoredLog:
 
 
 def reader_of(store: Memory) -> IngestReader:
-    ahead = ReadAhead(lambda: StoredLog(store, FOLDER, 1), 1, "numbers", "memory", reports=True)
+    ahead = ReadAhead(lambda: IngestLog(store, FOLDER, 1), 1, "numbers", "memory", reports=True)
     return IngestReader(ahead, 0, "numbers")
 
 
@@ -156,16 +156,16 @@ def test_what_the_thread_finds_wrong_is_raised_to_the_reader() -> None:
 def test_a_reader_that_begins_while_batches_are_released_follows_to_the_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     log = published(store, [2, 2, 2])
-    first = StoredLog.first
+    first = IngestLog.first
 
-    def slow(self: StoredLog) -> Any:
+    def slow(self: IngestLog) -> Any:
         manifest = first(self)
         if "gone" not in store.stored:  # all channels release two batches before the next step
             store.stored["gone"] = b""
             log.release(0, 2)
         return manifest
 
-    monkeypatch.setattr(StoredLog, "first", slow)
+    monkeypatch.setattr(IngestLog, "first", slow)
     reader = reader_of(store)
     assert rows_from(reader, 5, 1) == [5]
     reader.close()

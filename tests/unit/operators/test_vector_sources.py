@@ -17,9 +17,10 @@ from benchmarks.peers.programs import inputs
 from causal.errors import OperatorFailed
 from causal.records.vectors import Vectors, join
 from operators.ingest.contract import Segment, segment_name
-from operators.ingest.directory_log import DirectoryLog
+from operators.ingest.ingest_log import IngestLog
 from operators.ingest.reader import IngestReader
 from operators.sources import SourceContext, SparkSource
+from tests.unit.ingest.test_ingest_reader import log_at
 
 COLUMNS = {
     "n": pa.array(range(9)),
@@ -29,9 +30,10 @@ COLUMNS = {
 }
 
 
-def published(directory: Path, columns: dict[str, Any]) -> DirectoryLog:
+def published(directory: Path, columns: dict[str, Any]) -> IngestLog:
     """Return a log with these rows in one segment of several Arrow batches."""
-    log = DirectoryLog(directory, 1)
+    directory.parent.mkdir(exist_ok=True)
+    log = log_at(directory, 1)
     log.create()
     token, name, sink = log.take_over(), segment_name(0, 0, 1, 0, 0), pa.BufferOutputStream()
     table = pa.table(columns)

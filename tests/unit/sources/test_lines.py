@@ -107,6 +107,7 @@ def standard_input_of(descriptor: int) -> Iterator[None]:
 
 def ingested(directory: Path) -> list[Any]:
     """Return the lines of the standard input of this process, as a job reads them."""
+    directory.mkdir(exist_ok=True)
     StdinSource().check()
     StdinSource().ingest(LineWriter(log_of(directory, "s"), 1 << 30), "s", directory, os.getpid())
     return read_from(StdinSource().open(0, SourceContext("s", directory, 0)), 0)

@@ -25,7 +25,7 @@ class Flaky(Depot):
 
     failing = ""
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         if self.failing == "before":
             raise Unavailable("the store does not answer")
         new = super().create(name, data)

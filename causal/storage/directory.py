@@ -1,0 +1,158 @@
+"""Objects in a directory of one machine, as files that are linked to their names when they are complete (D17, D21).
+
+A link fails where the name exists, so one of several creators wins.  A name that begins with a dot is a creation under
+way, or one that was cut short.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from causal.errors import CorruptData, Unavailable
+from causal.storage.files import make_directory, sync_directory
+from causal.storage.lock import locked_once
+from causal.storage.objects import Missing, Objects
+
+OBJECT_BYTES_MAX = 64 << 30
+"""The largest object that is read; its size is known before memory is reserved for it."""
+LOCK = ".lock"
+LOCK_WAIT_MS = 30_000
+"""The longest wait for the lock, which is held for a few file operations; after that it is reported."""
+
+_log = logging.getLogger("causal.directory")
+
+
+class Directory(Objects):
+    """One job's objects in a directory of this machine; any number of processes may have it open.
+
+    Args:
+        path: the directory, which exists; one that is missing is never made again, empty.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = str(path)
+
+    def where(self, name: str) -> str:
+        """Return the path of an object or folder."""
+        return str(self.path / name)
+
+    def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
+        """Create a file with all of its content, and return whether it is new."""
+        path = self.path / name
+        unlinked = path.with_name(f".{path.name}.{threading.get_native_id()}")
+        try:
+            self._make(path.parent, durable)
+            try:
+                _write(unlinked, data, durable)
+                os.link(unlinked, path)
+            except FileExistsError:
+                return False
+            finally:
+                with suppress(FileNotFoundError):
+                    unlinked.unlink()
+            if durable:
+                sync_directory(path.parent)
+        except OSError as problem:
+            raise _unavailable(path, "written", problem) from problem
+        return True
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            Missing: it does not exist.
+            CorruptData: it is larger than anything that is created here.
+        """
+        path = self.path / name
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if (size := os.fstat(file.fileno()).st_size) > OBJECT_BYTES_MAX:
+                    raise CorruptData(
+                        f"{path} has {size:,} bytes, at most {OBJECT_BYTES_MAX:,} are read; another program wrote it"
+                    )
+                return file.readall()
+        except FileNotFoundError:
+            raise Missing(f"{path} is missing; restore it from a copy") from None
+        except OSError as problem:
+            raise _unavailable(path, "read", problem) from problem
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the bytes of each file below a folder, by name."""
+        try:
+            return dict(self._sizes(folder))
+        except OSError as problem:
+            raise _unavailable(self.path / folder, "listed", problem) from problem
+
+    def _sizes(self, folder: str) -> Iterator[tuple[str, int]]:
+        try:
+            entries = list(os.scandir(self.path / folder))
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._sizes(name)
+                continue
+            with suppress(FileNotFoundError):  # removed a moment ago
+                yield name, entry.stat().st_size
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that cannot be removed only costs space."""
+        for name in names:
+            _remove(self.path / name)
+
+    @contextmanager
+    def exclusive(self, folder: str) -> Iterator[bool]:
+        """Hold the lock of a folder; it ends with the process that holds it.
+
+        Raises:
+            Unavailable: another process held it all the time.
+        """
+        place = self.path / folder
+        try:
+            self._make(place, durable=True)
+        except OSError as problem:
+            raise _unavailable(place, "written", problem) from problem
+        with locked_once(place / LOCK, LOCK_WAIT_MS, place):
+            yield True
+
+    def remove_unfinished(self, folder: str) -> None:
+        """Remove the files below a folder that were never linked to a name."""
+        for place, _, files in os.walk(self.path / folder):
+            for file in files:
+                if file.startswith(".") and file != LOCK:
+                    _remove(Path(place, file))
+
+    def _make(self, folder: Path, durable: bool) -> None:
+        """Make a folder in the directory, which itself was moved or removed if it is missing."""
+        if not folder.is_dir():
+            os.stat(self.path)
+            make_directory(folder, durable)
+
+
+def _write(path: Path, data: bytes | memoryview, durable: bool) -> None:
+    with open(path, "wb", buffering=0) as file:
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+        if durable:
+            os.fsync(file.fileno())
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        _log.warning("%s cannot be removed: %s", path, problem.strerror)
+
+
+def _unavailable(path: Path, action: str, problem: OSError) -> Unavailable:
+    return Unavailable(f"{path} cannot be {action}: {problem.strerror}; free space or fix the disk")
