@@ -107,7 +107,7 @@ def test_every_rule_that_is_cited_is_in_the_list_of_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "word"),
+    ("name", "sought"),
     [
         ("cookbook/deduplication.md", "deduplicat"),
         ("guide/outside.md", "retries"),
@@ -115,7 +115,7 @@ def test_every_rule_that_is_cited_is_in_the_list_of_rules() -> None:
         ("cookbook/late_data.md", "late"),
     ],
 )
-def test_a_page_has_in_its_title_the_word_for_which_readers_search(name: str, word: str) -> None:
+def test_a_page_has_in_its_title_the_word_for_which_readers_search(name: str, sought: str) -> None:
     """The search of the site prefers words of titles."""
     title = (DOCS / name).read_text().splitlines()[0]
-    assert title.startswith("# ") and word in title.lower()
+    assert title.startswith("# ") and sought in title.lower()

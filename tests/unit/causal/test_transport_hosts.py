@@ -106,7 +106,7 @@ def test_a_task_is_heard_from_the_host_on_which_it_is_placed(hosts: dict[str, Ho
 
 @pytest.mark.parametrize("revoked", "ac", ids=["the sender's key", "the receiver's key"])
 def test_a_key_that_is_revoked_and_comes_back_connects_again(hosts: dict[str, Host], revoked: str) -> None:
-    """The protocol says hello again and again, whether or not a supervisor has noticed."""
+    """The protocol repeats its hello, whether or not a supervisor has noticed."""
     sender, receiver = hosts["a"], hosts["c"]
     without = Roster({name: member for name, member in ROSTER.members.items() if name != revoked})
     for host in (sender, receiver):

@@ -11,7 +11,7 @@ FOLDER = "ingest/numbers"
 
 
 def as_earlier_version(job: Path, token: int, ended: bool) -> None:
-    """Give the files of a log without an end the names that they had."""
+    """Rename the files of a log without an end as an earlier version named them."""
     log = job / FOLDER
     manifests = sorted((log / "manifests").iterdir())
     for manifest in manifests:

@@ -47,7 +47,7 @@ class Store(Memory):
 
 
 def published(store: Memory, batches: list[int]) -> IngestLog:
-    """Return a log with batches of so many rows 0, 1, 2 …, in one segment each, and its end."""
+    """Return a log with batches of this many rows 0, 1, 2 …, in one segment each, and its end."""
     log = IngestLog(store, FOLDER, 1)
     log.create()
     token, count = log.take_over(), 0
