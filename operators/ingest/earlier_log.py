@@ -2,8 +2,9 @@
 
     fence.json                → tokens/<token>
     manifests/<batch>.json    → manifests/<batch>
+    ended.json                → the manifest of the end
 
-Marks of the readers are written again with the next checkpoint, and a query that had finished finishes again.
+Marks of the readers are written again with the next checkpoint.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from causal.errors import CorruptData
+from causal.storage.directory import Directory
 from causal.storage.files import sync_directory
-from operators.ingest.contract import RESTORE, unseal
+from operators.ingest.contract import RESTORE, Manifest, manifest_of, unseal
 
-FENCE = "fence.json"
+FENCE, ENDED, HEADER = "fence.json", "ended.json", "log.json"
 
 
 def adopt(directory: Path) -> None:
@@ -24,24 +26,52 @@ def adopt(directory: Path) -> None:
     The lowest manifest is renamed first: a reader begins with the lowest that it finds.
 
     Raises:
-        CorruptData: the token of the last driver is damaged or missing.
+        CorruptData: the token of the last driver, the header or the end is damaged or missing.
     """
     fence, manifests = directory / FENCE, directory / "manifests"
-    earlier = sorted(manifests.glob("*.json"))
     try:
-        token = int(unseal(fence.read_bytes(), str(fence))["token"])
-    except FileNotFoundError:
-        if earlier:
+        token = _number(fence, "token")
+    except FileNotFoundError:  # it is removed last, so no manifest is left then
+        if any(manifests.glob("*.json")):
             raise CorruptData(f"{fence} is missing although there are batches; {RESTORE}") from None
         return
-    except (KeyError, TypeError, ValueError) as problem:
-        raise CorruptData(f"{fence}: {problem}; {RESTORE}") from None
-    tokens = directory / "tokens"
-    tokens.mkdir(exist_ok=True)
-    (tokens / f"{token:010d}").touch()
-    sync_directory(tokens)
-    for manifest in earlier:
+    Directory(directory).create(f"tokens/{token:010d}", b"")
+    for manifest in sorted(manifests.glob("*.json")):
         with suppress(FileNotFoundError):  # another process renames them, too
             manifest.rename(manifest.with_suffix(""))
     sync_directory(manifests)
+    if (directory / ENDED).exists():
+        _create_end(directory, token)
+    for name in (ENDED, "backlog.json", "lock"):
+        (directory / name).unlink(missing_ok=True)
+    for mark in (directory / "low-water").glob("*.json"):
+        mark.unlink(missing_ok=True)
     fence.unlink(missing_ok=True)
+
+
+def _create_end(directory: Path, token: int) -> None:
+    """Create the manifest that says that no batch follows."""
+    try:
+        query, before, batches = (
+            "",
+            (0,) * _number(directory / HEADER, "channels"),
+            _number(directory / ENDED, "batches"),
+        )
+        if batches:
+            path = directory / "manifests" / f"{batches - 1:010d}"
+            last = manifest_of(path.read_bytes(), str(path))
+            query, before = last.query, last.after()
+    except FileNotFoundError as problem:
+        if (directory / FENCE).exists():  # otherwise another process has done all of this
+            raise CorruptData(f"{problem.filename} is missing although the query has ended; {RESTORE}") from None
+        return
+    end = Manifest(query, batches, token, "", 0, before, (), ended=True)
+    Directory(directory).create(f"manifests/{batches:010d}", end.packed())
+
+
+def _number(path: Path, name: str) -> int:
+    """Return a number in a sealed file."""
+    try:
+        return int(unseal(path.read_bytes(), str(path))[name])
+    except (KeyError, TypeError, ValueError) as problem:
+        raise CorruptData(f"{path}: {problem}; {RESTORE}") from None

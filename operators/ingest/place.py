@@ -46,12 +46,12 @@ class IngestPlace:
     def open(self) -> IngestLog:
         """Return the log, to write; the client of a store has threads, so the process must not fork after this."""
         if not self.store:
-            adopt(self.directory)
             return self._in_directory()
         depot = Depot(self.store, self.prefix, proof="")
         return IngestLog(depot, self.folder, self.channels, self.resumed, STORE_LOOK_S)
 
     def _in_directory(self) -> IngestLog:
+        adopt(self.directory)  # a reader of a resumed job may be the first to open it
         return IngestLog(Directory(self.job_directory), self.folder, self.channels, self.resumed)
 
     def open_to_read(self, partition: int) -> ReadableLog:

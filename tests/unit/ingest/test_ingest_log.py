@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from causal.storage.objects import Objects
 from operators.ingest.contract import Manifest, Segment, segment_name
 from operators.ingest.earlier_log import adopt
 from operators.ingest.ingest_log import IngestLog
+from operators.ingest.place import IngestPlace
 from tests.properties.objects import Memory
 from tests.unit.ingest.earlier import FOLDER, as_earlier_version
 
@@ -275,15 +277,31 @@ def test_a_log_of_an_earlier_version_continues(tmp_path: Path, ended: bool) -> N
     half = written(log, 3, token, (1, 1))
     as_earlier_version(tmp_path, token, ended)
     assert log.batches() == []
-    for _ in range(2):
-        adopt(tmp_path / FOLDER)
+    lowest = IngestPlace(tmp_path, FOLDER.rpartition("/")[2], 2).open_to_read(0).first()
+    assert lowest is not None and lowest.batch == 0, "the reader of a resumed job opens it first"
+    adopt(tmp_path / FOLDER)
     log.create()
-    assert log.batches() == [0, 1, 2] and log.take_over() == token + 1
+    assert log.ended() == (3 if ended else None)
+    assert log.batches() == [0, 1, 2, 3][: 3 + ended] and log.take_over() == token + 1
     manifest = log.manifest(2)
     assert manifest is not None and manifest.before == (4, 2) and manifest.after() == (6, 3)
     assert not set(files(Directory(tmp_path))) & {segment.file for segment in half}
-    assert log.publish(QUERY, 3, token + 1, written(log, 3, token + 1, (1,)))
+    if not ended:
+        assert log.publish(QUERY, 3, token + 1, written(log, 3, token + 1, (1,)))
+    assert sorted(os.listdir(tmp_path / FOLDER)) == [LOCK, "log.json", "low-water", "manifests", "segments", "tokens"]
     assert sorted(path.name for path in (tmp_path / FOLDER / "manifests").iterdir()) == [f"{n:010d}" for n in range(4)]
+
+
+@pytest.mark.parametrize("lost", ["log.json", "manifests/0000000000.json"])
+def test_the_end_of_an_earlier_version_is_not_guessed(tmp_path: Path, lost: str) -> None:
+    log = IngestLog(Directory(tmp_path), FOLDER, channels=2)
+    log.create()
+    token = log.take_over()
+    log.publish(QUERY, 0, token, written(log, 0, token, (2, 1)))
+    as_earlier_version(tmp_path, token, ended=True)
+    (tmp_path / FOLDER / lost).unlink()
+    with pytest.raises(CorruptData, match=f"{lost.removesuffix('.json')}.* is missing although the query has ended"):
+        adopt(tmp_path / FOLDER)
 
 
 def test_a_log_of_an_earlier_version_without_its_token_is_refused(tmp_path: Path) -> None:
