@@ -408,7 +408,7 @@ CUT = {
         answer(ROWS, "Content-Length: 6", "Transfer-Encoding: gzip, chunked"),
         "encoded as gzip, chunked",
     ),
-    "a length in another spelling": (answer(ROWS, "Content-Length: 0_4"), "no number (0_4)"),
+    "a length in another spelling": (answer(ROWS, "Content-Length: 0_4"), "not a number (0_4)"),
     "nothing that was not asked for": (answer(b"", status="304 Not Modified"), "304"),
     "half an array": (answer(b"[1, 2, 3", "Connection: close"), "does not say how long it is"),
     "not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH-2.0"),
