@@ -350,6 +350,6 @@ class ControlPlane:
     def status_bytes(self) -> int:
         """Length of `status.json`, made as the supervisor makes it."""
         began_ns = time.thread_time_ns()
-        view = json.dumps(self.supervision.view())
+        view = json.dumps(self.supervision.view().content())
         self._count(time.thread_time_ns() - began_ns)
         return len(view)

@@ -107,7 +107,7 @@ class Depot(Objects):
                 "read again; give the operator that writes it a higher parallelism"
             )
         try:
-            self._api.put(self._store, self._path(name), data, mode="create")
+            self._api.put(self._store, self._path(name), bytes(data), mode="create")
             self._check_root()  # the client makes a directory again that was moved meanwhile
             return True
         except self._api.exceptions.AlreadyExistsError:

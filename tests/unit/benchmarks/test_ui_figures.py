@@ -8,7 +8,8 @@ from tests.unit.deploy.test_ui_models import viewed
 
 
 def test_a_pretended_job_is_shown_with_all_of_its_tasks_and_with_rates() -> None:
-    view = viewed(processes=[dict.fromkeys(("slot", "pid", "state", "host", "task", "standby_of", "doing"))])
+    names = dict.fromkeys(("slot", "state", "host", "task", "standby_of", "doing"))
+    view = viewed(processes=[{**names, "slot": "w1", "state": "serving", "pid": 1}])
     with ui.pretended(view, 3, 4) as (job, put):
         shown = observed(job, breaks=False)
         put()
