@@ -14,7 +14,7 @@ from operators.sources import GeneratedSource
 
 pipeline = Pipeline("shop")
 tasks, count = (int(pipeline.settings.get(name, default)) for name, default in (("tasks", 2), ("count", 1_000_000)))
-orders = pipeline.source("orders", GeneratedSource(lambda p, i: {"shop": i % 20}, count=count, rate=1000))
+orders = pipeline.source("orders", GeneratedSource(lambda p, i: {"shop": i % 20}, count=count, rate=250))
 orders.key_by(lambda r: r["shop"]).count("total", parallelism=tasks).sink("out", SqliteSink("out.db"))
 """)
 causal, job = [sys.executable, "-m", "deploy"], ["--state-dir", "job"]
@@ -26,7 +26,7 @@ subprocess.run([*causal, "savepoint", "--stop", *job], check=True, capture_outpu
 print("first version ended with status", running.wait())
 
 upgrade = [*causal, "run", "shop.py", *job, "--resume", "--set", "tasks=3", "--set", "count=5000"]
-print(subprocess.run(upgrade, check=True, capture_output=True, text=True).stderr, end="")
+print(subprocess.run(upgrade, check=True, capture_output=True, text=True).stderr.splitlines()[0])
 with sqlite3.connect("out.db") as db:
     rows = [json.loads(record) for (record,) in db.execute("SELECT record FROM output")]
 totals = dict(sorted(rows))  # the largest count of each shop
