@@ -22,7 +22,7 @@ def make(partition: int, i: int) -> tuple[int, int]:
 
 
 def database(out: Path, chain: str) -> Path:
-    """Return where the rows of a chain are, beside `out`."""
+    """Return where the rows of a chain are, in addition to `out`."""
     return out.with_name(f"{chain}.db")
 
 

@@ -160,7 +160,7 @@ def total_failure(result: Result) -> list[Row]:
 
 
 def guarantees(result: Result) -> str:
-    """Return what each guarantee promises, beside what was measured of its latency."""
+    """Return what each guarantee promises, next to its measured latency."""
     figures = result["figures"]
     rows = []
     for name, promise in GUARANTEES.items():

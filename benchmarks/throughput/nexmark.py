@@ -123,7 +123,7 @@ def _job(
 
 
 def _summary(figures: Mapping[str, Any], chosen: Sequence[int]) -> str:
-    """Return ours beside Clonos', a line per query."""
+    """Return our figures next to those of Clonos, a line per query."""
     lines = [
         "at sharing depth 1 / full: throughput lost, CPU time added, throughput that Clonos lost; "
         "recovery of Clonos until latency is back:"

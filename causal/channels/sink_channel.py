@@ -90,7 +90,7 @@ class SinkChannel:
         self._befores = []
 
     def orphaned(self, state: StoreState, rollback: Rollback) -> WithdrawPoint | None:
-        """Return the place to which visible rows must be taken back, because what is behind it depends on what was
+        """Return the place to which visible rows must be taken back, because the rows after it depend on what was
         lost.
 
         Raises:

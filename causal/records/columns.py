@@ -97,7 +97,7 @@ def _encoded_schema(schema: pa.Schema) -> tuple[bytes, tuple[Column, ...]]:
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _decoded_schema(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], struct.Struct]:
-    """Return the schema that `_encoded_schema` encoded, its columns, and the layout of the numbers behind it.
+    """Return the schema that `_encoded_schema` encoded, its columns, and the layout of the numbers after it.
 
     Raises:
         PeerViolation: it is not a schema.

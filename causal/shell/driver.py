@@ -170,7 +170,7 @@ class TaskDriver:
         return {"staged_rows": sum(r for r, _ in staged), "staged_bytes": sum(b for _, b in staged)} if staged else {}
 
     def _source_counters(self) -> dict[str, int | float]:
-        """Return what readers count of their sources beside records."""
+        """Return what readers count of their sources in addition to records."""
         figures = [counters() for counters in self._counting]
         return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
 

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from causal.errors import CorruptData, Unavailable
+from causal.errors import CorruptData
 from causal.storage.files import make_directory, sync_directory
-from causal.storage.lock import locked_once
-from causal.storage.objects import Missing, Objects
+from causal.storage.lock import locked_once, outside, unavailable
+from causal.storage.objects import OBJECT_BYTES_MAX, Missing, Objects
 
-OBJECT_BYTES_MAX = 64 << 30
-"""The largest object that is read; its size is known before memory is reserved for it."""
 LOCK = ".lock"
 LOCK_WAIT_MS = 30_000
 """The longest wait for the lock, which is held for a few file operations; after that it is reported."""
@@ -46,7 +44,7 @@ class Directory(Objects):
         """Create a file with all of its content, and return whether it is new."""
         path = self.path / name
         unlinked = path.with_name(f".{path.name}.{threading.get_native_id()}")
-        try:
+        with outside(path):
             self._make(path.parent, durable)
             try:
                 _write(unlinked, data, durable)
@@ -54,12 +52,9 @@ class Directory(Objects):
             except FileExistsError:
                 return False
             finally:
-                with suppress(FileNotFoundError):
-                    unlinked.unlink()
+                unlinked.unlink(missing_ok=True)
             if durable:
                 sync_directory(path.parent)
-        except OSError as problem:
-            raise _unavailable(path, "written", problem) from problem
         return True
 
     def read(self, name: str) -> bytes:
@@ -80,14 +75,12 @@ class Directory(Objects):
         except FileNotFoundError:
             raise Missing(f"{path} is missing; restore it from a copy") from None
         except OSError as problem:
-            raise _unavailable(path, "read", problem) from problem
+            raise unavailable(path, problem) from problem
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the bytes of each file below a folder, by name."""
-        try:
+        with outside(self.path / folder):
             return dict(self._sizes(folder))
-        except OSError as problem:
-            raise _unavailable(self.path / folder, "listed", problem) from problem
 
     def _sizes(self, folder: str) -> Iterator[tuple[str, int]]:
         try:
@@ -117,10 +110,8 @@ class Directory(Objects):
             Unavailable: another process held it all the time.
         """
         place = self.path / folder
-        try:
+        with outside(place):
             self._make(place, durable=True)
-        except OSError as problem:
-            raise _unavailable(place, "written", problem) from problem
         with locked_once(place / LOCK, LOCK_WAIT_MS, place):
             yield True
 
@@ -152,7 +143,3 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as problem:
         _log.warning("%s cannot be removed: %s", path, problem.strerror)
-
-
-def _unavailable(path: Path, action: str, problem: OSError) -> Unavailable:
-    return Unavailable(f"{path} cannot be {action}: {problem.strerror}; free space or fix the disk")

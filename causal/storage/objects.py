@@ -13,6 +13,9 @@ from typing import Protocol
 
 from causal.errors import CorruptData
 
+OBJECT_BYTES_MAX = 64 << 30
+"""The largest object that is created or read; its size is known before memory is reserved for it."""
+
 
 class Missing(CorruptData):
     """An object that does not exist."""

@@ -21,10 +21,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.storage.objects import Missing, Objects
+from causal.storage.objects import OBJECT_BYTES_MAX, Missing, Objects
 
-OBJECT_BYTES_MAX = 64 << 30
-"""The largest object that is created or read; its size is known before memory is reserved for it."""
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 EXTRA = "hosts"
 """The extra of the package that brings the client library."""
@@ -152,14 +150,6 @@ class Depot(Objects):
             return [self.read(name) for name in names]
         with ThreadPoolExecutor(min(READERS, len(names))) as readers:
             return list(readers.map(self.read, names))
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names below a folder, sorted, as `read` takes them.
-
-        Raises:
-            Unavailable: the store does not answer.
-        """
-        return sorted(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the bytes of each object below a folder, by name.

@@ -235,7 +235,7 @@ def _serve(
 
 
 def last_error(path: Path) -> str:
-    """Return the last error in the log of a host's agent; lines about the ends of its processes may be behind it."""
+    """Return the last error in the log of a host's agent; lines about the ends of its processes may follow it."""
     lines = (path / "logs" / "agent.log").read_text(errors="replace").splitlines()
     errors = [line for line in lines if " ERROR " in line.partition(": ")[0]] or lines
     return errors[-1].partition(": ")[2] if errors else "the agent ended; see its log"

@@ -364,7 +364,7 @@ class FusedChain(PlainChain):
             self._pass(branch, mark)
 
     def _spread(self, branch: Branch, records: Any) -> None:
-        """Pass records of a stage to its routes and to the stages fused behind it."""
+        """Pass records of a stage to its routes and to the stages fused after it."""
         if not records:
             return
         if branch.children or not branch.leaves_straight:

@@ -99,7 +99,7 @@ class SentRows:
                 yield key, fact
 
     def _holding(self, path: Sequence[Node], key: Any) -> tuple[list[Any] | None, int]:
-        """Return what the last `suppress` of a path that holds a key holds, and where the path continues behind it."""
+        """Return what the last `suppress` of a path that holds a key holds, and where the path continues after it."""
         for place in range(len(path), 0, -1):
             node = path[place - 1]
             waiting = self._waiting.get(node.name, {}).get(key) if node.kind == SUPPRESS else None

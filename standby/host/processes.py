@@ -67,7 +67,7 @@ def open_process(pid: int, started: int) -> int | None:
 
 
 def send_signal(pidfd: int, number: int) -> None:
-    """Signal the process behind a pidfd; nothing happens when it has ended."""
+    """Signal the process of a pidfd; nothing happens when it has ended."""
     try:
         signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
@@ -133,7 +133,7 @@ def kill_if_marked(pid: int, job_directory: Path) -> None:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Return whether the process behind a pidfd has ended."""
+    """Return whether the process of a pidfd has ended."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))

@@ -443,7 +443,7 @@ class World:
 
 
 def _cuts(effects: tuple[EffectValue, ...]) -> Iterator[int]:
-    """Yield the places at which a death between two effects of one step differs from a death before or behind it.
+    """Yield the places at which a death between two effects of one step differs from a death before or after it.
 
     A frame that was sent may never arrive, so only what a store takes counts.
     """

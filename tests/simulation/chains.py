@@ -123,7 +123,7 @@ class HashingChain(PlainChain):
         self._keys.append(key)
 
     def _requested(self) -> list[Output]:
-        """Return the keys of the requests of this event, which leave behind them."""
+        """Return the keys of the requests of this event, which leave after them."""
         keys, self._keys = self._keys, []
         if not keys or self._requests is None:
             return []

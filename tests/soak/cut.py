@@ -83,7 +83,7 @@ def _link(pid: int, descriptor: int, borrowed: socket.socket, runtime: str) -> L
 
 
 def _borrow(pid: int, descriptor: int) -> socket.socket | None:
-    """Return the process's socket behind a descriptor; None if it is no socket or gone."""
+    """Return the process's socket of a descriptor; None if it is no socket or gone."""
     try:
         if not os.readlink(f"/proc/{pid}/fd/{descriptor}").startswith("socket:"):
             return None

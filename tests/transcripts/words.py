@@ -123,7 +123,7 @@ class Words:
         return f"{name} {delta.offset}..{end}: {inside}"
 
     def _contents_of(self, deltas: Iterable[LogDelta]) -> dict[tuple[int, int], bytes]:
-        """Return each log from 0: the content of its file, and the delta behind it."""
+        """Return each log from 0: the content of its file, and the delta after it."""
         return {(d.task, d.epoch): self.filed(d.task, d.epoch)[: d.offset] + d.bytes for d in deltas}
 
     def extents(self, extents: Iterable[Extent]) -> str:

@@ -167,7 +167,7 @@ class Model:
         return END
 
     def continued(self) -> None:
-        """Begin to work behind an upgrade."""
+        """Begin to work after an upgrade."""
 
     def adopt(self, before: Model) -> None:
         """Take over the state of the version before.

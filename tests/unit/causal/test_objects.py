@@ -100,9 +100,9 @@ def test_one_process_at_a_time_is_inside(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_directory_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
     objects = Directory(tmp_path / "job")
-    with pytest.raises(Unavailable, match="cannot be written: No such file or directory"):
+    with pytest.raises(Unavailable, match="No such file or directory; check the disk"):
         objects.create("a/1", b"1")
-    with pytest.raises(Unavailable, match="cannot be written: No such file or directory"), objects.exclusive("a"):
+    with pytest.raises(Unavailable, match="No such file or directory; check the disk"), objects.exclusive("a"):
         pass
     assert not (tmp_path / "job").exists()
     with pytest.raises(Missing):
@@ -116,5 +116,5 @@ def test_a_file_is_read_only_if_its_size_may_be_taken(tmp_path: Path, monkeypatc
     with pytest.raises(CorruptData, match="a has 5 bytes, at most 4 are read"):
         objects.read("a")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(Unavailable, match="folder cannot be read"):
+    with pytest.raises(Unavailable, match="folder: Is a directory"):
         objects.read("folder")

@@ -107,7 +107,7 @@ def test_a_record_on_which_code_raises_is_a_dead_letter_however_it_is_nested(rec
 
 
 def within_itself(kind: str, at: str, wrap: int) -> Any:
-    """Return a list or dict that holds itself once or twice, beside or behind scalars, in so many tuples."""
+    """Return a list or dict that holds itself once or twice, next to or after scalars, in this many tuples."""
     inner: Any = [] if kind == "list" else {}
     own = inner
     for _ in range(wrap):

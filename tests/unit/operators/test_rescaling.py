@@ -346,7 +346,7 @@ def timed(build: Build) -> Build:
 
 
 def step(chains: list[Any], batch: list[Any], mark_s: int, out: list[Any]) -> None:
-    """Deliver to each task its own records of a batch, and the watermark behind it."""
+    """Deliver to each task its own records of a batch, and the watermark after it."""
     for index, chain in enumerate(chains):
         own = [record for record in batch if owned([record[0]], index, len(chains))]
         if own:

@@ -51,7 +51,7 @@ class Driven:
         self.late: list[Any] = []
 
     def give(self, rows: Sequence[Row], mark_ns: int | None = None) -> list[Any]:
-        """Return what the chain emits for one batch, and for the mark behind it."""
+        """Return what the chain emits for one batch, and for the mark after it."""
         chunks = listed(rows) if rows else []
         if mark_ns is not None:
             chunks.append(watermark(mark_ns))
