@@ -23,5 +23,5 @@ def test_a_part_has_its_figures(part: str, tmp_path: Path) -> None:
     assert main(["hosts", "--parts", part, *SMALL, "--json", str(path)]) == 0
     figures = json.loads(path.read_text())["figures"]
     begins = {"transport": ("count.", "records."), "store": ("store.",)}.get(part, (f"{part}.",))
-    wanted = {name for goal in GOALS if goal.benchmark == "hosts" for name in goal.figures if name.startswith(begins)}
+    wanted = {name for goal in GOALS if goal.benchmark == "hosts" for name in goal.names if name.startswith(begins)}
     assert wanted and wanted <= figures.keys()
