@@ -279,8 +279,8 @@ OF_RESULT: Mapping[str, tuple[str, Callable[[Result], Panels], int]] = {
         1,
     ),
     "total_failure": (
-        "Every process killed at once, {settings.times} times: {output}; the first new row is seen {first_row_ms} ms"
-        " after the resume",
+        "All processes of a job killed at the same time, {settings.times} times: {output}; the first new row is seen"
+        " {first_row_ms} ms after the resume",
         _total_failure,
         1,
     ),

@@ -111,7 +111,7 @@ def main() -> int:
     workload, place = sys.argv[1], Path(sys.argv[2])
     asked = inputs.asked(place)
     job = start(workload, place, asked)
-    outcome: dict[str, Any] = {"guarantee": "exactly once, visible at once; a standby per task", "per_record": True}
+    outcome: dict[str, Any] = {"guarantee": "exactly once, visible immediately; a standby per task", "per_record": True}
     if workload == "failover":
         outcome |= failover(job, place, asked["kill_after_s"])
     if job.wait():
