@@ -45,9 +45,15 @@ def arguments(
     """
     words = ["run", str(pipeline), *sets(**settings), *sets(out=place / "out.db")]
     if config:
-        (place / "job.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
-        words.append(f"--config={place / 'job.toml'}")
+        words.append(configured(place, config))
     return [*words, *options, f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
+
+
+def configured(place: Path, config: Mapping[str, Any]) -> str:
+    """Return the option of `causal run` for these fields of `JobConfig`, whose file is put into `place`."""
+    path = place / "job.toml"
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+    return f"--config={path}"
 
 
 def sets(**settings: object) -> list[str]:
@@ -103,14 +109,14 @@ def tallied_job(
     Raises:
         RunFailed: the exit status was not 0, or the sink has another number of rows than `rows`.
     """
-    report = job(pipeline, settings, options, config, _tallied, limit_s, beside)
+    report = job(pipeline, settings, options, config, lambda out, _: tallied(out), limit_s, beside)
     if report["checked"] != rows:
         raise RunFailed(f"the sink holds {report['checked']} rows of {rows}")
     return report
 
 
-def _tallied(out: Path, report: Mapping[str, Any]) -> int:
-    """Return how many rows the sink's transactions add up to."""
+def tallied(out: Path) -> int:
+    """Return the number of rows that a `TallySink` has counted."""
     [(rows,)] = rows_in(out, "SELECT sum(rows) FROM tally")
     return int(rows)
 

@@ -3,21 +3,17 @@
     python -m benchmarks.hosts.idle_agents ENDPOINT KEYS COUNT    that many of them, until standard input ends
 
 An agent here is the connection of one (`standby.network.uplink`), with a key and a tether of its own, that answers and
-beats as an agent does, at the interval of an agent; a hundred fit into one process.  The job runs on one real host.
-`cores` is what the supervisor takes more than with that host alone.
+beats as an agent does, at the interval of an agent; a hundred fit into one process, in the network of the one real host
+of the job.  `cores` is what the supervisor takes more than with that host alone.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +21,16 @@ import zmq
 
 from benchmarks.harness import children
 from benchmarks.harness.declared import Measurement
-from benchmarks.harness.runs import RunFailed, last_line
-from benchmarks.hosts.sites import until
+from benchmarks.harness.processes import wait_for
+from benchmarks.harness.runs import RunFailed
+from benchmarks.harness.usage import cores
+from benchmarks.hosts.site import Site
+from benchmarks.hosts.sites import begin, site_of
 from benchmarks.jobs import placed
 from causal.config import JobConfig
 from causal.network.curve import new_key
-from causal.network.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key, mark_of, save_key
+from causal.network.roster import ROSTER, KeyPair, Roster, load_key, mark_of, save_key
 from causal.network.seats import seats_of
-from deploy.jobs.latest_view import latest
 from standby.agent import HELLO_AGAIN_S, host_beat_s
 from standby.network.description import Description, Inquiry
 from standby.network.tether import tether
@@ -41,10 +39,12 @@ from standby.supervision import orders
 
 WORKER, IDLE = "real", "idle-{}"
 """The real host, and the idle ones by number."""
+PIPELINE = Path(placed.__file__)
 PLACES = " ".join(f"{operator}={WORKER}" for operator in ("rows", "work", "out"))
-JOIN_WITHIN_S = 120.0
+"""Pinned tasks may have their standbys on the same host."""
 WITHIN_S = 5.0
 PACE_S = 3600.0
+"""The time between two records."""
 
 
 class IdleAgent:
@@ -122,92 +122,34 @@ def serve(endpoint: str, keys: Path, count: int) -> None:
 def measure(run: Measurement) -> None:
     """Measure the CPU time of one supervisor without the idle hosts, and then with them."""
     count, seconds = run.options.agents, run.options.seconds
-    with _job(count) as (view, endpoint, keys):
-        alone = _cores(_supervisor(view()), seconds)
-        command = [sys.executable, "-m", "benchmarks.hosts.idle_agents", endpoint, str(keys), str(count)]
-        with children.started(command, stdin=subprocess.PIPE) as agents:
-            until(f"{count} agents have joined", lambda: _joined(view()) == count + 1, JOIN_WITHIN_S)
+    with site_of((WORKER,)) as site:
+        for number in range(count):
+            save_key(site.keys, new_key(IDLE.format(number)))
+        settings = {"work": "records", "count": 1000, "pace_s": PACE_S, "place": PLACES}
+        begin(site, PIPELINE, settings, {"hosts_expected": 1})
+        site.await_running(0)
+        alone = _supervisor_cores(site, seconds)
+        agents = [sys.executable, "-m", "benchmarks.hosts.idle_agents", site.listen, str(site.keys), str(count)]
+        with children.started(site.network.command(WORKER, agents), stdin=subprocess.PIPE) as process:
+            wait_for(f"{count} agents have joined", lambda: _joined(site) == count + 1)
             time.sleep(2.0)  # what joining has set going comes to rest
             for _ in range(3):
-                cores = _cores(_supervisor(view()), seconds)
-                run.add("agents.cores", cores - alone)
-                if _joined(view()) != count + 1 or agents.poll() is not None:
+                run.add("agents.cores", _supervisor_cores(site, seconds) - alone)
+                if _joined(site) != count + 1 or process.poll() is not None:
                     raise RunFailed("idle agents were lost meanwhile")
-            assert agents.stdin is not None
-            agents.stdin.close()
-            agents.wait(WITHIN_S)
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(WITHIN_S)
     run.add("agents.alone_cores", alone)
     run.report(f"{count} idle agents: {run.last('agents.cores'):.3f} cores of the supervisor, {alone:.3f} without them")
 
 
-@contextmanager
-def _job(count: int) -> Iterator[tuple[Any, str, Path]]:
-    """Yield a job on one host, whose roster has that many more: (its view, where agents join, keys)."""
-    with tempfile.TemporaryDirectory(prefix="causal-agents-") as name, ExitStack() as stack:
-        place = Path(name)
-        keys, store = place / "keys", place / "store"
-        store.mkdir()
-        for host in (SUPERVISOR, WORKER, *(IDLE.format(number) for number in range(count))):
-            save_key(keys, new_key(host))
-        endpoint = f"tcp://127.0.0.1:{_free_port()}"
-        config = place / "job.toml"
-        config.write_text("hosts_expected = 1\n")
-        run = [
-            "run", placed.__file__, f"--set=place={PLACES}", "--set=work=records", "--set=count=1000",
-            f"--set=pace_s={PACE_S}",
-            f"--set=out={place / 'out.db'}", f"--listen={endpoint}", f"--store=file://{store}",
-            f"--hosts={keys / ROSTER}", f"--key={keys / SUPERVISOR}.key", f"--state-dir={place / 'job'}",
-            f"--config={config}",
-        ]  # fmt: skip
-        agent = [
-            "agent", f"--join={endpoint}", f"--key={keys / WORKER}.key", f"--state-dir={place / 'host'}", "--slots=20"
-        ]  # fmt: skip
-        for words in (run, agent):
-            process = stack.enter_context(
-                children.started([sys.executable, "-m", "deploy", *words], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.PIPE, text=True)
-            )  # fmt: skip
-
-        def view() -> dict[str, Any]:
-            if process.poll() is not None:
-                raise RunFailed(f"the agent ended: {last_line(process.communicate()[1])}")
-            seen = latest(place / "job")
-            return {} if seen is None else seen.content()
-
-        def up() -> bool:
-            seen = view()
-            return seen.get("state") == "running" and not seen["without_standby"]
-
-        until("the job runs", up, JOIN_WITHIN_S)
-        yield view, endpoint, keys
+def _supervisor_cores(site: Site, seconds: float) -> float:
+    return cores(lambda: [(site.view() or {})["supervisor_pid"]], seconds)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _joined(view: dict[str, Any]) -> int:
-    return sum(host["state"] == "joined" for host in view.get("hosts", ()))
-
-
-def _supervisor(view: dict[str, Any]) -> int:
-    return int(view["supervisor_pid"])
-
-
-def _cores(pid: int, seconds: float) -> float:
-    """CPU seconds of a process per second, all of its threads."""
-    began_s, before_s = time.monotonic(), _cpu_s(pid)
-    time.sleep(seconds)
-    return (_cpu_s(pid) - before_s) / (time.monotonic() - began_s)
-
-
-def _cpu_s(pid: int) -> float:
-    fields = children.stat_fields(pid)
-    if not fields:
-        raise RunFailed("the supervisor has ended")
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _joined(site: Site) -> int:
+    return sum(host["state"] == "joined" for host in (site.view() or {}).get("hosts", ()))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarks.harness.runs import RunFailed, sets
-from benchmarks.harness.written import rows_in
+from benchmarks.harness.runs import RunFailed, configured, last_line, sets
 from benchmarks.hosts.site import SUPERVISOR, Site
 from examples.hosts.network import missing
 
@@ -32,14 +29,12 @@ def site_of(names: Sequence[str], others: Sequence[str] = ()) -> Iterator[Site]:
         try:
             yield site
         except AssertionError as problem:
-            last = (site.log(SUPERVISOR).strip().splitlines() or ["it said nothing"])[-1]
-            raise RunFailed(f"{problem}; the job's last line: {last}") from None
+            raise RunFailed(f"{problem}; the job's last line: {last_line(site.log(SUPERVISOR))}") from None
         finally:
             site.close()
 
 
 SLOTS = 20
-LOOK_S = 0.05
 
 
 def begin(
@@ -56,9 +51,8 @@ def begin(
         options: of `causal run`.
         agents: further options of each host's agent.
     """
-    path = site.directory / "job.toml"
-    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
-    site.run(pipeline, *sets(**{**settings, "out": site.directory / "out.db"}), "--config", str(path), *options)
+    words = [*sets(**{**settings, "out": site.directory / "out.db"}), configured(site.directory, config)]
+    site.run(pipeline, *words, *options)
     for name in site.names:
         site.join(name, "--slots", str(SLOTS), *agents.get(name, ()))
 
@@ -71,25 +65,5 @@ def ended_well(site: Site, within_s: float) -> dict[str, Any]:
     """
     status = site.await_end(within_s)
     if status:
-        last = (site.log(SUPERVISOR).strip().splitlines() or ["it said nothing"])[-1]
-        raise RunFailed(f"the job ended with status {status}: {last}")
+        raise RunFailed(f"the job ended with status {status}: {last_line(site.log(SUPERVISOR))}")
     return site.report()
-
-
-def tallied(site: Site) -> int:
-    """Return the number of rows that a `TallySink` has counted."""
-    [(rows,)] = rows_in(site.directory / "out.db", "SELECT sum(rows) FROM tally")
-    return int(rows)
-
-
-def until(what: str, holds: Callable[[], bool], within_s: float) -> None:
-    """Wait for a condition.
-
-    Raises:
-        RunFailed: it does not come.
-    """
-    deadline_s = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() >= deadline_s:
-            raise RunFailed(f"{within_s:.0f} s passed before {what}")
-        time.sleep(LOOK_S)

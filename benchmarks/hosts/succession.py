@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from itertools import pairwise
-from pathlib import Path
 
+from benchmarks.harness import sink_reader
 from benchmarks.harness.declared import Measurement
+from benchmarks.harness.measured import longest_gap_ms
 from benchmarks.harness.processes import wait_for
 from benchmarks.harness.runs import RunFailed
 from benchmarks.hosts.counted import PIPELINE, rows_of, wrong
@@ -29,7 +25,6 @@ SUCCESSOR, JOB, TASK = "supervisor-b", "counts", "count/0"
 RATE, SECONDS = 2000, 60
 HOST_TIMEOUT_MS = 3000
 CALM_S = 4.0
-LOOK_S = 0.002
 LEADS_WITHIN_S, END_WITHIN_S = 60.0, 300.0
 
 
@@ -51,7 +46,8 @@ def _succession() -> dict[str, float]:
         site.stand(SUCCESSOR, JOB)
         wait_for("there is a candidate", lambda: "a candidate:" in site.log_of(SUCCESSOR, "supervisor"))
         wait_for("every task has a standby", lambda: all(task["standbys"] for task in (site.view() or {})["tasks"]))
-        with _watched(site.directory / "out.db") as seen:
+        with sink_reader.reading(site.directory / "out.db", site.directory / "seen") as reader:
+            wait_for("rows are read", lambda: bool(reader.so_far()))
             time.sleep(CALM_S)
             pid = next(task["pid"] for task in (site.view() or {})["tasks"] if task["task"] == TASK)
             moment_ns = site.kill_host(SUPERVISOR) - offset_ns
@@ -61,6 +57,7 @@ def _succession() -> dict[str, float]:
             leads_ns = time.monotonic_ns()
             wait_for("the task is replaced", lambda: _replaced(site))
             end_ns = time.monotonic_ns()
+            seen_ns = [each.at_ns for each in reader.end()]
         (site.directory / "gate").touch()
         if site.await_end(END_WITHIN_S):
             raise RunFailed(f"the job failed: {site.log(SUCCESSOR)[-300:]}")
@@ -68,7 +65,7 @@ def _succession() -> dict[str, float]:
         faults = wrong(rows_of(site), count)
     if any(faults.values()):
         raise RunFailed(f"the output is not exactly once after the supervisor was lost: {faults}")
-    calm_ms, gap_ms = _gap_ms(seen, 0, moment_ns), _gap_ms(seen, moment_ns, end_ns)
+    calm_ms, gap_ms = longest_gap_ms(seen_ns, 0, moment_ns), longest_gap_ms(seen_ns, moment_ns, end_ns)
     first_ns = recovery["since_ns"] + recovery["first_output_ms"] * 1e6 - offset_ns
     return {
         "leads_ms": (leads_ns - moment_ns) / 1e6,
@@ -87,35 +84,3 @@ def _leads(site: Site) -> bool:
 def _replaced(site: Site) -> bool:
     recoveries = [each for each in (site.view() or {}).get("recoveries", ()) if each["task"] == TASK]
     return bool(recoveries) and recoveries[-1]["live_ms"] is not None
-
-
-@contextmanager
-def _watched(database: Path) -> Iterator[list[int]]:
-    """Yield the moments at which there were new rows, until the block is left."""
-    moments: list[int] = []
-    over = threading.Event()
-
-    def look() -> None:
-        last = -1
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as db:
-            while not over.wait(LOOK_S):
-                [(position,)] = db.execute("SELECT max(position) FROM output")
-                if position != last:
-                    last = position
-                    moments.append(time.monotonic_ns())
-
-    reader = threading.Thread(target=look, name="reader", daemon=True)
-    reader.start()
-    try:
-        yield moments
-    finally:
-        over.set()
-        reader.join()
-
-
-def _gap_ms(moments: list[int], begin_ns: int, end_ns: int) -> float:
-    """Return the longest time between two of the moments, of those that end in that span."""
-    gaps = [(after - before) / 1e6 for before, after in pairwise(moments) if begin_ns < after <= end_ns]
-    if not gaps:
-        raise RunFailed("no row came out meanwhile")
-    return max(gaps)
