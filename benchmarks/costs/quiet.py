@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.costs.rested_turns import turns_us
-from benchmarks.costs.ui import cpu_s
 from benchmarks.harness import children, zero_point
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option, some_of
 from benchmarks.harness.measured import percentile
 from benchmarks.harness.processes import of_job, wait_for
 from benchmarks.harness.runs import GUARANTEES, RunFailed
+from benchmarks.harness.usage import cores
 from benchmarks.harness.watched import ready, watched
 from benchmarks.jobs import stamped_ledger
 from benchmarks.jobs.stamped_sink import read_stamps
@@ -61,13 +61,10 @@ OPTIONS = (
 )
 
 
-def _cores(pids: Callable[[], Sequence[int]], seconds: float) -> float:
-    """CPU seconds of processes per second, over this many seconds."""
+def _settled_cores(pids: Callable[[], Sequence[int]], seconds: float) -> float:
+    """CPU seconds of processes per second, once they have settled."""
     time.sleep(SETTLE_S)
-    every = pids()
-    before_s, began_s = sum(map(cpu_s, every)), time.monotonic()
-    time.sleep(seconds)
-    return (sum(map(cpu_s, every)) - before_s) / (time.monotonic() - began_s)
+    return cores(pids, seconds)
 
 
 def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
@@ -76,7 +73,7 @@ def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
     with watched(PIPELINE, {"count": COUNT, "rate": rate or NEVER}, ENTRANTS[name]) as job:
         holds = ready if name == "causal" else _running
         job.until("all tasks run", holds, READY_WITHIN_S)
-        figures = {"cores": _cores(lambda: list(of_job(job.directory)), seconds)}
+        figures = {"cores": _settled_cores(lambda: list(of_job(job.directory)), seconds)}
         if rate < LATENCY_FROM:
             return figures
         first_ns = time.monotonic_ns() - int(seconds * 1e9)
@@ -121,7 +118,7 @@ def _theirs(python: Path, rate: int, seconds: float) -> dict[str, float]:
     began_s = time.time()
     with _bytewax(python, rate) as (place, pids):
         first_s = wait_for("the first record", lambda: _began_s(place), READY_WITHIN_S)
-        return {"cores": _cores(pids, seconds), "first_record_s": first_s - began_s}
+        return {"cores": _settled_cores(pids, seconds), "first_record_s": first_s - began_s}
 
 
 def _began_s(place: Path) -> float | None:

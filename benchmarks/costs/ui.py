@@ -27,6 +27,7 @@ from benchmarks.harness import browser, children
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.processes import of_job
 from benchmarks.harness.runs import KEYED_COUNT, RunFailed
+from benchmarks.harness.usage import cpu_s
 from benchmarks.harness.watched import ready, watched
 from causal.config import JobConfig
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
@@ -95,11 +96,6 @@ def dashboard(job: Path) -> Iterator[Watching]:
     env = {**os.environ, "PYTHONPATH": str(children.ROOT)}
     with children.started(command, stdout=subprocess.PIPE, text=True, cwd=job.parent, env=env) as process:
         yield Watching(process)
-
-
-def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far, and of those that it has reaped; 0 for one that is gone."""
-    return sum(map(int, children.stat_fields(pid)[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def enlarged(view: Mapping[str, Any], turn: int, operators: int, parallelism: int) -> View:

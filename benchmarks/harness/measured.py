@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -107,6 +108,21 @@ def distribution(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
     summary["p90"] = round(percentile(values, 0.9), digits)
     summary["p99"] = round(percentile(values, 0.99), digits)
     return summary
+
+
+def longest_gap_ms(moments_ns: Sequence[int], from_ns: int, until_ns: int, none_ms: float | None = None) -> float:
+    """Return the longest time between two moments, of those that end in a stretch of time.
+
+    Args:
+        none_ms: what it is if no moment lies in that stretch.
+
+    Raises:
+        RunFailed: none does, and `none_ms` is not given.
+    """
+    gaps = [(later - earlier) / 1e6 for earlier, later in pairwise(moments_ns) if from_ns <= later < until_ns]
+    if not gaps and none_ms is None:
+        raise RunFailed("no row was seen for a whole stretch; give it more seconds")
+    return max(gaps, default=none_ms or 0.0)
 
 
 def series(figures: Mapping[str, Mapping[str, Any]], kind: str, name: str) -> tuple[list[int], list[float]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from benchmarks.harness.children import descendants
 from benchmarks.harness.processes import argv
+from benchmarks.harness.usage import looking
 
 EVERY_S = 0.1
 _STANDBY, _OTHER, _STARTING = "standby", "other", "worker that has no task yet"
@@ -30,7 +30,7 @@ _SOCKETS = "ZMQ"
 
 
 class ThreadTimes:
-    """Looks at all processes below this one from `with` to its end.
+    """The CPU time of the threads of all processes below this one, as far as it was looked at.
 
     Args:
         job: the job's directory, whose `status.json` says which process is which task.
@@ -40,22 +40,6 @@ class ThreadTimes:
         self._job = job
         self._roles: dict[int, str] = {}
         self._cpu_s: dict[tuple[int, int], tuple[str, float]] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look_again, name="profile", daemon=True)
-
-    def __enter__(self) -> ThreadTimes:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _look_again(self) -> None:
-        while not self._ended.wait(EVERY_S):
-            self.look()
 
     def look(self) -> None:
         """Record what every thread has used so far."""
@@ -94,6 +78,14 @@ class ThreadTimes:
             by_thread = by_role.setdefault(self._roles.get(pid, _OTHER), {})
             by_thread[name] = by_thread.get(name, 0.0) + cpu_s
         return {role: dict(sorted(threads.items())) for role, threads in sorted(by_role.items())}
+
+
+@contextmanager
+def thread_times(job: Path) -> Iterator[ThreadTimes]:
+    """Look at a job until the block is left."""
+    times = ThreadTimes(job)
+    with looking(times.look, EVERY_S):
+        yield times
 
 
 def _program(pid: int) -> str | None:

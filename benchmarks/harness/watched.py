@@ -103,15 +103,6 @@ def watched(
             yield Watched(place, run)
 
 
-def pss_mib(pid: int) -> float | None:
-    """Memory of a process, shared pages counted in part; None when it is gone or may not be looked at."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), None)
-
-
 def processes(view: Mapping[str, Any], task: str) -> tuple[int | None, int | None]:
     """(pid of the task, pid of its standby), as far as there is one."""
     serving = next((p["pid"] for p in view["processes"] if p["task"] == task and p["state"] == "serving"), None)

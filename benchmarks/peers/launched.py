@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.children import descendants, end_all, reap, started, stat_fields
-from benchmarks.harness.watched import pss_mib
+from benchmarks.harness.usage import TICKS_PER_S, pss_mib
 from standby.host.parentage import adopt_orphans
 
 SAMPLE_S, LOOK_S = 0.25, 0.01
 LATE, UNKNOWN = 124, 127
 _NAMES_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class CpuTime:
             if fields := stat_fields(pid):
                 left_ticks += sum(map(int, fields[11:15]))
                 self._own[pid, fields[19]] = sum(map(int, fields[11:13]))
-        self.total_s = max(self.total_s, _reaped_s() + left_ticks / _TICKS, sum(self._own.values()) / _TICKS)
+        self.total_s = max(self.total_s, _reaped_s() + left_ticks / TICKS_PER_S, sum(self._own.values()) / TICKS_PER_S)
         return self.total_s
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.harness.watched import pss_mib
+from benchmarks.harness.usage import looking, pss_mib
 
 SAMPLE_S = 0.2
 BASE_MIB = 60.0
@@ -74,16 +73,6 @@ def sampled(view: Callable[[], Mapping[str, Any] | None]) -> Iterator[Peaks]:
     Args:
         view: gives the supervisor's last view of the job, where there is one.
     """
-    peaks, over = Peaks(), threading.Event()
-
-    def look() -> None:
-        while not over.wait(SAMPLE_S):
-            peaks.look(view() or {})
-
-    sampler = threading.Thread(target=look, name="memory", daemon=True)
-    sampler.start()
-    try:
+    peaks = Peaks()
+    with looking(lambda: peaks.look(view() or {}), SAMPLE_S):
         yield peaks
-    finally:
-        over.set()
-        sampler.join()

@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.harness import runs, zero_point
 from benchmarks.harness.declared import Benchmark, Measurement, Option
-from benchmarks.harness.measured import percentile
+from benchmarks.harness.measured import longest_gap_ms, percentile
 from benchmarks.harness.watched import Watched, ready, watched
 from benchmarks.jobs import keyed_ledger, stamped_ledger
 from benchmarks.jobs.stamped_sink import Stamp, read_stamps
@@ -127,18 +126,6 @@ def _seen_ns(rows: Sequence[stamped_ledger.Row], stamps: Sequence[Stamp]) -> lis
         for stamp in stamps
         if any(counter == TASK_INDEX for counter, *_ in rows[stamp.first : stamp.first + stamp.count])
     ]
-
-
-def longest_gap_ms(seen_ns: Sequence[int], from_ns: int, until_ns: int) -> float:
-    """Return the longest time without a row, of those that end in that stretch of time.
-
-    Raises:
-        RunFailed: no row was seen in it.
-    """
-    gaps = [later - earlier for earlier, later in pairwise(seen_ns) if from_ns <= later < until_ns]
-    if not gaps:
-        raise runs.RunFailed("no row was seen for a whole stretch; give it more seconds")
-    return max(gaps) / 1e6
 
 
 SETTINGS = {"keys": stamped_ledger.KEYS, "task": TASK, "sharing_depth": "full", "standbys": "per-task"}

@@ -10,7 +10,6 @@ measured alike: there the effect must show, or the measurement could not have se
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -18,7 +17,7 @@ from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
-from benchmarks.harness.measured import figure, percentile
+from benchmarks.harness.measured import figure, longest_gap_ms, percentile
 from benchmarks.harness.watched import watched
 from benchmarks.jobs import bystanders
 from benchmarks.jobs.stamped_sink import Stamp, read_stamps
@@ -69,11 +68,11 @@ def _measure(run: Measurement) -> dict[str, Any]:
 def compared(stamps: Sequence[Stamp], moments: Sequence[int]) -> dict[str, Any]:
     """Return figures of one chain: the longest gaps before and in each second after the kills, and their ratios."""
     times = [stamp.at_ns for stamp in stamps]
-    before = [longest_gap_ms(times, moment - WINDOW_NS, moment) for moment in moments]
+    before = [_gap_ms(times, moment - WINDOW_NS) for moment in moments]
     figures = {"before_gap_ms": _gaps(before)}
     for second in range(SECONDS):
         starts = [moment + second * WINDOW_NS for moment in moments]
-        after = [longest_gap_ms(times, start, start + WINDOW_NS) for start in starts]
+        after = [_gap_ms(times, start) for start in starts]
         figures[f"second{second + 1}_gap_ms"] = _gaps(after)
         ratio = median(after) / median(before)
         low, high = bootstrap(after, before)
@@ -85,10 +84,9 @@ def compared(stamps: Sequence[Stamp], moments: Sequence[int]) -> dict[str, Any]:
     return figures
 
 
-def longest_gap_ms(times: Sequence[int], start_ns: int, end_ns: int) -> float:
-    """Return the longest stretch without output that ends in the window; a window without output counts as a whole."""
-    first, last = max(1, bisect_left(times, start_ns)), bisect_left(times, end_ns)
-    return max((times[i] - times[i - 1] for i in range(first, last)), default=end_ns - start_ns) / 1e6
+def _gap_ms(times: Sequence[int], start_ns: int) -> float:
+    """Return the longest stretch without output that ends in a second; one without output counts as a whole."""
+    return longest_gap_ms(times, start_ns, start_ns + WINDOW_NS, WINDOW_NS / 1e6)
 
 
 def bootstrap(after: Sequence[float], before: Sequence[float]) -> tuple[float, float]:

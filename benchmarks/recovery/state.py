@@ -15,7 +15,8 @@ from typing import Any
 from benchmarks.harness import runs, zero_point
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option
 from benchmarks.harness.measured import PHASES, distribution
-from benchmarks.harness.watched import Watched, follows, processes, pss_mib, ready, watched
+from benchmarks.harness.usage import pss_mib
+from benchmarks.harness.watched import Watched, follows, processes, ready, watched
 from benchmarks.jobs import large_ledger
 from benchmarks.jobs.gated import shut
 from standby.supervision.figures import Buckets, merged_buckets, percentile_ms

@@ -16,7 +16,8 @@ from typing import Any
 
 from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option
 from benchmarks.harness.measured import distribution, figure
-from benchmarks.harness.watched import processes, pss_mib, watched
+from benchmarks.harness.usage import pss_mib
+from benchmarks.harness.watched import processes, watched
 from benchmarks.jobs import sized_ledger
 from benchmarks.recovery.state import ended, filled, grown, killed
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
-from benchmarks.harness.profile_threads import ThreadTimes
+from benchmarks.harness.profile_threads import thread_times
 from benchmarks.jobs import keyed_count
 
 CORES_MAX = 2
@@ -77,7 +77,7 @@ def _bare(run: Measurement) -> float:
 
 def _profile(options: argparse.Namespace, guarantee: str) -> dict[str, float]:
     """CPU µs per record by role and thread, and what no look has seen."""
-    report = _pipeline(options, guarantee, ThreadTimes)
+    report = _pipeline(options, guarantee, profiled=True)
     seconds = {
         f"{role}.{thread}_us": cpu_s
         for role, threads in report["beside"].seconds().items()
@@ -87,14 +87,14 @@ def _profile(options: argparse.Namespace, guarantee: str) -> dict[str, float]:
     return {name: cpu_s / options.records * 1e6 for name, cpu_s in seconds.items()}
 
 
-def _pipeline(options: argparse.Namespace, guarantee: str, beside: type[ThreadTimes] | None = None) -> dict[str, Any]:
+def _pipeline(options: argparse.Namespace, guarantee: str, profiled: bool = False) -> dict[str, Any]:
     return runs.tallied_job(
         runs.KEYED_COUNT,
         {"count": options.records, "partitions": 2, "parallelism": 2},
         options.records // 2 * 2,
         (*ENTRANTS[guarantee], f"--checkpoint-interval={options.checkpoint_interval}"),
         {"batch_elements_max": options.batch_elements_max},
-        beside=beside,
+        beside=thread_times if profiled else None,
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.charts.catalogue import CHARTS
 from benchmarks.charts.style import Rows
+from benchmarks.harness.measured import longest_gap_ms
 from benchmarks.harness.runs import RunFailed
-from benchmarks.recovery.guarantees import longest_gap_ms
 from tests.unit.benchmarks.test_benchmarks import measured
 
 
@@ -31,5 +31,6 @@ def test_a_gap_counts_where_it_ends() -> None:
     seen_ns = [0, 1_000_000, 5_000_000, 6_000_000]
     assert longest_gap_ms(seen_ns, 0, 5_000_000) == 1
     assert longest_gap_ms(seen_ns, 2_000_000, 9_000_000) == 4
+    assert longest_gap_ms(seen_ns, 7_000_000, 9_000_000, none_ms=2) == 2
     with pytest.raises(RunFailed, match="no row was seen"):
         longest_gap_ms(seen_ns, 7_000_000, 9_000_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.profile_threads import ThreadTimes
+from benchmarks.harness.profile_threads import ThreadTimes, thread_times
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_worker_is_what_the_supervisor_tells(tmp_path: Path, child: int) -> No
 
 def test_a_process_that_has_ended_keeps_its_time(tmp_path: Path, child: int) -> None:
     view(tmp_path, child, task="rows/0", state="serving")
-    with ThreadTimes(tmp_path) as times:
+    with thread_times(tmp_path) as times:
         times.look()
     before = times.seconds()["rows"]
     (tmp_path / "status.json").unlink()
