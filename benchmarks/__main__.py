@@ -70,7 +70,7 @@ def benchmark(name: str) -> Benchmark:
     return cast(Benchmark, getattr(module, "BENCHMARK", module))
 
 
-PLACES = ("--json", "--chart", "--keep", "--venvs", "--add")
+PLACES = ("--json", "--chart", "--keep", "--venvs")
 """Options that say where something is written."""
 
 

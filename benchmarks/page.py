@@ -1,6 +1,6 @@
 """`python -m benchmarks.page`: writes the small tables of pages from `docs/benchmarks/**/*.json`.
 
-    python -m benchmarks.page --take FILE    first put the results of `benchmarks all` into docs/benchmarks
+    python -m benchmarks.page --take FILE    first put the results of `benchmarks all`, or of one, into docs/benchmarks
     python -m benchmarks.page --show NAME    print the raw table of one result instead
 
 The text around the tables is the page's own; what stands between the marks is made from the files and never typed.
@@ -57,28 +57,30 @@ def filled(page: str, name: str, content: str) -> str:
     return f"{before}{begin}\n\n{content}\n\n{end}{after}"
 
 
-def taken(everything: Result, earlier: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    """Return the results of `benchmarks all` by name; of peers, rounds measured now and earlier pairs that are not.
+def taken(measured: Result, earlier: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
+    """Return the results of `benchmarks all` by name, or the one of another benchmark.
+
+    Of peers, earlier pairs that were not measured again are kept.
 
     Raises:
-        ValueError: it is no such file, a quick one, or the earlier pairs were measured on another machine.
+        ValueError: it is no result, a quick one, or the earlier pairs were measured on another machine.
     """
-    if everything.get("benchmark") != "all":
-        raise ValueError("--take wants what `python -m benchmarks all --json FILE` wrote")
-    if everything["settings"]["quick"]:
+    if "benchmark" not in measured:
+        raise ValueError("--take wants what `python -m benchmarks NAME --json FILE` wrote")
+    if measured["settings"].get("quick"):
         raise ValueError("--take wants a whole measurement; what --quick measured judges nothing")
-    results = {name: dict(each) for name, each in everything["results"].items()}
+    results = {name: dict(each) for name, each in measured.get("results", {measured["benchmark"]: measured}).items()}
     if "peers" in results and "peers" in earlier:
         fresh, before = results["peers"], earlier["peers"]
         if fresh["machine"] != before["machine"]:
             raise ValueError("docs/benchmarks/peers.json was measured on another machine; measure all peers again")
-        measured = {(pair["workload"], pair["peer"]) for pair in fresh["pairs"]}
+        again = {(pair["workload"], pair["peer"]) for pair in fresh["pairs"]}
         kept = [
-            {**origin_of(before), **pair}
+            {"command": before["command"], **origin_of(before), **pair}
             for pair in before["pairs"]
-            if (pair["workload"], pair["peer"]) not in measured
+            if (pair["workload"], pair["peer"]) not in again
         ]
-        figures = {name: each for name, each in before["figures"].items() if tuple(name.split(".")[:2]) not in measured}
+        figures = {name: each for name, each in before["figures"].items() if tuple(name.split(".")[:2]) not in again}
         fresh["pairs"] = sorted([*fresh["pairs"], *kept], key=lambda pair: list(PEERS).index(pair["peer"]))
         fresh["figures"] = {**fresh["figures"], **figures}
     return results

@@ -23,7 +23,6 @@ class Option:
 
     Args:
         setting: its name in the settings of a result, where that is another one; None: it is not among them.
-        repeated: whether it may be there several times; its default is then a list.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Option:
     parse: Callable[[str], Any] | None = None
     choices: Sequence[str] | None = None
     setting: str | None = ""
-    repeated: bool = False
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Add it to a parser."""
@@ -42,8 +40,7 @@ class Option:
             return
         text = f"{self.help} (default: %(default)s)" if self.help else "default: %(default)s"
         kind: Callable[[str], Any] = self.parse or type(self.default)
-        action = "append" if self.repeated else "store"
-        parser.add_argument(flag, action=action, type=kind, default=self.default, choices=self.choices, help=text)
+        parser.add_argument(flag, type=kind, default=self.default, choices=self.choices, help=text)
 
 
 def some_of(names: Iterable[str]) -> Callable[[str], list[str]]:

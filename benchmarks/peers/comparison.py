@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.declared import Benchmark, Measurement, Option, some_of
-from benchmarks.harness.measured import figure, machine, measured_now, origin_of
+from benchmarks.harness.measured import figure, measured_now
 from benchmarks.harness.runs import RunFailed
 from benchmarks.peers import checks, peers_table, venvs
 from benchmarks.peers.launched import LATE, Usage, launch
@@ -61,7 +61,6 @@ OPTIONS = (
     Option("seconds", 9.0, "length of failover", setting="failover_s"),
     Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
     Option("limit", 240.0, "seconds after which a run is given up", setting=None),
-    Option("add", [], "a file; keep its results that are not measured now", Path, setting=None, repeated=True),
     Option("venvs", venvs.default_place(), "where peers live", Path, setting=None),
 )
 
@@ -70,13 +69,9 @@ def _measure(run: Measurement) -> dict[str, Any]:
     """Run all pairs; the result has `pairs`, one per workload and peer.
 
     `failed`: a run of ours did not end well, or its output was wrong.
-
-    Raises:
-        RunFailed: a file of `--add` is none that fits.
     """
     options = run.options
     pairs: list[dict[str, Any]] = []
-    kept = earlier(options)
     for name in options.peer:
         peer = venvs.PEERS[name]
         try:
@@ -99,7 +94,6 @@ def _measure(run: Measurement) -> dict[str, Any]:
                     **pair,
                 }
             )
-    pairs += kept
     pairs.sort(key=lambda pair: list(venvs.PEERS).index(pair["peer"]))
     for pair in pairs:
         label = f"{pair['workload']}.{pair['peer']}"
@@ -109,30 +103,6 @@ def _measure(run: Measurement) -> dict[str, Any]:
     failed = any(pair.get("ours_failed", False) for pair in pairs)
     run.more |= {"pairs": pairs, "summary": summary(pairs), "failed": failed}
     return {"requirements": {pair["peer"]: list(venvs.PEERS[pair["peer"]].requirements) for pair in pairs}}
-
-
-def earlier(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the pairs of `--add` files that are not measured now, each with the command that measured it.
-
-    Raises:
-        RunFailed: a file cannot be read, or is of another machine.
-    """
-    kept: dict[tuple[str, str], dict[str, Any]] = {}
-    for path in options.add:
-        try:
-            result = json.loads(path.read_text())
-            pairs = {
-                (pair["workload"], pair["peer"]): {"command": result["command"], **origin_of(result), **pair}
-                for pair in result["pairs"]
-            }
-        except (OSError, ValueError, KeyError) as problem:
-            raise RunFailed(f"--add {path} is no result of peers: {problem}") from problem
-        if result["machine"] != machine():
-            raise RunFailed(f"--add {path} was measured on another machine; measure it again on this one")
-        kept |= pairs
-    return [
-        pair for (workload, peer), pair in kept.items() if workload not in options.workload or peer not in options.peer
-    ]
 
 
 def summary(pairs: Sequence[Mapping[str, Any]]) -> str:

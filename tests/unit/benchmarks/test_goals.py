@@ -139,7 +139,12 @@ def test_a_benchmark_that_ends_badly_is_told_of_in_one_line() -> None:
 def test_taking_results_keeps_the_peers_that_were_not_measured() -> None:
     def peers_of(machine: str, *peers: str) -> dict[str, Any]:
         pairs = [{"workload": "count", "peer": peer, "by": machine} for peer in peers]
-        return {"machine": "m", "pairs": pairs, "figures": {f"count.{peer}.rounds": {} for peer in peers}}
+        return {
+            "machine": "m",
+            "command": "c",
+            "pairs": pairs,
+            "figures": {f"count.{peer}.rounds": {} for peer in peers},
+        }
 
     results = {"peers": peers_of("new", "bytewax"), "recovery": {"machine": "m"}}
     new = {"benchmark": "all", "settings": {"quick": False}, "results": results}
@@ -151,7 +156,9 @@ def test_taking_results_keeps_the_peers_that_were_not_measured() -> None:
     with pytest.raises(ValueError, match="judges nothing"):
         page.taken({**new, "settings": {"quick": True}}, {})
     with pytest.raises(ValueError, match="--take wants what"):
-        page.taken({"benchmark": "state"}, {})
+        page.taken({"settings": {}}, {})
+    state = {"benchmark": "state", "settings": {}}
+    assert page.taken(state, {}) == {"state": state}
 
 
 def test_the_page_is_told_what_to_take_or_says_how(capsys: pytest.CaptureFixture[str]) -> None:
