@@ -3,8 +3,7 @@
 Throughput: the three guarantees one after the other, `--rounds` times; `overhead` and `cpu_overhead` compare runs of
 one round, the latter by CPU time per event, which hardly depends on what else the machine does.  Events are made
 beforehand, rows are counted, not kept.  Recovery: the task with the query's state is killed at a fixed rate of
-events, and every row is compared with the model.  Figures that Clonos published (25 parallel tasks on a cluster, in
-another language: the ratios compare, the rates do not) stand next to ours.
+events, and every row is compared with the model.
 """
 
 from __future__ import annotations
@@ -21,17 +20,11 @@ from benchmarks.harness.measured import PHASES, distribution
 from benchmarks.jobs import nexmark_query
 from examples.nexmark import check, queries
 from examples.nexmark.events import Events
-from examples.nexmark.terms import QUERIES, Terms
+from examples.nexmark.terms import Terms
 
 PIPELINE = Path(nexmark_query.__file__)
-CLONOS_OVERHEAD: Mapping[int, tuple[float, float]] = {
-    1: (0.085, 0.057), 2: (-0.040, -0.042), 3: (0.042, 0.038), 4: (0.002, 0.027), 5: (0.161, 0.221),
-    6: (-0.014, 0.038), 7: (0.155, 0.263), 8: (0.077, 0.074), 9: (0.009, 0.019), 11: (0.008, -0.013),
-    12: (0.047, 0.061), 13: (0.092, 0.044), 14: (0.006, 0.031),
-}  # fmt: skip
-"""The share of throughput that Clonos loses in a query with sharing depth 1 and full, recomputed from its raw data."""
-CLONOS_RECOVERY_S: Mapping[int, tuple[str, str]] = {3: ("10", "at least 87"), 8: ("3", "more than 72")}
-"""Clonos and Flink 1.7, from the failure until latency is within 10 % of what it was; 50,000 events/s."""
+KILLED = (3, 8)
+"""The queries that are killed: those of which Clonos published how soon latency is back."""
 SHAPE = {"events_per_s": "200", "out_of_order": "20", "window_s": "4", "every_s": "2", "gap_s": "1", "clock_s": "0.5"}
 SETTLE_S = 2.0
 
@@ -62,17 +55,13 @@ def _measure(run: Measurement) -> None:
         nexmark_query.write(_shape(), options.events, Path(directory))
         for query in options.queries:
             _throughput(query, run, directory)
-    for query in [each for each in CLONOS_RECOVERY_S if each in options.queries and options.kills]:
+    for query in [each for each in KILLED if each in options.queries and options.kills]:
         of_query = recoveries[f"q{query}"] = _recovery(query, options)
         for phase in PHASES:
             run.figures[f"q{query}_{phase}"] = distribution([each[phase] for each in of_query["recoveries"]])
         rows = of_query["checked"]["rows"]
         run.report(f"q{query}: {options.kills} kills of q{query}/0, {rows} rows, none lost, none false")
-    run.more |= {
-        "beside": {"overhead": CLONOS_OVERHEAD, "recovery_s": CLONOS_RECOVERY_S},
-        "recoveries": recoveries,
-        "summary": _summary(BENCHMARK.summary(run), options.queries),
-    }
+    run.more["recoveries"] = recoveries
 
 
 def _throughput(query: int, run: Measurement, directory: str) -> None:
@@ -120,29 +109,6 @@ def _job(
 ) -> dict[str, Any]:
     values = {**SHAPE, "query": query, "count": count, **settings}
     return runs.job(PIPELINE, values, options, check=right)
-
-
-def _summary(figures: Mapping[str, Any], chosen: Sequence[int]) -> str:
-    """Return our figures next to those of Clonos, a line per query."""
-    lines = [
-        "at sharing depth 1 / full: throughput lost, CPU time added, throughput that Clonos lost; "
-        "recovery of Clonos until latency is back:"
-    ]
-    for query in chosen:
-        ours = [
-            figures[f"q{query}_{name}_{what}"]["median"]
-            for what in ("overhead", "cpu_overhead")
-            for name in ("causal_f1", "causal_full")
-        ]
-        theirs = CLONOS_OVERHEAD.get(query)
-        beside = "not published" if theirs is None else f"{theirs[0]:+.1%} / {theirs[1]:+.1%}"
-        overheads = f"{ours[0]:+.1%} / {ours[1]:+.1%}   {ours[2]:+.1%} / {ours[3]:+.1%}   {beside:<16}"
-        line = f"  q{query:<3} {overheads} {QUERIES[query]}"
-        if f"q{query}_live_ms" in figures:
-            live = figures[f"q{query}_live_ms"]["median"]
-            line += f"; live after {live:.0f} ms, Clonos {CLONOS_RECOVERY_S[query][0]} s"
-        lines.append(line)
-    return "\n".join(lines)
 
 
 SETTINGS = {"parallelism": 2, "partitions": nexmark_query.PARTITIONS, "standbys": "per-task", **SHAPE}
