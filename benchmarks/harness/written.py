@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,3 +26,21 @@ def lines_in(directory: Path) -> Iterator[Any]:
     """Yield the records of all files of JSON lines in a directory, by task and position."""
     for path in sorted(directory.glob("*.jsonl")):
         yield from map(json.loads, path.read_text().splitlines())
+
+
+def wrong(rows: Iterable[tuple[Hashable, int, Hashable]], elements: int) -> dict[str, int]:
+    """Return faults of a running count by kind: elements lost and doubled, numbers out of turn.
+
+    Args:
+        rows: (key, its number, element), in the order of their positions.
+        elements: how many there are in all.
+    """
+    seen: set[Hashable] = set()
+    turns: dict[Hashable, int] = {}
+    count = contradicted = 0
+    for key, n, element in rows:
+        contradicted += n != turns.get(key, 0) + 1
+        turns[key] = n
+        seen.add(element)
+        count += 1
+    return {"lost": elements - len(seen), "doubled": count - len(seen), "contradicted": contradicted}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.written import records_in
+from benchmarks.harness import written
 from benchmarks.jobs.stamped_sink import StampedSink
 from operators import Operator, Pipeline
 from operators.sources import GeneratedSource
@@ -39,7 +39,7 @@ class Count(Operator):
 
 def read_rows(path: Path) -> list[Row]:
     """Return all rows in the order of their positions."""
-    return [tuple(record) for record in records_in(path)]
+    return [tuple(record) for record in written.records_in(path)]
 
 
 def wrong(rows: list[Row], count: int) -> dict[str, int]:
@@ -48,17 +48,7 @@ def wrong(rows: list[Row], count: int) -> dict[str, int]:
     Args:
         count: elements per partition.
     """
-    seen = {(partition, i) for _, _, _, partition, i in rows}
-    turns: dict[int, int] = {}
-    contradicted = 0
-    for _, key, n, _, _ in rows:
-        contradicted += n != turns.get(key, 0) + 1
-        turns[key] = n
-    return {
-        "lost": PARTITIONS * count - len(seen),
-        "doubled": len(rows) - len(seen),
-        "contradicted": contradicted,
-    }
+    return written.wrong(((key, n, (partition, i)) for _, key, n, partition, i in rows), PARTITIONS * count)
 
 
 pipeline = Pipeline("stamped-ledger")

@@ -13,7 +13,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from causal.ports import Chain, Output
 from causal.records.batch import LISTED, Chunk
 from operators.builder.loading import load
 from operators.engine.plan import Plan, plan
+from operators.stage.calls import CLOSED
 
 PIPELINES = {"rows": runs.KEYED_COUNT, "vectors": runs.JOBS / "keyed_vectors.py"}
 TASKS = 2
@@ -72,31 +73,6 @@ def _chains(form: str, options: argparse.Namespace) -> float:
     return float(chains["cpu_us"])
 
 
-class NoServices:
-    """Services for chains that use none."""
-
-    def now_ns(self) -> int:
-        raise NotImplementedError
-
-    def seed(self) -> bytes:
-        raise NotImplementedError
-
-    def epoch(self) -> int:
-        return 0
-
-    def replaying(self) -> bool:
-        return False
-
-    def call(self, ask: Callable[[], bytes]) -> bytes:
-        raise NotImplementedError
-
-    def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        raise NotImplementedError
-
-    def window(self, operator: int, end_ns: int, intervals: Any) -> None:
-        raise NotImplementedError
-
-
 def run(form: str, records: int, batch_elements_max: int) -> dict[str, Any]:
     """Drive the chains of all tasks in turn, after a first pass over one batch each that is not measured."""
     settings = {"count": str(records), "partitions": str(TASKS), "parallelism": str(TASKS)}
@@ -111,7 +87,7 @@ def run(form: str, records: int, batch_elements_max: int) -> dict[str, Any]:
 
 
 def _pass(graph: Plan, chains: list[Chain], records: int, batch_elements_max: int) -> int:
-    services, rows = NoServices(), 0
+    rows = 0
     channels = graph.topology.channels
     readers = [graph.reader(channel, Path(), 0) for channel in channels if channel.source < 0]
 
@@ -122,7 +98,7 @@ def _pass(graph: Plan, chains: list[Chain], records: int, batch_elements_max: in
                 yield chunk
                 continue
             inputs = graph.topology.inputs(channel.target)
-            delivered = chains[channel.target].deliver(inputs.index(channel), [chunk], 0, services)
+            delivered = chains[channel.target].deliver(inputs.index(channel), [chunk], 0, CLOSED)
             yield from forward(channel.target, delivered)
 
     for start in range(0, records // TASKS, batch_elements_max):
@@ -130,7 +106,7 @@ def _pass(graph: Plan, chains: list[Chain], records: int, batch_elements_max: in
             batch = reader.read(start, min(batch_elements_max, records // TASKS - start))
             if batch is not None and batch.records:
                 chunk = Chunk(LISTED, len(batch.records), batch.records)
-                rows += sum(chunk.count for chunk in forward(task, chains[task].deliver(0, [chunk], start, services)))
+                rows += sum(chunk.count for chunk in forward(task, chains[task].deliver(0, [chunk], start, CLOSED)))
     return rows
 
 
