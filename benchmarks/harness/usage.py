@@ -38,7 +38,7 @@ def pss_mib(pid: int) -> float | None:
 
 @contextmanager
 def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call `look` again and again, in a thread of its own, until the block is left."""
+    """Call `look` repeatedly, in a thread of its own, until the block is left."""
     over = threading.Event()
 
     def look_again() -> None:

@@ -124,7 +124,7 @@ BEFORE_MIB = {"windows": 326.0, "sliding": 363.0, "join": 759.0, "sessions": 390
 READERS: Mapping[str, Callable[[Result], Measured]] = {
     each.__name__: each for each in (disturbed, per_changed_key, wrong_after_losses, peak_over_before)
 }
-"""What reads the answers that are no figures."""
+"""Name in the table → the function that reads an answer which is no figure."""
 RUNS_MIN = 5
 """A row of fewer runs is marked: one more could turn it."""
 with open(Path(__file__).with_name("goals.csv"), newline="") as _file:
