@@ -9,11 +9,17 @@ from __future__ import annotations
 from benchmarks.harness.tally import TallySink
 from benchmarks.jobs.keyed_count import TableSource, key_of
 from benchmarks.peers.programs.ordinary.pipelines import Profile
-from benchmarks.peers.programs.ordinary.user_code import enriched, purchase, user_of
+from benchmarks.peers.programs.ordinary.user_code import Record, enriched, purchase, user_of
 from operators import Pipeline
 from operators.sources import GeneratedSource
 
 PARTITIONS = PARALLELISM = 2
+
+
+def charged(partition: int, i: int) -> Record:
+    """Return purchase i of a partition, as the profile takes it."""
+    return enriched(purchase(partition, i))
+
 
 pipeline = Pipeline("placed")
 settings = pipeline.settings
@@ -24,9 +30,8 @@ if settings.get("work", "count") == "count":
     rows.key_by(key_of).count("work", parallelism=PARALLELISM).sink("out", out)
 else:
     rate = 1 / float(settings["pace_s"]) if "pace_s" in settings else None
-    purchases = pipeline.source("rows", GeneratedSource(purchase, per_partition, PARTITIONS, rate), PARTITIONS)
-    charged = purchases.map("enriched", enriched).key_by(user_of)
-    charged.process("work", Profile(), parallelism=PARALLELISM).sink("out", out)
+    purchases = pipeline.source("rows", GeneratedSource(charged, per_partition, PARTITIONS, rate), PARTITIONS)
+    purchases.key_by(user_of).process("work", Profile(), parallelism=PARALLELISM).sink("out", out)
 for place in settings.get("place", "").split():  # for example `rows=a work=b out=a`
     operator, _, host = place.partition("=")
     pipeline.place(operator, host=host)
