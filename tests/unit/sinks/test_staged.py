@@ -1,29 +1,35 @@
 """Rows that wait for a checkpoint, in front of a real store: crashes anywhere, zombies, torn and damaged files, bounds.
 
+Each test runs with the journal in a file, as on one machine, and with the journal in objects, as in a shared store.
 What a user sees is read from the store's own file.  Crashes are forked processes that end without warning at the point
 in question.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle, SinkStore, StoreState
+from causal.records.values import encode
+from causal.storage.directory import Directory
+from causal.storage.framing import framed
 from operators.sinks import JsonLinesSink, SqliteSink
-from operators.sinks.contract import staging
-from operators.sinks.files import staged
-from operators.sinks.files.staged import StagedStore
+from operators.sinks.staging import staged_store
+from operators.sinks.staging.staged_place import staged_in_directory, staged_in_store
+from operators.sinks.staging.staged_store import StagedStore
 from tests.unit.sinks.deaths import in_a_child
 
 TASK, RUN, BIG = "out/0", "run-1", 1 << 30
+T = TypeVar("T")
 
 
 class Watched:
@@ -57,16 +63,21 @@ class Watched:
 class Stage:
     """A sink in a directory, and processes that come and go in front of it."""
 
-    def __init__(self, directory: Path, bytes_max: int = BIG, durability: str = "process") -> None:
+    def __init__(
+        self, directory: Path, bytes_max: int = BIG, durability: str = "process", place: str = "directory"
+    ) -> None:
         self.sink = JsonLinesSink(directory / "rows")
-        self.directory = directory
+        self.directory, self.place = directory, place
+        self.folder = directory / "staged" / (TASK if place == "directory" else "out-0")
         self.bytes_max, self.durability = bytes_max, durability
         self.watched = Watched(self.sink.open_store(TASK, directory))
 
     def store(self, on: Callable[[str, str], None] = lambda call, when: None) -> StagedStore:
         """Return the store as a new process has it."""
         self.watched = Watched(self.sink.open_store(TASK, self.directory), on)
-        return StagedStore(self.watched, self.directory / "staged" / TASK, self.bytes_max, self.durability)
+        if self.place == "store":
+            return staged_in_store(self.watched, TASK, self.bytes_max, "store", lambda: Directory(self.directory))
+        return staged_in_directory(self.watched, TASK, self.folder, self.bytes_max, self.durability)
 
     def opened(self, incarnation: int, restored: int = 0) -> StagedStore:
         store = self.store()
@@ -88,7 +99,11 @@ class Stage:
         assert self.seen == [{"n": n, "what": what} for n in range(count)]
 
     def files(self) -> list[str]:
-        return sorted(path.name for path in (self.directory / "staged" / TASK).glob("*.rows"))
+        return sorted(path.name for path in (self.folder / "rows").iterdir())
+
+    def path(self, number: int) -> Path:
+        """Return the path of an object of rows."""
+        return self.folder / "rows" / self.files()[number]
 
 
 def commit(store: StagedStore, epoch: int) -> int:
@@ -108,9 +123,9 @@ def fill(stage: Stage, store: StagedStore, incarnation: int, epochs: range, firs
     return first
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+@pytest.fixture(params=["directory", "store"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return Stage(tmp_path, place=request.param)
 
 
 def test_rows_are_seen_when_their_epoch_is_committed_and_no_earlier(stage: Stage) -> None:
@@ -120,9 +135,9 @@ def test_rows_are_seen_when_their_epoch_is_committed_and_no_earlier(stage: Stage
     assert commit(store, 1) == 1
     stage.expect(12)
     assert commit(store, 1) == 0, "a second commit of the same epoch finds nothing"
-    assert commit(store, 3) == 1, "the rows of two epochs are one bundle"
+    assert commit(store, 3) == 2, "the rows of an epoch are one bundle"
     stage.expect(36)
-    assert [bundle.count for bundle in stage.watched.bundles] == [12, 24]
+    assert [bundle.count for bundle in stage.watched.bundles] == [12, 12, 12]
     assert stage.files() == []
 
 
@@ -130,7 +145,7 @@ def test_a_store_tells_how_many_rows_wait_and_what_room_they_take(stage: Stage) 
     store = stage.opened(1)
     assert store.staged() == (0, 0)
     fill(stage, store, 1, range(2))
-    sizes = [path.stat().st_size for path in sorted((stage.directory / "staged" / TASK).glob("*.rows"))]
+    sizes = [len(stage.bundle(first, 12, 0, 1).rows) for first in (0, 12)]
     assert store.staged() == (24, sum(sizes))
     commit(store, 1)
     assert store.staged() == (12, sizes[1])
@@ -143,23 +158,35 @@ def test_a_store_tells_how_many_rows_wait_and_what_room_they_take(stage: Stage) 
 
 
 def test_a_commit_takes_no_more_than_its_bytes_in_one_step(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "COMMIT_BYTES", 50)
-    monkeypatch.setattr(staged, "WINDOW_BYTES", 64)  # records are cut over several reads
+    monkeypatch.setattr(staged_store, "COMMIT_BYTES", 50)
     store = stage.opened(1)
     fill(stage, store, 1, range(1))
     assert commit(store, 1) == 4
     stage.expect(12)
 
 
+def test_a_journal_is_renewed_when_it_has_many_records(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_store, "RECORDS_MAX", 3)
+    store, first, sizes = stage.opened(1), 0, []
+    for epoch in range(20):
+        first = fill(stage, store, 1, range(epoch, epoch + 1), first)
+        commit(store, epoch + 1)
+        sizes.append(sum(path.stat().st_size for path in stage.folder.rglob("*") if path.is_file()))
+    stage.expect(240)
+    assert max(sizes[10:]) <= max(sizes[:10]) + 50, "it does not grow without bound"
+    assert stage.opened(2, restored=20).last_bundle().next == 240
+
+
 def test_who_is_restored_makes_visible_what_is_covered_and_forgets_the_rest(stage: Stage) -> None:
     fill(stage, stage.opened(1), 1, range(3))
     store = stage.store()
     assert store.open(TASK, RUN, 2).next == 36
-    assert commit(store, 2) == 1
+    assert commit(store, 2) == 2
     state = store.discard(2)
     assert (state.next, state.digest) == (24, 24)
     stage.expect(24)
     store.write(stage.bundle(24, 5, 2, 2, "other"))
+    store.stage(3)
     commit(store, 3)
     assert [row["what"] for row in stage.seen[24:]] == ["other"] * 5
 
@@ -171,7 +198,7 @@ def test_who_is_restored_makes_visible_what_is_covered_and_forgets_the_rest(stag
 def test_a_death_in_a_commit_loses_and_doubles_nothing(
     stage: Stage, point: tuple[str, str], nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged, "COMMIT_BYTES", 50)
+    monkeypatch.setattr(staged_store, "COMMIT_BYTES", 50)
 
     def life(incarnation: int) -> None:
         left = nth
@@ -225,8 +252,9 @@ def test_a_zombie_neither_stages_nor_commits_nor_removes(stage: Stage) -> None:
     fill(stage, zombie, 1, range(2))
     young = stage.store()
     young.open(TASK, RUN, 2)
+    zombie.write(stage.bundle(24, 3, 2, 1))
     acts: list[Callable[[], object]] = [
-        lambda: zombie.write(stage.bundle(24, 3, 2, 1)),
+        lambda: zombie.stage(3),
         lambda: zombie.commit(2),
         lambda: zombie.discard(0),
         lambda: zombie.last_bundle(),
@@ -263,6 +291,7 @@ def test_a_bundle_whose_acknowledgement_was_lost_is_taken_once(stage: Stage) -> 
         store.write(stage.bundle(0, 3, 0, 1))
     with pytest.raises(InvariantViolation):
         store.write(stage.bundle(0, 3, 0, 1, "other"))
+    store.stage(1)
     commit(store, 1)
     stage.expect(3)
 
@@ -286,26 +315,72 @@ def test_a_store_that_is_away_in_a_commit_is_tried_again_with_the_same_bundle(st
     assert not trouble and stage.files() == []
 
 
-def test_a_torn_tail_is_cut_off_and_written_again(stage: Stage) -> None:
+def test_an_object_that_was_cut_or_damaged_is_refused_with_its_name(stage: Stage) -> None:
     fill(stage, stage.opened(1), 1, range(1))
-    path = stage.directory / "staged" / TASK / stage.files()[0]
-    os.truncate(path, path.stat().st_size - 5)
+    stored = stage.path(0).read_bytes()
+    for wrong in (stored[:-5], stored[:30] + b"?" + stored[31:], b""):
+        stage.path(0).write_bytes(wrong)
+        store = stage.store()
+        store.open(TASK, RUN, 2)
+        with pytest.raises(CorruptData, match=f"{stage.files()[0]}.*restore"):
+            commit(store, 1)
+        stage.expect(0)
+    stage.path(0).unlink()
+    with pytest.raises(CorruptData, match="is missing; restore"):
+        commit(store, 1)
+
+
+def test_a_torn_tail_of_the_journal_is_cut_off_and_written_again(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    fill(stage, stage.opened(1), 1, range(2))
+    os.truncate(stage.folder / "owner", (stage.folder / "owner").stat().st_size - 5)
     store = stage.store()
-    assert store.open(TASK, RUN, 2).next == 9
-    store.write(stage.bundle(9, 3, 0, 2))
-    commit(store, 1)
-    stage.expect(12)
+    assert store.open(TASK, RUN, 2).next == 12
+    assert len(stage.files()) == 1, "an object that no record names is removed"
+    fill(stage, store, 2, range(1, 2), 12)
+    commit(store, 2)
+    stage.expect(24)
 
 
-def test_a_damaged_record_is_refused_with_its_file(stage: Stage) -> None:
-    fill(stage, stage.opened(1), 1, range(1))
-    path = stage.directory / "staged" / TASK / stage.files()[0]
-    stored = bytearray(path.read_bytes())
-    stored[30] ^= 1
-    path.write_bytes(stored)
-    with pytest.raises(CorruptData, match=path.name):
-        stage.store().open(TASK, RUN, 2)
-    stage.expect(0)
+@pytest.mark.parametrize("name", ["link", "write", "replace"])
+@pytest.mark.parametrize("done", [False, True])
+def test_a_disk_that_fails_anywhere_is_waited_for(
+    stage: Stage, name: str, done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stage.opened(1)
+    plain, failed, calls = getattr(os, name), 0, 0
+
+    def failing(*args: Any) -> Any:
+        nonlocal calls, failed
+        calls += 1
+        if calls % 3 == 0:
+            failed += 1
+            if done:
+                plain(*args)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return plain(*args)
+
+    monkeypatch.setattr(os, name, failing)
+    first = 0
+    for epoch in range(6):
+        for _ in range(2):
+            insist(partial(store.write, stage.bundle(first, 3, epoch, 1)))
+            first += 3
+        insist(partial(store.stage, epoch + 1))
+        while insist(partial(store.commit, epoch + 1)):
+            continue
+    stage.expect(36)
+    assert failed and not stage.files()
+
+
+def insist(attempt: Callable[[], T]) -> T:
+    """Return what the attempt returns, once the disk works."""
+    for _ in range(10):
+        try:
+            return attempt()
+        except Unavailable:
+            continue
+    raise AssertionError("it never succeeds")
 
 
 def test_rows_of_another_run_are_not_taken_for_ones_of_this(stage: Stage) -> None:
@@ -317,12 +392,13 @@ def test_rows_of_another_run_are_not_taken_for_ones_of_this(stage: Stage) -> Non
 def test_far_more_rows_than_may_wait_end_the_job_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "OVER_BYTES_MAX", 600)
+    monkeypatch.setattr(staged_store, "OVER_BYTES_MAX", 600)
     stage = Stage(tmp_path, bytes_max=400)
     store = stage.opened(1)
     with pytest.raises(PipelineError, match="out/0.*staged_bytes_max is 400.*emit less"):
         fill(stage, store, 1, range(10))
     rows = store.last_bundle().next
+    store.stage(10)
     commit(store, 10)
     stage.expect(rows)
     store.write(stage.bundle(rows, 3, 10, 1))
@@ -333,19 +409,129 @@ def test_what_is_staged_is_synced_once_per_checkpoint(
     tmp_path: Path, durability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     stage = Stage(tmp_path, durability=durability)
     store = stage.opened(1)
-    fill(stage, store, 1, range(1))
-    assert [Path(path).name for path in synced] == (stage.files() if durability == "os" else [])
+    for _ in range(2):
+        del synced[:]
+        fill(stage, store, 1, range(1)) if not store.last_bundle().next else fill(stage, store, 1, range(1, 2), 12)
+        each = [Path(path).name.partition("-")[0] for path in synced]
+        assert each[-2:] == (["rows", "owner"] if durability == "os" else [])
+        assert len(each) == (len(set(each)) if each else 0), "no file is synced twice"
 
 
 def test_a_sink_with_a_database_is_staged_as_well(tmp_path: Path) -> None:
     sink = SqliteSink(tmp_path / "out.db")
-    store = StagedStore(sink.open_store(TASK, tmp_path), tmp_path / "staged", BIG)
+    store = staged_in_directory(sink.open_store(TASK, tmp_path), TASK, tmp_path / "staged", BIG)
     store.open(TASK, RUN, 1)
     rows = sink.encode([{"n": n} for n in range(5)])
     store.write(Bundle(0, 5, rows, 5, 0, 1, ()))
+    store.stage(1)
     commit(store, 1)
     store.close()
     assert sink.open_store(TASK, tmp_path).open(TASK, RUN, 2).next == 5
+
+
+# -- rows that a version before 0031 staged ------------------------------------------------------------------
+
+
+def leave_earlier(stage: Stage, epochs: range, torn: int = 0) -> None:
+    """Leave what a process of an earlier version had staged: twelve rows per epoch, a record for each three."""
+    stage.folder.mkdir(parents=True)
+    (stage.folder / "owner").write_bytes(framed(encode([TASK, RUN, 1])))
+    (stage.folder / "lock").touch()
+    first = 0
+    for epoch in epochs:
+        stored = b""
+        for _ in range(4):
+            bundle = stage.bundle(first, 3, epoch, 1)
+            stored += framed(encode([bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch]))
+            first += 3
+        (stage.folder / f"e{epoch:012d}.rows").write_bytes(
+            stored[: len(stored) - torn if epoch == epochs[-1] else None]
+        )
+
+
+def earlier_files(stage: Stage) -> list[str]:
+    return sorted(path.name for path in stage.folder.glob("e*.rows"))
+
+
+def test_rows_that_an_earlier_version_staged_become_visible(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    leave_earlier(stage, range(3), torn=5)
+    store = stage.store()
+    assert store.open(TASK, RUN, 2).next == 33, "what was torn is not there"
+    assert not earlier_files(stage) and len(stage.files()) == 3
+    assert commit(store, 2) == 2
+    assert store.discard(2).next == 24
+    fill(stage, store, 2, range(2, 3), 24)
+    commit(store, 3)
+    stage.expect(36)
+    assert not stage.files()
+
+
+def test_rows_of_an_earlier_version_that_are_visible_are_left_out(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    leave_earlier(stage, range(2))
+    inner = stage.sink.open_store(TASK, tmp_path)
+    inner.open(TASK, RUN, 1)
+    rows = stage.bundle(0, 6, 0, 1)
+    inner.write(rows)
+    inner.close()
+    store = stage.store()
+    assert store.open(TASK, RUN, 2).next == 24
+    commit(store, 2)
+    stage.expect(24)
+
+
+@pytest.mark.parametrize("step", range(1, 30))
+def test_a_death_while_rows_of_an_earlier_version_are_read_loses_nothing(tmp_path: Path, step: int) -> None:
+    stage = Stage(tmp_path)
+    leave_earlier(stage, range(3))
+
+    def life() -> None:
+        left = step
+        for target, name in ((os, "link"), (os, "write"), (os, "replace"), (Path, "unlink")):
+            plain = getattr(target, name)
+
+            def dying(*args: Any, plain: Callable[..., Any] = plain, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if not left:
+                    os._exit(9)
+                return plain(*args, **named)
+
+            setattr(target, name, dying)
+        stage.store().open(TASK, RUN, 2)
+        os._exit(0)
+
+    assert in_a_child(life) in (0, 9)
+    store = stage.store()
+    assert store.open(TASK, RUN, 3).next == 36
+    commit(store, 3)
+    stage.expect(36)
+    assert not earlier_files(stage) and not stage.files()
+
+
+def test_a_process_of_an_earlier_version_finds_that_it_was_replaced(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    leave_earlier(stage, range(1))
+    before = (stage.folder / "owner").stat()
+    stage.store().open(TASK, RUN, 2)
+    assert not os.path.samestat(before, (stage.folder / "owner").stat()), "the file that it has open is gone"
+
+
+def test_a_damaged_file_of_an_earlier_version_is_refused_with_its_name(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    leave_earlier(stage, range(2))
+    path = stage.folder / earlier_files(stage)[0]
+    stored = bytearray(path.read_bytes())
+    stored[30] ^= 1
+    path.write_bytes(stored)
+    with pytest.raises(CorruptData, match=path.name):
+        stage.store().open(TASK, RUN, 2)
+    path.write_bytes(framed(b"no bundle") * 2)
+    with pytest.raises(CorruptData, match=f"{path.name} holds a record that is no staged bundle"):
+        stage.store().open(TASK, RUN, 2)
+    stage.expect(0)

@@ -13,7 +13,7 @@ from causal.ports import Bundle
 from causal.storage import framing as journal
 from operators.sinks import CallbackSink, JsonLinesSink, ParquetSink, Sink, conformance
 from operators.sinks.conformance import Subject, bundle_at, expect_held
-from operators.sinks.files.staged import StagedStore
+from operators.sinks.staging.staged_place import staged_in_directory
 
 
 class Disk:
@@ -143,7 +143,7 @@ def test_rows_go_out_when_their_promise_is_on_the_disk(tmp_path: Path, disk: Dis
 def test_staged_rows_are_on_the_disk_before_the_checkpoint(tmp_path: Path, disk: Disk) -> None:
     subject = Subject(JsonLinesSink(tmp_path / "out", durability="os"), read=lambda task: [])
     inner = subject.sink.open_store("out/0", tmp_path)
-    store = StagedStore(inner, tmp_path / "staged", 1 << 20, "os")
+    store = staged_in_directory(inner, "out/0", tmp_path / "staged", 1 << 20, "os")
     state = store.open("out/0", "run-1", 1)
     for epoch in range(4):
         for _ in range(3):
