@@ -40,6 +40,7 @@ from causal.task.task import TaskProtocol
 from causal.topology import Topology
 from tests.exhaustive.frozen import canonical, freeze, thaw
 from tests.exhaustive.witness import Answers, Fact, Witness, token_in
+from tests.tasks import FILE, task_of
 
 TICK_NS = 1_100_000_000
 """Longer than any time after which the core asks again."""
@@ -164,20 +165,11 @@ class Cores:
         if parts:
             cut = Cut.unpack(parts[0])
             chain.restore(parts[1:])
-        task = TaskProtocol(
-            self.topology,
-            me,
-            incarnation,
-            self.config,
-            chain,
-            answers,
-            cut,
-            [("f", 1, "d")],
-            silent,
-            rollback,
-            retained,
-        )
-        task.replayed_per_turn = 1  # so that others can come between any two events
+        task = task_of(
+            self.topology, me, incarnation, self.config, chain, answers, cut, [FILE],
+            rollback=rollback, retained=retained,
+            replayed_per_turn=1,  # so that others can come between any two events
+        )  # fmt: skip
         return self._keep(task, index, 0)
 
     def step(self, number: int, event: EventValue, tick: int) -> tuple[int, tuple[EffectValue, ...]]:
@@ -285,10 +277,6 @@ class Cores:
         if isinstance(effect, (asked.Phase, asked.SourceCompleted, asked.TruncateStable)):
             return ()  # for reports, and for readers and files that forget: these keep all
         raise AssertionError(f"a tiny job needs no {type(effect).__name__}")
-
-
-def silent(line: str) -> None:
-    """Ignore a task's notes on dropped frames, which are in the path already."""
 
 
 _PLAIN_EVENTS: Mapping[str, Any] = {

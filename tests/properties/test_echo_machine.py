@@ -43,6 +43,7 @@ from causal.task.recovery import State
 from causal.task.task import TaskProtocol
 from operators.runtime.hot_standby import HotStandby, Promotion
 from tests.simulation.chains import Whole
+from tests.tasks import task_of
 
 TOPOLOGY = layered((2, 1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p", standbys="hot")
@@ -160,8 +161,7 @@ class EchoMachine(RuleBasedStateMachine):
         return bytes(16)
 
     def _make(self, image: Image, incarnation: int = 0) -> TaskProtocol:
-        files = FILES if image.cut.epoch else []
-        return TaskProtocol(TOPOLOGY, TASK, incarnation, CONFIG, image.chain, self, image.cut, files, self.lines.append)
+        return task_of(TOPOLOGY, TASK, incarnation, CONFIG, image.chain, self, image.cut, report=self.lines.append)
 
     def _start(self, incarnation: int, task: TaskProtocol | None = None) -> None:
         """An incarnation begins, from the last checkpoint or as the hot standby that it was."""

@@ -42,6 +42,7 @@ from tests.simulation.clockwork import MS
 from tests.simulation.machines import Machine
 from tests.simulation.peers import Violated
 from tests.simulation.shell import Died, Gone, Links, Shell, SimulatedDisk
+from tests.tasks import task_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -277,9 +278,9 @@ class Process:
     def _shadow(self, image: _Image) -> TaskProtocol:
         """A task that is performed from the echo of another process."""
         world = self.world
-        task = TaskProtocol(
-            world.topology, image.task, 0, world.config, image.chain, world.live,  # type: ignore[arg-type]
-            image.cut, image.files, lambda line: world.note(self.slot, line),
+        task = task_of(
+            world.topology, image.task, 0, world.config, image.chain, world.live, image.cut, image.files,
+            lambda line: world.note(self.slot, line),
         )  # fmt: skip
         task.replayed_per_turn = world.rng.choice((1, 3, task.replayed_per_turn))
         self._shadow_before = world.observer.before(task)
@@ -427,8 +428,8 @@ class Process:
         image.load(act.files)
         if image.cut.epoch != act.epoch:
             raise Violated(f"promotion: {self.slot} is promoted at epoch {act.epoch}, its files hold {image.cut.epoch}")
-        task = TaskProtocol(
-            self.world.topology, act.task, act.incarnation, self.world.config, image.chain, self.world.live,  # type: ignore[arg-type]
+        task = task_of(
+            self.world.topology, act.task, act.incarnation, self.world.config, image.chain, self.world.live,
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
         )  # fmt: skip
         task.replayed_per_turn = self.world.rng.choice((1, 3, task.replayed_per_turn))

@@ -31,6 +31,7 @@ from causal.records import batch
 from causal.task.task import TaskProtocol
 from causal.topology import Topology
 from operators.testing.cluster import Cluster, Ends
+from tests.tasks import task_of
 from tests.transcripts.hot import Image, Standby
 from tests.transcripts.operators import MS, Numbering, answer_of
 from tests.transcripts.outside import NoRequests, NotedDisk, NotedReader, NotedStore, Outside
@@ -122,13 +123,11 @@ class Stage(Cluster[Process]):
         rollback: Rollback = NO_ROLLBACK,
         retained: Knowledge = NO_KNOWLEDGE,
     ) -> TaskProtocol:
-        files = [("f", 1, "d")] * bool(image.cut.epoch)
-        protocol = TaskProtocol(
-            self.topology, index, incarnation, self.config, image.operator, self, image.cut, files, heard.append,  # type: ignore[arg-type]
-            rollback, retained,
+        return task_of(
+            self.topology, index, incarnation, self.config, image.operator, self, image.cut,
+            report=heard.append, rollback=rollback, retained=retained,
+            replayed_per_turn=1,  # so that each event can be seen
         )  # fmt: skip
-        protocol.replayed_per_turn = 1  # so that each event can be seen
-        return protocol
 
     def _begun(self, index: int, incarnation: int, protocol: TaskProtocol, heard: list[str], since: str) -> Process:
         name = self.words.names[index]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 from benchmarks.harness.graphs import layered
 from causal.channels import wire
@@ -15,7 +14,6 @@ from causal.effects import Effect, Send
 from causal.ids import HOT_STANDBY
 from causal.logs.dissemination import Holdings
 from causal.logs.rollback import Extent
-from causal.ports import PlainChain
 from causal.records.batch import barrier, pack_chunks
 from causal.rolling import RollingDigest
 from causal.task.echo import Echo
@@ -23,6 +21,7 @@ from causal.task.echo_states import EchoState
 from causal.task.shadow import Shadow
 from causal.task.task import TaskProtocol
 from operators.runtime.hot_standby import HotStandby
+from tests.tasks import task_of
 
 TOPOLOGY = layered((1, 1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p", standbys="hot")
@@ -95,8 +94,7 @@ def hot(lines: list[str], loaded: bool = True) -> HotStandby[Image]:
     """Return a hot standby of incarnation 1."""
 
     def make(image: Image) -> TaskProtocol:
-        chain, live = cast(Any, PlainChain()), cast(Any, None)
-        return TaskProtocol(TOPOLOGY, MIDDLE, 0, CONFIG, chain, live, image.cut, [], lines.append)
+        return task_of(TOPOLOGY, MIDDLE, 0, CONFIG, cut=image.cut, report=lines.append)
 
     standby = HotStandby(JOB, make, ASKED.append, lambda line, blamed: lines.append(line))
     standby.follow(1, 0, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -31,11 +30,10 @@ from causal.logs.deltas import pack_deltas, unpack_deltas
 from causal.logs.dissemination import Holdings
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Rollback
-from causal.ports import PlainChain
 from causal.records import batch
 from causal.records.batch import Chunk, encode_records, pack_chunks
 from causal.rolling import RollingDigest
-from causal.task.task import TaskProtocol
+from tests.tasks import task_of
 
 TOPOLOGY = layered((1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p", channel_window_bytes=1 << 16)
@@ -277,8 +275,7 @@ def test_a_fenced_that_names_no_younger_incarnation_changes_nothing(lives: int) 
 
 def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -> None:
     """Its neighbours may hear of its next incarnation before it does: it is asked until then, and takes no frame."""
-    chain, live = cast(Any, PlainChain()), cast(Any, None)
-    task = TaskProtocol(TOPOLOGY, TOPOLOGY.tasks[0].index, 1, CONFIG, chain, live, Cut(), [], lambda line: None)
+    task = task_of(TOPOLOGY, TOPOLOGY.tasks[0].index, 1, CONFIG)
     fenced = FrameReceived(b"", [Header(wire.FENCED, task.exchange.job, CHANNEL, 2).pack()])
     task.handle(OrphanQuery(1, []), 0)
     assert task.handle(fenced, 0) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 
 from causal.channels.sink_channel import SinkChannel
@@ -11,10 +9,10 @@ from causal.cut import Cut
 from causal.effects import OpenSink
 from causal.errors import DeterminantsLost, InvariantViolation
 from causal.events import Started
-from causal.ports import PlainChain, StoreState
+from causal.ports import StoreState
 from causal.records.batch import ROWS, Chunk, barrier
 from causal.task.latency import STAGED_MAX, Latencies
-from causal.task.task import TaskProtocol
+from tests.tasks import task_of
 from tests.unit.causal.echoing import CONFIG, TOPOLOGY
 
 MS = 1_000_000
@@ -65,10 +63,10 @@ def test_the_place_of_a_store_that_was_emptied_is_named(staging: bool) -> None:
 
 @pytest.mark.parametrize("epoch, rows", [(0, 0), (1, 0), (1, 5)])
 def test_a_task_with_a_checkpoint_expects_its_store_also_without_rows_in_it(epoch: int, rows: int) -> None:
-    last, chain, live = TOPOLOGY.tasks[-1].index, cast(Any, PlainChain()), cast(Any, None)
+    last = TOPOLOGY.tasks[-1].index
     [outside] = TOPOLOGY.outputs(last)
     cut = Cut(epoch, outputs={outside.id: (rows, 0)})
-    task = TaskProtocol(TOPOLOGY, last, 1, CONFIG, chain, live, cut, [], lambda line: None)
+    task = task_of(TOPOLOGY, last, 1, CONFIG, cut=cut)
     opens = OpenSink(outside.id, None, expected=epoch > 0, counted=rows > 0)
     assert opens in task.handle(Started(), 0)
 

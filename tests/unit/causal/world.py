@@ -38,6 +38,7 @@ from operators.source import Read
 from operators.testing.cluster import Cluster, Process, Segments
 from operators.testing.outside import MemoryStore
 from tests.simulation.chains import HashingChain
+from tests.tasks import FILE, task_of
 
 TIMER_NS = 20_000_000
 SERVICES = ("clock", "random", "call", "timer", "ask")
@@ -193,8 +194,8 @@ class World(Cluster[Process]):
             parts = self.snapshots[index, self.complete]
             cut = Cut.unpack(parts[0])
             chain.restore(parts[1:])
-        task = self.tasks[index] = TaskProtocol(
-            self.topology, own, incarnation, self.config, chain, self, cut, [("f", 1, "d")],
+        task = self.tasks[index] = task_of(
+            self.topology, own, incarnation, self.config, chain, self, cut, [FILE],
             self.faults.append, self.rollback, retained,
         )  # fmt: skip
         process = Process(index=index, incarnation=incarnation, protocol=task)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from benchmarks.harness.graphs import chain_of
 from causal.config import JobConfig
 from deploy.jobs.jobdirectory import JobDirectory
-from deploy.launching import local
+from deploy.launching import local, parts
 from standby.blueprint import Blueprint, CompanionCall
 from standby.host.processes import marked
 from tests.faults.forked import Call
@@ -37,6 +37,25 @@ def wait_for(what: str, look: Callable[[], T | None], instead: Callable[[], obje
             return value
         time.sleep(0.02)
     raise AssertionError(f"waited {WAIT_S:.0f} s in vain: {what} {instead()}".rstrip())
+
+
+class CountedLooks(parts.Parts):
+    """The parts of a job's directory; one byte in a file next to it counts each complete look."""
+
+    def __init__(self, job: Path, say: Callable[[str], None]) -> None:
+        super().__init__(job, say)
+        self._count = looks_of(job.resolve())
+
+    def lost(self, runtime: Path | None) -> str:
+        lost = super().lost(runtime)
+        with self._count.open("ab") as file:
+            file.write(b".")
+        return lost
+
+
+def looks_of(job: Path) -> Path:
+    """Return the file whose length is the number of looks at the parts of a job's directory."""
+    return job.with_name(f"{job.name}.looks")
 
 
 class Stage:
@@ -70,6 +89,13 @@ class Stage:
             return view if ready else None
 
         return wait_for("the job is up", look)
+
+    def seen(self) -> None:
+        """Wait until `causal run` has looked for the parts of its directory that exist now."""
+        looks = looks_of(self.job)
+        before = looks.stat().st_size if looks.exists() else 0
+        # One look may have begun before.
+        wait_for("it has looked", lambda: looks.exists() and looks.stat().st_size >= before + 2)
 
     def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
@@ -139,6 +165,7 @@ def main(job: str, options: dict[str, Any]) -> int:
         directory.open_runtime()
         config.save(directory.path)
         blueprint.save(directory.path)
+        local.Parts, parts.LOOK_S, local.TURN_S = CountedLooks, 0.0, 0.05  # type: ignore[misc]
         local.SILENT_S = options["silent_s"] or local.SILENT_S
         outcome = local.LocalDeployment(directory.path, lambda view, elapsed_s: None, say=print).run()
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +14,7 @@ import pytest
 from causal.config import JobConfig
 from deploy import cli
 from deploy.launching import parts as parts_module
-from deploy.launching.local import TURN_S
-from deploy.launching.parts import LOOK_S, Parts
+from deploy.launching.parts import Parts
 from deploy.ui import breaking
 from standby.storage.manifests import newest_manifest, write_manifest
 from tests.unit.standby.stage import TASKS, WAIT_S, Stage, wait_for
@@ -199,7 +197,7 @@ def test_a_job_continues_without_its_logs_and_the_copy_of_its_code(start: Start)
     code.parent.mkdir(exist_ok=True)
     code.write_bytes(b"archive")
     wait_for("a checkpoint is complete", lambda: newest_manifest(stage.job))
-    time.sleep(2 * LOOK_S)  # it has seen them
+    stage.seen()
     for part in (code.parent, stage.job / "logs"):
         shutil.rmtree(part, ignore_errors=True)
     wait_for("the code is there again", code.exists)
@@ -222,7 +220,7 @@ def test_a_job_continues_without_its_logs_and_the_copy_of_its_code(start: Start)
 def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: Start, part: str, advice: str) -> None:
     stage = start()
     stage.up()
-    time.sleep(2 * TURN_S)  # it has seen the part
+    stage.seen()
     gone = stage.job / part
     gone.rename(stage.job.with_name("elsewhere"))
     status, said = stage.end()
