@@ -48,107 +48,86 @@ def test_plan_names_tasks_and_their_operators(capsys: pytest.CaptureFixture[str]
 
 
 WRONG = {
-    "no such file": ["run", "absent.py"],
-    "--kill absent/0": ["run", "p.py", "--kill", "absent/0@1"],
-    "--kill numbers/0: there is no such task; 'numbers' runs in double/0": ["run", "p.py", "--kill", "numbers/0@1"],
-    "--kill double/7: there is no such task; tasks are double/0, out/0": ["run", "p.py", "--kill", "double/7@1"],
-    "TASK@SECONDS": ["run", "p.py", "--kill", "double/0"],
-    "NAME=VALUE": ["run", "p.py", "--set", "count"],
-    "--sharing-depth deep": ["run", "p.py", "--sharing-depth", "deep"],
-    "checkpoint_interval_s": ["run", "p.py", "--checkpoint-interval", "0"],
-    "standbys": ["run", "p.py", "--standbys", "many"],
-    "--set cuont: the pipeline reads no setting 'cuont' while it is built; did you mean 'count'?": [
-        "run",
-        "p.py",
-        "--set",
-        "cuont=4",
-    ],
-    "--set shape: the pipeline reads no setting 'shape' while it is built; it reads count": [
-        "plan",
-        "p.py",
-        "--set",
-        "shape=4",
-    ],
-    "set.toml: settings: cuont: the pipeline reads no setting 'cuont'": ["plan", "p.py", "--config", "set.toml"],
-    "--set cuont: the pipeline reads no setting 'cuont' while it": [
-        "plan",
-        "p.py",
-        "--config",
-        "set.toml",
-        "--set",
-        "cuont=3",
-    ],
-    "close.toml: unknown setting heartbeat_m; did you mean heartbeat_ms?": ["run", "p.py", "--config", "close.toml"],
-    "unknown setting colour": ["run", "p.py", "--config", "wrong.toml"],
-    "setting key_groups is 'many'; give 1 to 32768": ["run", "p.py", "--config", "mistyped.toml"],
-    "setting sharing_depth is 'all'; give a whole number from 1 to 1000000, or full": [
-        "run",
-        "p.py",
-        "--config",
-        "shallow.toml",
-    ],
-    "expecting.toml: setting hosts_expected is 3, but without --listen the job has one host; give --listen tcp://": [
-        "run",
-        "p.py",
-        "--config",
-        "expecting.toml",
-    ],
-    "setting guarantee is 5; give causal or epoch or": ["run", "p.py", "--config", "unchosen.toml"],
-    "setting inflight_memory_bytes_max is 'x'; give a whole number": ["run", "p.py", "--config", "unsized.toml"],
-    "standbys is '100000'": ["run", "p.py", "--standbys", "100000"],
-    "checkpoint_interval_s is inf": ["run", "p.py", "--checkpoint-interval", "inf"],
-    "metrics_port is 70000": ["run", "p.py", "--metrics-port", "70000"],
-    "setting dead_letters": ["run", "p.py", "--config", "letters.toml"],
-    "state_directory": ["run", "p.py", "--config", "spilled.toml"],
-    "heartbeat_ms is 0": ["run", "p.py", "--config", "breathless.toml"],
-    "sharing_depth is 10000000000000": ["run", "p.py", "--config", "deep.toml"],
-    f"--sharing-depth {'9' * 80}:": ["run", "p.py", "--sharing-depth", "9" * 5000],
-    f"standbys is '{'9' * 79};": ["run", "p.py", "--standbys", "9" * 5000],
-    "Exceeds the limit": ["run", "p.py", "--config", "endless.toml"],
-    "nested.toml is not TOML": ["run", "p.py", "--config", "nested.toml"],
-    "channel_window_bytes is 10000000000000000000; give at most": ["run", "p.py", "--config", "credit.toml"],
-    "dead_letters is '\\x00'; give a path": ["run", "p.py", "--config", "nul.toml"],
-    "nothing can be written in /proc": ["run", "p.py", "--report", "/proc/outcome.json"],
-    "File name too long; give another path": ["run", "p.py", "--report", "x" * 300],
-    f"{'x' * 300} cannot be used: File name too long": ["status", "--state-dir", "x" * 300],
-    f"{'y' * 300} cannot be used: File name too long": ["state", "y" * 300, "count", "1"],
-    f"{'z' * 300} cannot be used": ["run", "p.py", "--resume", "--state-dir", "z" * 300],
-    "nothing can be written in /nowhere": ["run", "p.py", "--report", "/nowhere/outcome.json"],
-    "is a directory; give a file": ["run", "p.py", "--report", "."],
-    "choice.toml: setting guarantee is 'perhaps'; give causal or": ["run", "p.py", "--config", "choice.toml"],
-    "plan.toml: setting key_groups is 0": ["plan", "p.py", "--config", "plan.toml"],
-    "causal: setting standbys is 'few'": ["run", "p.py", "--config", "fine.toml", "--standbys", "few"],
-    "is not TOML": ["run", "p.py", "--config", "p.py"],
-    "no job to resume": ["run", "p.py", "--resume"],
-    "no job under": ["status"],
-    "absent holds no job to resume": ["run", "p.py", "--resume", "--state-dir", "absent"],
-    "holds no savepoint": ["run", "p.py", "--from", "absent"],
-    "holds no job": ["kill", "double/0", "--job", "absent"],
+    "no such file": "run absent.py",
+    "--kill absent/0": "run p.py --kill absent/0@1",
+    "--kill numbers/0: there is no such task; 'numbers' runs in double/0": "run p.py --kill numbers/0@1",
+    "--kill double/7: there is no such task; tasks are double/0, out/0": "run p.py --kill double/7@1",
+    "TASK@SECONDS": "run p.py --kill double/0",
+    "NAME=VALUE": "run p.py --set count",
+    "--sharing-depth deep": "run p.py --sharing-depth deep",
+    "checkpoint_interval_s": "run p.py --checkpoint-interval 0",
+    "standbys": "run p.py --standbys many",
+    "no setting 'cuont' while it is built; did you mean 'count'?": "run p.py --set cuont=4",
+    "--set shape: the pipeline reads no setting 'shape' while it is built; it reads count": "plan p.py --set shape=4",
+    "set.toml: settings: cuont: the pipeline reads no setting 'cuont'": "plan p.py --config set.toml",
+    "--set cuont: the pipeline reads no setting 'cuont' while it": "plan p.py --config set.toml --set cuont=3",
+    "close.toml: unknown setting heartbeat_m; did you mean heartbeat_ms?": "run p.py --config close.toml",
+    "unknown setting colour": "run p.py --config wrong.toml",
+    "setting key_groups is 'many'; give 1 to 32768": "run p.py --config mistyped.toml",
+    "setting sharing_depth is 'all'; give a whole number from 1 to 1000000, or full": "run p.py --config shallow.toml",
+    "hosts_expected is 3, but without --listen the job has one host; give --listen": "run p.py --config expecting.toml",
+    "setting guarantee is 5; give causal or epoch or": "run p.py --config unchosen.toml",
+    "setting inflight_memory_bytes_max is 'x'; give a whole number": "run p.py --config unsized.toml",
+    "standbys is '100000'": "run p.py --standbys 100000",
+    "checkpoint_interval_s is inf": "run p.py --checkpoint-interval inf",
+    "metrics_port is 70000": "run p.py --metrics-port 70000",
+    "setting dead_letters": "run p.py --config letters.toml",
+    "state_directory": "run p.py --config spilled.toml",
+    "heartbeat_ms is 0": "run p.py --config breathless.toml",
+    "sharing_depth is 10000000000000": "run p.py --config deep.toml",
+    f"--sharing-depth {'9' * 80}:": f"run p.py --sharing-depth {'9' * 5000}",
+    f"standbys is '{'9' * 79};": f"run p.py --standbys {'9' * 5000}",
+    "Exceeds the limit": "run p.py --config endless.toml",
+    "nested.toml is not TOML": "run p.py --config nested.toml",
+    "channel_window_bytes is 10000000000000000000; give at most": "run p.py --config credit.toml",
+    "dead_letters is '\\x00'; give a path": "run p.py --config nul.toml",
+    "nothing can be written in /proc": "run p.py --report /proc/outcome.json",
+    "File name too long; give another path": f"run p.py --report {'x' * 300}",
+    f"{'x' * 300} cannot be used: File name too long": f"status --state-dir {'x' * 300}",
+    f"{'y' * 300} cannot be used: File name too long": f"state {'y' * 300} count 1",
+    f"{'z' * 300} cannot be used": f"run p.py --resume --state-dir {'z' * 300}",
+    "nothing can be written in /nowhere": "run p.py --report /nowhere/outcome.json",
+    "is a directory; give a file": "run p.py --report .",
+    "choice.toml: setting guarantee is 'perhaps'; give causal or": "run p.py --config choice.toml",
+    "plan.toml: setting key_groups is 0": "plan p.py --config plan.toml",
+    "causal: setting standbys is 'few'": "run p.py --config fine.toml --standbys few",
+    "is not TOML": "run p.py --config p.py",
+    "no job to resume": "run p.py --resume",
+    "no job under": "status",
+    "absent holds no job to resume": "run p.py --resume --state-dir absent",
+    "holds no savepoint": "run p.py --from absent",
+    "holds no job": "kill double/0 --job absent",
 }
+
+SETTINGS = {
+    "wrong": 'colour = "red"',
+    "close": "heartbeat_m = 5",
+    "set": "[settings]\ncuont = 4",
+    "letters": 'on_error = "dead-letter"\ndead_letters = "/nowhere/letters"',
+    "spilled": 'state = "disk"\nstate_directory = "/nowhere"',
+    "breathless": "heartbeat_ms = 0",
+    "deep": "sharing_depth = 10000000000000",
+    "endless": f"key_groups = {'9' * 5000}",
+    "nested": f"settings = {'[' * 5000}",
+    "credit": "channel_window_bytes = 10000000000000000000",
+    "nul": 'dead_letters = "\\u0000"',
+    "choice": 'guarantee = "perhaps"',
+    "fine": 'guarantee = "epoch"',
+    "plan": "key_groups = 0",
+    "shallow": 'sharing_depth = "all"',
+    "expecting": "hosts_expected = 3",
+    "unchosen": "guarantee = 5",
+    "unsized": 'inflight_memory_bytes_max = "x"',
+    "mistyped": 'key_groups = "many"',
+}
+"""The lines of files of settings by name."""
 
 
 @pytest.mark.parametrize("said", WRONG)
 def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("wrong.toml").write_text('colour = "red"\n')
-    Path("close.toml").write_text("heartbeat_m = 5\n")
-    Path("set.toml").write_text("[settings]\ncuont = 4\n")
-    Path("letters.toml").write_text('on_error = "dead-letter"\ndead_letters = "/nowhere/letters"\n')
-    Path("spilled.toml").write_text('state = "disk"\nstate_directory = "/nowhere"\n')
-    Path("breathless.toml").write_text("heartbeat_ms = 0\n")
-    Path("deep.toml").write_text("sharing_depth = 10000000000000\n")
-    Path("endless.toml").write_text(f"key_groups = {'9' * 5000}\n")
-    Path("nested.toml").write_text(f"settings = {'[' * 5000}\n")
-    Path("credit.toml").write_text("channel_window_bytes = 10000000000000000000\n")
-    Path("nul.toml").write_text('dead_letters = "\\u0000"\n')
-    Path("choice.toml").write_text('guarantee = "perhaps"\n')
-    Path("fine.toml").write_text('guarantee = "epoch"\n')
-    Path("plan.toml").write_text("key_groups = 0\n")
-    Path("shallow.toml").write_text('sharing_depth = "all"\n')
-    Path("expecting.toml").write_text("hosts_expected = 3\n")
-    Path("unchosen.toml").write_text("guarantee = 5\n")
-    Path("unsized.toml").write_text('inflight_memory_bytes_max = "x"\n')
-    Path("mistyped.toml").write_text('key_groups = "many"\n')
-    assert main(WRONG[said]) == 2
+    for name, text in SETTINGS.items():
+        Path(f"{name}.toml").write_text(f"{text}\n")
+    assert main(WRONG[said].split()) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("causal: ") and said in line
 
