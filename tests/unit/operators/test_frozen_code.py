@@ -8,6 +8,7 @@ import traceback
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from operators.builder.loading import MODULE, freeze, load, load_archived
 from operators.frozen import archive as archives
 from operators.frozen.archive import Archive, Module, changed, other_versions, same_code
 from operators.frozen.reach import hidden_by_python, versions_now
+from tests.members import members
 
 GOOD = """
 from operators import Pipeline
@@ -153,16 +155,23 @@ def test_what_counts_as_a_change() -> None:
     assert changed(before, after) == ["b.py", "c.py (no longer used)", "d.py (new)"]
 
 
-@pytest.mark.parametrize("how", [load, lambda path: freeze(path)[0], lambda path: load_archived(freeze(path)[1], {})])
-@pytest.mark.parametrize("name", ["deploy", "standby", "tests", "examples", "docs", "benchmarks"])
-def test_modules_of_the_user_may_have_names_of_ours(tmp_path: Path, name: str, how: object) -> None:
+LOADS = {
+    "load": load,
+    "freeze": lambda path: freeze(path)[0],
+    "load_archived": lambda path: load_archived(freeze(path)[1], {}),
+}
+OURS = ("deploy", "standby", "tests", "examples", "docs", "benchmarks")
+
+
+@pytest.mark.parametrize(("name", "how"), members(product(OURS, LOADS), *zip(OURS, [*LOADS, *LOADS], strict=True)))
+def test_modules_of_the_user_may_have_names_of_ours(tmp_path: Path, name: str, how: str) -> None:
     import deploy.cli
 
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("MINE = 'mine'\n")
     (tmp_path / name / "below.py").write_text("BELOW = 'below'\n")
     path = written(tmp_path, f"from {name} import MINE\nfrom {name}.below import BELOW\n" + GOOD)
-    assert how(path).name == "good"  # type: ignore[operator]
+    assert LOADS[how](path).name == "good"
     assert sys.modules[MODULE].BELOW == "below"
     assert sys.modules["deploy.cli"] is deploy.cli
 
