@@ -6,10 +6,11 @@ import linecache
 import sys
 import traceback
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_what_counts_as_a_change() -> None:
     assert changed(before, after) == ["b.py", "c.py (no longer used)", "d.py (new)"]
 
 
-LOADS = {
+LOADS: dict[str, Callable[[Path], Any]] = {
     "load": load,
     "freeze": lambda path: freeze(path)[0],
     "load_archived": lambda path: load_archived(freeze(path)[1], {}),

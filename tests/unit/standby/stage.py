@@ -165,7 +165,8 @@ def main(job: str, options: dict[str, Any]) -> int:
         directory.open_runtime()
         config.save(directory.path)
         blueprint.save(directory.path)
-        local.Parts, parts.LOOK_S, local.TURN_S = CountedLooks, 0.0, 0.05  # type: ignore[misc]
+        parts.LOOK_S, local.TURN_S = 0.0, 0.05
+        local.Parts = CountedLooks  # type: ignore[attr-defined]
         local.SILENT_S = options["silent_s"] or local.SILENT_S
         outcome = local.LocalDeployment(directory.path, lambda view, elapsed_s: None, say=print).run()
     finally:
