@@ -34,16 +34,16 @@ from causal.task.echo_states import (  # noqa: E402
     ShadowState,
     ShadowStep,
 )
-from causal.task.recovery import TRANSITIONS, State, Step  # noqa: E402
+from causal.task.recovery import TRANSITIONS, RecoveryStep, State  # noqa: E402
 
 PAGES = ("docs/recovery.md", "docs/wire.md")
 _PLACE = re.compile(r"(<!-- (\w+): drawn by docs/diagrams.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _MEANING: dict[Enum, str] = {
-    Step.SHADOWED: "hot: all that the task takes is echoed",
-    Step.STARTED: "promoted: sockets open",
-    Step.COLLECTED: "every neighbour downstream, or the store, has answered",
-    Step.REPLAYED: "the log is performed to its end",
-    Step.FAILED: "cannot continue",
+    RecoveryStep.SHADOWED: "hot: all that the task takes is echoed",
+    RecoveryStep.STARTED: "promoted: sockets open",
+    RecoveryStep.COLLECTED: "every neighbour downstream, or the store, has answered",
+    RecoveryStep.REPLAYED: "the log is performed to its end",
+    RecoveryStep.FAILED: "cannot continue",
     SenderStep.ANNOUNCED: "receiver announced",
     SenderStep.LOST: "receiver died",
     SenderStep.WELCOMED: "WELCOME",
@@ -67,7 +67,7 @@ def recovery() -> str:
     """Return the table as a state diagram; every state can fail, which is drawn once."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {State.RESTORED.value}"]
     for (before, step), after in TRANSITIONS.items():
-        if step is not Step.FAILED:
+        if step is not RecoveryStep.FAILED:
             lines.append(f"    {before.value} --> {after.value}: {_MEANING[step]}")
     lines += [f"    {State.RUNNING.value} --> [*]: killed; its standby begins at the top", "```", ""]
     return "\n".join(lines)

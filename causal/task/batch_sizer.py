@@ -22,6 +22,8 @@ class BatchSizer:
 
     Attributes:
         elements: the elements that an event may have now.
+        turn_elements: the elements that this turn has delivered, or written.
+        turn_bytes: the bytes of its output.
     """
 
     def __init__(self, elements_max: int, bytes_max: int, heartbeat_timeout_ms: int) -> None:
@@ -29,11 +31,17 @@ class BatchSizer:
         self._bytes_max = bytes_max
         self._took_ns_max = heartbeat_timeout_ms * 1_000_000 // SHARE_OF_SUSPICION
         self.elements = min(FIRST_ELEMENTS, elements_max)
+        self.turn_elements = self.turn_bytes = 0
 
     @property
     def reduced(self) -> bool:
         """Whether an event may have fewer elements than the job allows: then chunks are cut, and bundles are small."""
         return self.elements < self._elements_max
+
+    def begin_turn(self, took_ns: int) -> None:
+        """Record how long the previous turn lasted; 0 where no clock was read."""
+        self.took(self.turn_elements, self.turn_bytes, took_ns)
+        self.turn_elements = self.turn_bytes = 0
 
     def took(self, elements: int, made_bytes: int, took_ns: int) -> None:
         """Record the duration of a turn that delivered, or wrote, `elements`; 0 where no clock was read."""

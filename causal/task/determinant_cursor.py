@@ -24,7 +24,7 @@ class DeterminantCursor:
 
     __slots__ = (
         "log", "epoch", "task_name", "logging", "bytes_by_kind", "last_ns", "run_left", "_codec", "_place", "_ahead",
-        "_ruled", "_loose", "_event",
+        "complete", "_ruled", "_loose", "_event",
     )  # fmt: skip
 
     def __init__(self, log: DeterminantLog, epoch: int, task_name: str, logging: bool = True) -> None:
@@ -40,6 +40,8 @@ class DeterminantCursor:
         self._ahead: tuple[Determinant, int, int] | None = None
         self.run_left = 0
         """The events of an ordered task that the log has as a run, and that have not begun."""
+        self.complete = False
+        """Whether the log of this epoch is known to be complete: in a replay, later epochs have entries."""
         self._ruled = 0
         self._loose: dict[int, int] = {}
         """Input → elements of events that commute, and have no entry yet."""
@@ -156,6 +158,12 @@ class DeterminantCursor:
             self._append(Order.kind, encode_order(input, count))
 
     def _append(self, kind: str, entry: bytes) -> None:
+        if self.complete:
+            raise ReplayDivergence(
+                self.task_name,
+                f"epoch {self.epoch}: the replay asks for an answer ({kind}) after the end of its log, the run before "
+                "did not",
+            )
         self.log.append(self.epoch, entry)
         self._place += len(entry)
         self.bytes_by_kind[kind] += len(entry)
@@ -170,6 +178,7 @@ class DeterminantCursor:
         if self.replaying:
             raise ReplayDivergence(self.task_name, f"barrier {epoch} comes before the log of epoch {self.epoch} ends")
         self.epoch = epoch
+        self.complete = False
         invariant(not self._loose and self._event is None, "an event has no place in its epoch", task=self.task_name)
         self._ruled = 0  # the rule reaches the barrier without an entry
         self._codec = DeterminantCodec()

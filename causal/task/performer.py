@@ -301,7 +301,7 @@ class Performer:
 
     def _read(self, channel: int, position: int, count_max: int) -> None:
         now_ns = self._peers.now_ns()
-        again_ns = now_ns if self._task.schedule.replaying else self._gathering[channel].again_ns(now_ns)
+        again_ns = now_ns if self._task.cursor.replaying else self._gathering[channel].again_ns(now_ns)
         if again_ns > now_ns:
             self.pending[channel] = PendingRead(position, count_max, again_ns)
         else:

@@ -12,9 +12,9 @@ from causal.task.determinant_cursor import DeterminantCursor
 class Reading:
     """The reads of all partitions of one task."""
 
-    def __init__(self, partitions: list[Partition], schedule: DeterminantCursor, pace: BatchSizer) -> None:
+    def __init__(self, partitions: list[Partition], cursor: DeterminantCursor, pace: BatchSizer) -> None:
         self._partitions = partitions
-        self._schedule = schedule
+        self._cursor = cursor
         self._pace = pace
 
     def due(self) -> list[Effect]:
@@ -30,9 +30,9 @@ class Reading:
         return effects
 
     def _replay_waits_for(self, partition: Partition) -> bool:
-        if not self._schedule.replaying:
+        if not self._cursor.replaying:
             return False
-        determinant = self._schedule.peek()
+        determinant = self._cursor.peek()
         return (
             type(determinant) is Order
             and determinant.input == partition.ordinal

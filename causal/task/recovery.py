@@ -22,7 +22,7 @@ class State(Enum):
     FAILED = "failed"  # absorbing
 
 
-class Step(Enum):
+class RecoveryStep(Enum):
     """The transitions of a task from one state to the next."""
 
     SHADOWED = "shadowed"  # the task's echo follows the state that is loaded
@@ -32,18 +32,18 @@ class Step(Enum):
     FAILED = "failed"
 
 
-TRANSITIONS: dict[tuple[State, Step], State] = {
-    (State.RESTORED, Step.STARTED): State.COLLECTING,
-    (State.RESTORED, Step.SHADOWED): State.SHADOWING,
-    (State.SHADOWING, Step.STARTED): State.COLLECTING,
-    (State.SHADOWING, Step.FAILED): State.FAILED,
-    (State.COLLECTING, Step.COLLECTED): State.REPLAYING,
-    (State.REPLAYING, Step.REPLAYED): State.RUNNING,
-    (State.RESTORED, Step.FAILED): State.FAILED,
-    (State.COLLECTING, Step.FAILED): State.FAILED,
-    (State.REPLAYING, Step.FAILED): State.FAILED,
-    (State.RUNNING, Step.FAILED): State.FAILED,
-    (State.FAILED, Step.FAILED): State.FAILED,
+TRANSITIONS: dict[tuple[State, RecoveryStep], State] = {
+    (State.RESTORED, RecoveryStep.STARTED): State.COLLECTING,
+    (State.RESTORED, RecoveryStep.SHADOWED): State.SHADOWING,
+    (State.SHADOWING, RecoveryStep.STARTED): State.COLLECTING,
+    (State.SHADOWING, RecoveryStep.FAILED): State.FAILED,
+    (State.COLLECTING, RecoveryStep.COLLECTED): State.REPLAYING,
+    (State.REPLAYING, RecoveryStep.REPLAYED): State.RUNNING,
+    (State.RESTORED, RecoveryStep.FAILED): State.FAILED,
+    (State.COLLECTING, RecoveryStep.FAILED): State.FAILED,
+    (State.REPLAYING, RecoveryStep.FAILED): State.FAILED,
+    (State.RUNNING, RecoveryStep.FAILED): State.FAILED,
+    (State.FAILED, RecoveryStep.FAILED): State.FAILED,
 }
 
 REPLAYS = frozenset((State.SHADOWING, State.REPLAYING))
@@ -66,7 +66,7 @@ class Recovery:
         """Whether an event that is performed now was performed before, so that its effects are not new (D22)."""
         return self.state in REPLAYS
 
-    def step(self, step: Step, now_ns: int) -> State:
+    def step(self, step: RecoveryStep, now_ns: int) -> State:
         """Take the step, which must be legal in the current state."""
         after = TRANSITIONS.get((self.state, step))
         invariant(

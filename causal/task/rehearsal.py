@@ -19,7 +19,7 @@ from causal.ports import Chain, Environment
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.execution import Execution
 from causal.task.recording import Recorded
-from causal.task.recovery import Recovery, Step
+from causal.task.recovery import Recovery, RecoveryStep
 from causal.topology import Topology
 
 
@@ -48,21 +48,22 @@ def rehearse(
     channels = Channels(topology, task, config, cut)
     holdings = Holdings(topology, task, config.sharing_depth, cut.epoch)
     holdings.own.merge(LogDelta(task, cut.epoch, 0, recorded.log))
-    schedule = DeterminantCursor(holdings.own, cut.epoch, name)
-    schedule.last_ns = cut.last_ns
+    cursor = DeterminantCursor(holdings.own, cut.epoch, name)
+    cursor.last_ns = cut.last_ns
+    cursor.complete = True
     recovery = Recovery(name)
-    recovery.step(Step.STARTED, 0)
-    recovery.step(Step.COLLECTED, 0)
-    execution = Execution(recovery, config, chain, live, channels, holdings, schedule, cut, [], 0)
+    recovery.step(RecoveryStep.STARTED, 0)
+    recovery.step(RecoveryStep.COLLECTED, 0)
+    execution = Execution(recovery, config, chain, live, channels, holdings, cursor, cut, [], 0)
     for delivery in recorded.deliveries:
         channel = channels.inputs[delivery.input]
         channel.accept_chunks(channel.next, delivery.chunks)
     effects: list[Effect] = []
-    while schedule.epoch == cut.epoch:
+    while cursor.epoch == cut.epoch:
         if not execution.rehearse_next(effects):
             raise ReplayDivergence(name, f"epoch {cut.epoch}: the rehearsal wants more than the task had")
         effects.clear()
-    _compare(name, cut.epoch, execution.checkpointing.cuts[schedule.epoch], reached, [o.name for o in channels.outputs])
+    _compare(name, cut.epoch, execution.checkpointing.cuts[cursor.epoch], reached, [o.name for o in channels.outputs])
 
 
 def _compare(name: str, epoch: int, rehearsed: Cut, reached: Cut, outputs: Sequence[str]) -> None:

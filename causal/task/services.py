@@ -22,10 +22,10 @@ class CausalServices:
     Clock readings never go back, whatever the machine's clock does and across failovers.
     """
 
-    __slots__ = ("_schedule", "_live", "_recovery", "_seed", "_seed_epoch", "_last_ns")
+    __slots__ = ("_cursor", "_live", "_recovery", "_seed", "_seed_epoch", "_last_ns")
 
-    def __init__(self, schedule: DeterminantCursor, live: Environment, recovery: Recovery) -> None:
-        self._schedule = schedule
+    def __init__(self, cursor: DeterminantCursor, live: Environment, recovery: Recovery) -> None:
+        self._cursor = cursor
         self._live = live
         self._recovery = recovery
         self._seed = b""
@@ -33,29 +33,29 @@ class CausalServices:
         self._last_ns = 0
 
     def now_ns(self) -> int:
-        if self._schedule.replaying:
-            return self._schedule.take(Clock).time_ns
+        if self._cursor.replaying:
+            return self._cursor.take(Clock).time_ns
         reading = self.reading_ns()
-        self._schedule.record(Clock(reading))
+        self._cursor.record(Clock(reading))
         return reading
 
     def reading_ns(self) -> int:
         """Read the wall clock, which is kept from running backwards; the reading is not recorded."""
-        self._last_ns = max(self._live.wall_ns(), self._schedule.last_ns, self._last_ns)
+        self._last_ns = max(self._live.wall_ns(), self._cursor.last_ns, self._last_ns)
         return self._last_ns
 
     def seed(self) -> bytes:
-        if self._seed_epoch != self._schedule.epoch:
-            if self._schedule.replaying:
-                self._seed = self._schedule.take(Random).seed
+        if self._seed_epoch != self._cursor.epoch:
+            if self._cursor.replaying:
+                self._seed = self._cursor.take(Random).seed
             else:
                 self._seed = self._live.entropy()
-                self._schedule.record(Random(self._seed))
-            self._seed_epoch = self._schedule.epoch
+                self._cursor.record(Random(self._seed))
+            self._seed_epoch = self._cursor.epoch
         return self._seed
 
     def epoch(self) -> int:
-        return self._schedule.epoch
+        return self._cursor.epoch
 
     def replaying(self) -> bool:
         """Return whether the event that is performed now was performed before.
@@ -65,25 +65,25 @@ class CausalServices:
         """
         replays = self._recovery.replays
         if not replays:
-            self._schedule.log_run()
+            self._cursor.log_run()
         return replays
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
-        if self._schedule.replaying:
-            return self._schedule.take(Call).answer
+        if self._cursor.replaying:
+            return self._cursor.take(Call).answer
         answer = self._asked(ask)
-        self._schedule.record(Call(answer))
+        self._cursor.record(Call(answer))
         return answer
 
     def _asked(self, ask: Callable[[], bytes]) -> bytes:
         if self._recovery.state is State.SHADOWING:
             raise ReplayDivergence(
-                self._schedule.task_name, "its hot standby asks for an answer that the task has not asked for"
+                self._cursor.task_name, "its hot standby asks for an answer that the task has not asked for"
             )
         answer = ask()
         if len(answer) > determinants.ANSWER_BYTES_MAX:
             raise OperatorFailed(
-                f"{self._schedule.task_name}: an answer of {len(answer)} bytes exceeds {determinants.ANSWER_BYTES_MAX};"
+                f"{self._cursor.task_name}: an answer of {len(answer)} bytes exceeds {determinants.ANSWER_BYTES_MAX};"
                 " store it outside and return a reference"
             )
         return answer
@@ -91,29 +91,29 @@ class CausalServices:
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
         if not determinants.registered(kind):
             raise OperatorFailed(
-                f"{self._schedule.task_name}: determinant kind {kind!r} is not registered; "
+                f"{self._cursor.task_name}: determinant kind {kind!r} is not registered; "
                 "call causal.determinants.register_kind in the pipeline file"
             )
-        if self._schedule.replaying:
-            logged = self._schedule.take(User)
+        if self._cursor.replaying:
+            logged = self._cursor.take(User)
             if logged.name != kind:
                 raise ReplayDivergence(
-                    self._schedule.task_name, f"the replay asks for {kind!r}, the log has {logged.name!r}"
+                    self._cursor.task_name, f"the replay asks for {kind!r}, the log has {logged.name!r}"
                 )
             return logged.value
         value = self._asked(ask)
-        self._schedule.record(User(kind, value))
+        self._cursor.record(User(kind, value))
         return value
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
         stated = Window(operator, end_ns, tuple(intervals))
-        if not self._schedule.replaying:
-            self._schedule.record(stated)
+        if not self._cursor.replaying:
+            self._cursor.record(stated)
             return
-        logged = self._schedule.take(Window)
+        logged = self._cursor.take(Window)
         if logged != stated:
             raise ReplayDivergence(
-                self._schedule.task_name,
+                self._cursor.task_name,
                 f"operator {operator} fires a window with {stated.intervals} that ends at {end_ns}, "
                 f"the log has operator {logged.operator}, {logged.intervals}, {logged.end_ns}",
             )

@@ -205,7 +205,7 @@ class Shadow:
         if task is None:
             return ""
         cuts = task.execution.checkpointing.cuts
-        for epoch in [epoch for epoch in self._marks if epoch <= task.schedule.epoch]:
+        for epoch in [epoch for epoch in self._marks if epoch <= task.cursor.epoch]:
             digest = self._marks.pop(epoch)
             if epoch in cuts and epoch > 0:
                 if outputs_digest(cuts[epoch]) != digest:

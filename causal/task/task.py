@@ -67,7 +67,7 @@ from causal.task.execution import Execution
 from causal.task.flushing import Flushing
 from causal.task.inquiry import Inquiry
 from causal.task.reading import Reading
-from causal.task.recovery import PERFORMS, Recovery, State, Step
+from causal.task.recovery import PERFORMS, Recovery, RecoveryStep, State
 from causal.task.retention import Retention
 from causal.task.spilling import Spilling
 from causal.task.truncation import truncate
@@ -119,20 +119,20 @@ class TaskProtocol:
         self.flushing = Flushing(self.name, self.holdings)
         self.holdings.merge(retained.logs)
         self.holdings.depend(retained.depends)
-        self.schedule = DeterminantCursor(self.holdings.own, cut.epoch, self.name, self._logging)
-        self.schedule.last_ns = cut.last_ns
+        self.cursor = DeterminantCursor(self.holdings.own, cut.epoch, self.name, self._logging)
+        self.cursor.last_ns = cut.last_ns
         self.channels = channels = Channels(topology, task, config, cut)
         for channel in channels.network:
             channel.marking = self._logging and self.holdings.partial
         self.inputs = channels.inputs
         self._partitions = {partition.id: partition for partition in channels.partitions}
         self.execution = Execution(
-            self.recovery, config, chain, live, channels, self.holdings, self.schedule, cut, files, incarnation
+            self.recovery, config, chain, live, channels, self.holdings, self.cursor, cut, files, incarnation
         )
-        self.execution.rollback = rollback.number
+        self.execution.writing.rollback = rollback.number
         self._spilling = Spilling(channels, config)
         self.retention = Retention(channels, self.holdings, config, cut.epoch)
-        self._reading = Reading(channels.partitions, self.schedule, self.execution.pace)
+        self._reading = Reading(channels.partitions, self.cursor, self.execution.pace)
         self.exchange = Exchange(
             topology, task, incarnation, config, self.holdings,
             {c.id: c for c in channels.network}, channels.downstream, report,
@@ -155,11 +155,11 @@ class TaskProtocol:
     @property
     def finished(self) -> bool:
         """Whether all inputs have ended and everything that follows from them has been emitted."""
-        return self.execution.finished
+        return self.execution.schedule.finished
 
     @property
     def reported_finished(self) -> bool:
-        return self.execution.reported_finished
+        return self.execution.writing.reported_finished
 
     @property
     def encoding(self) -> bool:
@@ -171,7 +171,7 @@ class TaskProtocol:
         """The state for a heartbeat: "staged" while the last rows wait for a checkpoint, "finished" at the end."""
         if self.reported_finished:
             return "finished"
-        return "staged" if self.execution.staged else self.recovery.state.value
+        return "staged" if self.execution.writing.staged else self.recovery.state.value
 
     # -- the one mutator ---------------------------------------------------------------------------
 
@@ -184,11 +184,11 @@ class TaskProtocol:
         try:
             return _HANDLERS[type(event)](self, event, now_ns)
         except Exception:
-            self.recovery.step(Step.FAILED, now_ns)
+            self.recovery.step(RecoveryStep.FAILED, now_ns)
             raise
 
     def _started(self, event: Started, now_ns: int) -> list[Effect]:
-        self.recovery.step(Step.STARTED, now_ns)
+        self.recovery.step(RecoveryStep.STARTED, now_ns)
         effects: list[Effect] = [
             OpenSink(channel, self._restored, sink.covered > 0, sink.counted)
             for channel, sink in self.channels.sinks.items()
@@ -211,7 +211,7 @@ class TaskProtocol:
 
     def _shadowed(self, event: Shadowed, now_ns: int) -> list[Effect]:
         invariant(not self.channels.partitions, "only tasks with inputs of other tasks are shadowed", task=self.name)
-        self.recovery.step(Step.SHADOWED, now_ns)
+        self.recovery.step(RecoveryStep.SHADOWED, now_ns)
         self.execution.checkpointing.withholding = True
         for sink in self.channels.sinks.values():
             sink.shadow()
@@ -254,7 +254,7 @@ class TaskProtocol:
         next.
         """
         behind = self.execution.checkpointing.encodes_behind(epoch) + sum(each.epoch > epoch for each in self.withheld)
-        return self.schedule.epoch >= epoch and behind < 2
+        return self.cursor.epoch >= epoch and behind < 2
 
     def settle(self, epoch: int, files: Sequence[SnapshotFile]) -> list[Effect]:
         """Forget, as a hot standby that has passed barrier `epoch`, what that checkpoint covers, which is complete.
@@ -262,12 +262,12 @@ class TaskProtocol:
         Args:
             files: those of the checkpoint, which the task has written: they decide when a snapshot is to be complete.
         """
-        invariant(self.schedule.epoch >= epoch, "the barrier has been passed", task=self.name, epoch=epoch)
+        invariant(self.cursor.epoch >= epoch, "the barrier has been passed", task=self.name, epoch=epoch)
         self.withheld = [each for each in self.withheld if each.epoch > epoch]
         self.execution.checkpointing.files = list(files)
         cut = self.execution.checkpointing.completed(epoch)
         effects = truncate(epoch, cut, self.holdings, self.channels)
-        self.execution.completed(epoch)
+        self.execution.schedule.checkpoint_completed(epoch)
         self.retention.completed(epoch)
         return [each for each in effects if isinstance(each, RemoveSegments)]
 
@@ -276,10 +276,10 @@ class TaskProtocol:
         invariant(self.covers(event.epoch), "a hot standby has come that far", task=self.name, epoch=event.epoch)
         effects = self.settle(event.epoch, event.files)
         self.inquiry = Inquiry(event.rollback)
-        self.execution.rollback = self.echo.rollback = event.rollback.number
+        self.execution.writing.rollback = self.echo.rollback = event.rollback.number
         self.execution.checkpointing.resume(event.epoch, event.files, self.withheld[0] if self.withheld else None)
-        self.incarnation = self.exchange.incarnation = self.execution.incarnation = event.incarnation
-        self.execution.replayed_elements = 0
+        self.incarnation = self.exchange.incarnation = self.execution.writing.incarnation = event.incarnation
+        self.execution.schedule.replayed_elements = 0
         return effects
 
     # -- neighbours ----------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class TaskProtocol:
 
     def _rows_committed(self, event: RowsCommitted, now_ns: int) -> list[Effect]:
         self.channels.sinks[event.channel].shown(event.epoch)
-        self.execution.cover(event.epoch)
+        self.execution.writing.cover(event.epoch)
         return []
 
     def _collected(self, now_ns: int) -> list[Effect]:
@@ -343,7 +343,7 @@ class TaskProtocol:
             return [Phase("lost")] if news else []
         if not self.flushing.begun:
             return self.flushing.begin()
-        self.recovery.step(Step.COLLECTED, now_ns)
+        self.recovery.step(RecoveryStep.COLLECTED, now_ns)
         return [Phase("collected"), *self.exchange.collected()]
 
     # -- lost determinants (D9) ----------------------------------------------------------------------
@@ -360,7 +360,7 @@ class TaskProtocol:
             return []
         self.idle = self.inquiry.asked is not None  # otherwise what waited in the queues may be performed
         self.echo.give_up(now_ns)
-        self.execution.rollback = self.echo.rollback = event.rollback.number
+        self.execution.writing.rollback = self.echo.rollback = event.rollback.number
         retreats = event.rollback.retreats
         self.holdings.cut(retreats)
         for channel in self.channels.network:
@@ -382,14 +382,14 @@ class TaskProtocol:
     # -- checkpoints and the disk --------------------------------------------------------------------
 
     def _checkpoint_asked(self, event: CheckpointRequested, now_ns: int) -> list[Effect]:
-        self.execution.ask_for(event.epoch, event.final, event.hold)
+        self.execution.schedule.request_checkpoint(event.epoch, event.final, event.hold)
         return []
 
     def _job_ended(self, event: JobEnded, now_ns: int) -> list[Effect]:
-        return self.execution.last_bundles()
+        return self.execution.writing.last_bundles()
 
     def _checkpoint_completed(self, event: CheckpointCompleted, now_ns: int) -> list[Effect]:
-        self.execution.completed(event.epoch)
+        self.execution.schedule.checkpoint_completed(event.epoch)
         self.retention.completed(event.epoch)
         cut = self.execution.checkpointing.completed(event.epoch)
         return truncate(event.epoch, cut, self.holdings, self.channels)
@@ -419,12 +419,12 @@ class TaskProtocol:
     # -- the outside -----------------------------------------------------------------------------------
 
     def _answered(self, event: ResponseReceived, now_ns: int) -> list[Effect]:
-        self.execution.answered(event)
+        self.execution.response(event)
         return []
 
     def _inspect(self, event: StateQuery, now_ns: int) -> list[Effect]:
         state = self.recovery.state
-        facts: dict[str, Any] = {"task": self.name, "incarnation": self.incarnation, "epoch": self.schedule.epoch}
+        facts: dict[str, Any] = {"task": self.name, "incarnation": self.incarnation, "epoch": self.cursor.epoch}
         facts["state"] = state.value
         if state is State.RUNNING:
             facts["tables"] = self.execution.chain.inspect(event.operator, event.key)
@@ -445,14 +445,14 @@ class TaskProtocol:
             performed = not checkpointing.encodes_next and not self.full
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
             if echoes and self.recovery.state is State.RUNNING:
-                self.schedule.log_run()
-            more = checkpointing.encodes_next or (performed and execution.may_continue)
+                self.cursor.log_run()
+            more = checkpointing.encodes_next or (performed and execution.schedule.may_continue)
             if performed:
                 checkpointing.encodes_next = checkpointing.encoding
             elif checkpointing.encoding:
-                effects += checkpointing.step(execution.may_continue)
+                effects += checkpointing.step(execution.schedule.may_continue)
             self.idle = not more and not checkpointing.encoding
-            execution.flush_sinks(effects, force=not more)
+            execution.writing.flush(effects, force=not more)
             effects += self._reading.due()
         effects += self.exchange.pump(now_ns)
         for channel in self.channels.network:
@@ -461,8 +461,8 @@ class TaskProtocol:
         effects += self._spilling.due(now_ns)
         effects += self.flushing.due(now_ns)
         if echoes and self.recovery.state in PERFORMS:  # before, its own log may lack what is stable
-            effects += self.echo.due(execution.checkpointing.cuts[self.schedule.epoch], self.incarnation, now_ns)
-        if not self._first_output_reported and (self.exchange.first_output or execution.wrote):
+            effects += self.echo.due(execution.checkpointing.cuts[self.cursor.epoch], self.incarnation, now_ns)
+        if not self._first_output_reported and (self.exchange.first_output or execution.writing.wrote):
             self._first_output_reported = True
             effects.append(Phase("first_output"))
         return effects
@@ -477,7 +477,7 @@ class TaskProtocol:
         if self.inquiry.asked is not None:
             return None
         due = [self.exchange.next_deadline_ns(), self.flushing.next_deadline_ns(now_ns)]
-        live = self.recovery.state is State.RUNNING and not self.finished and not self.execution.standing
+        live = self.recovery.state is State.RUNNING and not self.finished and not self.execution.schedule.standing
         live = live and not self.full
         timer_ns = self.execution.chain.next_timer_ns() if live else None
         if timer_ns is not None:
@@ -488,11 +488,11 @@ class TaskProtocol:
         """Return counters for heartbeats; positions are absolute, so the last report of any incarnation is valid."""
         return {
             **self.channels.counters(),
-            "determinant_bytes": dict(self.schedule.bytes_by_kind),
+            "determinant_bytes": dict(self.cursor.bytes_by_kind),
             "delta_bytes": self.exchange.delta_bytes,
             "log_bytes": self.holdings.size,
             "unwritten_bytes": self.flushing.unwritten_bytes,
-            "replayed_elements": self.execution.replayed_elements,
+            "replayed_elements": self.execution.schedule.replayed_elements,
             "dropped_frames": sum(self.exchange.faults.values()),
             "counts": self.execution.chain.counts(),
         }

@@ -103,7 +103,7 @@ class HotStandby(Generic[Image]):
     def facts(self) -> Mapping[str, int]:
         """The figures for a beat: the epoch and incarnation that it performs, elements behind, barriers compared."""
         shadow = self._shadow
-        epoch = -1 if shadow.task is None else shadow.task.schedule.epoch
+        epoch = -1 if shadow.task is None else shadow.task.cursor.epoch
         facts = {"epoch": epoch, "incarnation": self.incarnation, "behind": shadow.behind}
         return {**facts, "compared": shadow.compared}
 
@@ -163,7 +163,7 @@ class HotStandby(Generic[Image]):
         different = shadow.compare()
         if different:
             self._lose(different, blamed=True)
-        elif self._completed is not None and task.schedule.epoch >= self._completed[0]:
+        elif self._completed is not None and task.cursor.epoch >= self._completed[0]:
             self._asked(task.settle(*self._completed))
             self._settled, self._completed = self._completed[0], None
         return task.idle

@@ -208,7 +208,7 @@ class Worker:
         protocol, disk = self.driver.task, self.task_disk.disk
         return Vitals(
             self.driver.reported_state,
-            protocol.schedule.epoch,
+            protocol.cursor.epoch,
             counters=self.driver.counters(),
             first_record_ns=self.driver.first_record_ns or None,
             last_output_ns=self.driver.last_output_ns or None,
@@ -218,7 +218,7 @@ class Worker:
             checked=checked,
             waiting=self.driver.waiting,
             wanted_epoch=protocol.retention.wanted_epoch,
-            unchanged=protocol.execution.unchanged,
+            unchanged=protocol.execution.step.unchanged,
             uploading=disk.uploads.waiting if disk is not None and disk.uploads is not None else None,
             hot_keys=self.progress.hot_keys,
         )

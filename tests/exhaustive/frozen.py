@@ -31,7 +31,8 @@ WRITE_ONLY: dict[str, frozenset[str]] = {
     "Sender": frozenset(("sent_bytes", "sent_frames", "delta_bytes")),
     "SinkChannel": frozenset(("bundle_delta_bytes",)),
     "DeterminantCursor": frozenset(("bytes_by_kind",)),
-    "Execution": frozenset(("replayed_elements", "_turn_elements", "_turn_bytes")),
+    "Schedule": frozenset(("replayed_elements",)),
+    "BatchSizer": frozenset(("turn_elements", "turn_bytes")),
     "TaskProtocol": frozenset(("_rows_visible",)),
 }
 """Fields that the core writes for the reader of a report alone, which `--audit` verifies.

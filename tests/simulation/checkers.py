@@ -100,7 +100,7 @@ class Observer:
         if late and not self._world.several:
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins behind {self._incarnations[index]}")
         self._incarnations[index] = max(task.incarnation, self._incarnations[index])
-        task.schedule.logging = task.schedule.logging or self._staged  # for the twin alone: nothing is sent
+        task.cursor.logging = task.cursor.logging or self._staged  # for the twin alone: nothing is sent
         self._lives[index].append(task)
         self._lives[index].sort(key=lambda life: life.incarnation)
         if not late:
@@ -132,8 +132,8 @@ class Observer:
             [c.next for c in task.inputs],
             [c.delivered for c in task.inputs],
             [o.position for o in outputs],
-            task.schedule.epoch,
-            task.schedule.replaying,
+            task.cursor.epoch,
+            task.cursor.replaying,
         )
 
     def after(self, process: Process, task: TaskProtocol, event: Event, before: Places) -> None:
@@ -152,7 +152,7 @@ class Observer:
             return
         _, delivered, positions, epoch, replaying = before
         outputs = task.execution._outputs
-        if task.schedule.epoch == epoch and all(o.position == p for o, p in zip(outputs, positions, strict=True)):
+        if task.cursor.epoch == epoch and all(o.position == p for o, p in zip(outputs, positions, strict=True)):
             if all(c.delivered == d for c, d in zip(task.inputs, delivered, strict=True)):
                 return
         self.steps += 1
@@ -162,11 +162,11 @@ class Observer:
         for channel, first in zip(task.inputs, delivered, strict=True):
             if channel.source != OUTSIDE:
                 self._learn(task, truth, owed, channel.id, range(first, channel.delivered))
-        if task.schedule.epoch != epoch:
+        if task.cursor.epoch != epoch:
             truth[index, epoch] = owed[index, epoch] = self._note_barrier(task, epoch)
-        if task.schedule._place:
-            here = (index, task.schedule.epoch)
-            truth[here] = owed[here] = task.schedule._place
+        if task.cursor._place:
+            here = (index, task.cursor.epoch)
+            truth[here] = owed[here] = task.cursor._place
         self._truth[_life(task)], self._owed[_life(task)] = truth, owed
         self._check_orphan(task, index, truth, owed)
         for output, first in zip(outputs, positions, strict=True):
@@ -181,9 +181,9 @@ class Observer:
 
     def _check_rest(self, task: TaskProtocol) -> None:
         """A task that reports that it has performed nothing since a barrier is where it was there."""
-        if not task.execution.unchanged:
+        if not task.execution.step.unchanged:
             return
-        execution, epoch = task.execution, task.schedule.epoch
+        execution, epoch = task.execution, task.cursor.epoch
         cut, chain = execution.checkpointing.cuts[epoch], execution.chain
         places = [(cut.inputs[each.id][0], each.delivered - each.blocked) for each in task.inputs]  # the next barrier
         places += [(cut.outputs[each.id][0], each.position) for each in execution._outputs]
@@ -205,7 +205,7 @@ class Observer:
 
     def _note_barrier(self, task: TaskProtocol, epoch: int) -> int:
         """Record the log of an epoch if the task has ended it, and return its size in bytes, else 0."""
-        if task.schedule.epoch == epoch:
+        if task.cursor.epoch == epoch:
             return 0
         self.steps += 1
         log, whole = (task.holdings.task, epoch), task.holdings.own.bytes_of(epoch)

@@ -37,7 +37,7 @@ class Performances:
 
     def watch(self, task: TaskProtocol) -> None:
         """Record each call of the chain; an ordered task is asked with every other seed, as asking makes it log."""
-        if not self._causal or (task.execution._by_content is not None and self._world.scenario.seed % 2):
+        if not self._causal or (task.execution.schedule._by_content is not None and self._world.scenario.seed % 2):
             return
         chain: Any = task.execution.chain
         deliver, fire, answer, ended = chain.deliver, chain.fire, chain.answer, chain.ended
@@ -60,7 +60,7 @@ class Performances:
 
     def _note(self, task: TaskProtocol, events: list[Hashable], services: Services) -> None:
         live, index = not services.replaying(), task.holdings.task
-        place = (task.schedule.epoch, task.holdings.own.extent(task.schedule.epoch))
+        place = (task.cursor.epoch, task.holdings.own.extent(task.cursor.epoch))
         self.counted += 1
         if self._world.observer.superseded(task) and task.recovery.state is not State.SHADOWING:
             self._ever[index].update(events if live else ())

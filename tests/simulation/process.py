@@ -367,14 +367,14 @@ class Process:
             return Vitals(shadow=shadow) if self._beginning is None else Vitals("loading", self._beginning)
         return Vitals(
             self.shell.reported_state,
-            self.task.schedule.epoch,
+            self.task.cursor.epoch,
             counters=self.task.counters(),
             first_record_ns=self.shell.first_record_ns or None,
             rollback=self.task.inquiry.rollback.number,
             lost=tuple(self.task.lost),
             committed=self.task.channels.committed,
             wanted_epoch=self.task.retention.wanted_epoch,
-            unchanged=self.task.execution.unchanged,
+            unchanged=self.task.execution.step.unchanged,
         )
 
     def _send_report(self, act: SendReport) -> None:

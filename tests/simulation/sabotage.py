@@ -28,7 +28,10 @@ from causal.task.checkpointing import Checkpointing
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.execution import Execution
 from causal.task.picking import ByContent
+from causal.task.row_writing import RowWriting
+from causal.task.schedule import Schedule, ScheduledEvent
 from causal.task.services import CausalServices
+from causal.task.step import Step
 from operators.sinks.contract.account import Account
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
@@ -152,10 +155,11 @@ def _count_a_batch_twice() -> Patches:
 
     def again(self: Execution, effects: Any, now_ns: int) -> None:
         go_live(self, effects, now_ns)
-        for channel in self._inputs:
+        step = self.step
+        for channel in step._inputs:
             last = channel.__dict__.get("last")
             if last and last[0].kind in (RECORDS, LISTED):
-                self._emit(self.chain.deliver(channel.ordinal, last, channel.delivered, self._services))
+                step._emit(self.chain.deliver(channel.ordinal, last, channel.delivered, step._services))
 
     return {(Receiver, "take"): remembered, (Execution, "_go_live"): again}
 
@@ -224,15 +228,13 @@ def _clock_is_not_logged() -> Patches:
 
 
 def _timers_do_not_fire_in_a_replay() -> Patches:
-    replay_next = Execution._replay_next
+    perform = Step.perform
 
-    def skipping(self: Execution, effects: Any) -> bool:
-        if type(self.schedule.peek()) is Timer:
-            self.schedule.take(Timer)
-            return True
-        return replay_next(self, effects)
+    def skipping(self: Step, event: ScheduledEvent, effects: Any) -> None:
+        if not (type(event) is Timer and self._services.replaying()):
+            perform(self, event, effects)
 
-    return {(Execution, "_replay_next"): skipping}
+    return {(Step, "perform"): skipping}
 
 
 def _ask_the_world_again() -> Patches:
@@ -241,7 +243,7 @@ def _ask_the_world_again() -> Patches:
 
     def asking_again(self: CausalServices, ask: Callable[[], bytes]) -> bytes:
         answer = call(self, ask)
-        return ask() if self._schedule.replaying else answer
+        return ask() if self._cursor.replaying else answer
 
     return {(CausalServices, "call"): asking_again}
 
@@ -373,10 +375,7 @@ def _runs_are_not_reported() -> Patches:
 def _answers_count_twice() -> Patches:
     """An answer that no request waits for any more is performed."""
 
-    def every(self: Execution, event: Any) -> None:
-        self._answers.append(event)
-
-    return {(Execution, "answered"): every}
+    return {(RowWriting, "answered"): lambda self, operator, number: True}
 
 
 def _nothing_is_asked_again() -> Patches:
@@ -385,24 +384,20 @@ def _nothing_is_asked_again() -> Patches:
 
     def forgetful(self: Execution, effects: list[Any], now_ns: int) -> None:
         go_live(self, effects, now_ns)
-        self._unasked = []
+        self.writing._unsent = []
 
     return {(Execution, "_go_live"): forgetful}
 
 
 def _sources_hold_for_ever() -> Patches:
     """A source that holds back records does not resume when the checkpoint that it waits for is complete."""
-    return {(Execution, "completed"): lambda self, epoch: None}
+    return {(Schedule, "checkpoint_completed"): lambda self, epoch: None}
 
 
 def _the_source_that_holds_passes_no_barrier() -> Patches:
     """A source that holds back records performs nothing at all."""
-    perform = Execution._perform_one
-
-    def stopped(self: Execution, effects: list[Any]) -> bool:
-        return not self.holding and perform(self, effects)
-
-    return {(Execution, "_perform_one"): stopped}
+    live = Schedule._live
+    return {(Schedule, "_live"): lambda self: None if self.holding else live(self)}
 
 
 def name_of(sabotage: Callable[[], Patches]) -> str:
@@ -412,14 +407,14 @@ def name_of(sabotage: Callable[[], Patches]) -> str:
 
 def _rest_in_spite_of_events() -> Patches:
     """A task that performs something after a barrier still reports that it has performed nothing."""
-    emit = Execution._emit
+    emit = Step._emit
 
-    def unnoticed(self: Execution, outputs: Any) -> None:
+    def unnoticed(self: Step, outputs: Any) -> None:
         before = self.unchanged
         emit(self, outputs)
         self.unchanged = before
 
-    return {(Execution, "_emit"): unnoticed}
+    return {(Step, "_emit"): unnoticed}
 
 
 SABOTAGES: dict[str, Callable[[], Patches]] = {

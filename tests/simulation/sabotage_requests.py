@@ -8,22 +8,22 @@ from typing import Any
 import operators.kinds.process.outside_calls
 from causal.effects import SendRequests
 from causal.records.values import encode
-from causal.task.execution import Execution
+from causal.task.row_writing import RowWriting
 
 Patches = Mapping[tuple[Any, str], Any]
 
 
 def _ask_before_its_bundle() -> Patches:
     """A request leaves before what it depends on is stored."""
-    flush = Execution.flush_sinks
+    flush = RowWriting.flush
 
-    def hasty(self: Execution, effects: list[Any], force: bool) -> None:
-        if self._unasked:
-            effects.append(SendRequests(self._unasked))
-            self._unasked = []
+    def hasty(self: RowWriting, effects: list[Any], force: bool) -> None:
+        if self._unsent:
+            effects.append(SendRequests(self._unsent))
+            self._unsent = []
         flush(self, effects, force)
 
-    return {(Execution, "flush_sinks"): hasty}
+    return {(RowWriting, "flush"): hasty}
 
 
 def _keys_name_content_alone() -> Patches:

@@ -8,7 +8,8 @@ from typing import Any
 import causal.task.task
 from causal.channels.sink_channel import SinkChannel
 from causal.effects import CommitRows, OpenSink, StageRows
-from causal.task.execution import Execution
+from causal.task.row_writing import RowWriting
+from causal.task.step import Step
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.staging import Staging
 
@@ -17,13 +18,13 @@ Patches = Mapping[tuple[Any, str], Any]
 
 def _visible_at_the_barrier() -> Patches:
     """Rows do not wait for the other tasks' part of the checkpoint."""
-    barrier = Execution._perform_barrier
+    barrier = Step._pass_barrier
 
-    def hasty(self: Execution, epoch: int, final: bool, effects: list[Any]) -> None:
+    def hasty(self: Step, epoch: int, final: bool, effects: list[Any]) -> None:
         barrier(self, epoch, final, effects)
         effects += [CommitRows(effect.channel, epoch) for effect in effects if isinstance(effect, StageRows)]
 
-    return {(Execution, "_perform_barrier"): hasty}
+    return {(Step, "_pass_barrier"): hasty}
 
 
 def _restored_at(instead: Callable[[int], int]) -> Patches:
@@ -45,40 +46,40 @@ def _nothing_is_committed_when_restored() -> Patches:
 
 def _acknowledged_before_staged() -> Patches:
     """Rows that wait for their bundle are left behind a barrier."""
-    barrier, flush = Execution._perform_barrier, Execution.flush_sinks
+    barrier, flush = Step._pass_barrier, RowWriting.flush
 
-    def hasty(self: Execution, epoch: int, final: bool, effects: list[Any]) -> None:
-        self.__dict__["hasty"] = any(sink.staging for sink in self._channels.sinks.values())
+    def hasty(self: Step, epoch: int, final: bool, effects: list[Any]) -> None:
+        self._writing.__dict__["hasty"] = any(sink.staging for sink in self._channels.sinks.values())
         barrier(self, epoch, final, effects)
-        self.__dict__["hasty"] = False
+        self._writing.__dict__["hasty"] = False
 
-    def unless(self: Execution, effects: list[Any], force: bool) -> None:
+    def unless(self: RowWriting, effects: list[Any], force: bool) -> None:
         if not self.__dict__.get("hasty"):
             flush(self, effects, force)
 
-    return {(Execution, "_perform_barrier"): hasty, (Execution, "flush_sinks"): unless}
+    return {(Step, "_pass_barrier"): hasty, (RowWriting, "flush"): unless}
 
 
 def _staged_and_not_durable() -> Patches:
     """Staged rows are not made durable before the snapshot."""
-    barrier = Execution._perform_barrier
+    barrier = Step._pass_barrier
 
-    def careless(self: Execution, epoch: int, final: bool, effects: list[Any]) -> None:
+    def careless(self: Step, epoch: int, final: bool, effects: list[Any]) -> None:
         barrier(self, epoch, final, effects)
         effects[:] = [effect for effect in effects if not isinstance(effect, StageRows)]
 
-    return {(Execution, "_perform_barrier"): careless}
+    return {(Step, "_pass_barrier"): careless}
 
 
 def _staged_is_finished() -> Patches:
     """A sink whose last rows are staged says that it has finished."""
-    report = Execution._report_end
+    report = RowWriting._report_end
 
-    def early(self: Execution, effects: list[Any]) -> None:
+    def early(self: RowWriting, effects: list[Any]) -> None:
         self.covered = True
         report(self, effects)
 
-    return {(Execution, "_report_end"): early}
+    return {(RowWriting, "_report_end"): early}
 
 
 def _never_committed() -> Patches:

@@ -163,7 +163,7 @@ class Simulation:
 
     def _where_it_stands(self) -> str:
         tasks = [
-            f"{p.task.name} {p.task.recovery.state.value} {p.task.schedule.epoch}"
+            f"{p.task.name} {p.task.recovery.state.value} {p.task.cursor.epoch}"
             for p in self.processes.values()
             if p.living and p.task is not None
         ]

@@ -44,7 +44,7 @@ class Process(cluster.Process):
     @property
     def place(self) -> int:
         """The bytes of its own log of this epoch that it has performed."""
-        return self.protocol.schedule._place
+        return self.protocol.cursor._place
 
 
 class Onlooker:
@@ -53,7 +53,7 @@ class Onlooker:
     def __init__(self, process: Process, elements: Elements) -> None:
         self._process = process
         self._elements = elements
-        schedule = process.protocol.schedule
+        schedule = process.protocol.cursor
         self._epoch, self._place = schedule.epoch, process.place
         self._extent = schedule.log.extent(schedule.epoch)
         self._state = process.protocol.recovery.state
@@ -84,16 +84,16 @@ class Onlooker:
             return []
         said = state.value
         if state is State.REPLAYING:
-            log = self._process.protocol.schedule.log
+            log = self._process.protocol.cursor.log
             own = ", ".join(f"e{epoch} ..{extent}" for epoch, extent in log.extents().items())
             said += f" its log, {own}" if own else " (its log is empty)"
         elif state is State.RUNNING:
-            count = self._process.protocol.execution.replayed_elements
+            count = self._process.protocol.execution.schedule.replayed_elements
             said += f": {counted(count, 'element')} replayed" if count else ""
         return [Line(self._process.shown, "is", (said,))]
 
     def _performed(self) -> list[Line]:
-        schedule = self._process.protocol.schedule
+        schedule = self._process.protocol.cursor
         codec, log, entries = DeterminantCodec(), schedule.log.view(self._epoch), []
         place, end = 0, self._process.place if schedule.epoch == self._epoch else len(log)
         while place < end:

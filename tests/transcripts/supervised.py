@@ -171,7 +171,7 @@ class Supervised(Stage):
         protocol = process.protocol
         state = "finished" if protocol.reported_finished else protocol.recovery.state.value
         rollback = protocol.inquiry.rollback.number
-        return Vitals(state, protocol.schedule.epoch, rollback=rollback, lost=tuple(protocol.lost))
+        return Vitals(state, protocol.cursor.epoch, rollback=rollback, lost=tuple(protocol.lost))
 
     def member(self, worker: Worker, event: Input) -> None:
         """Pass an event to a worker's membership, and perform what it returns."""

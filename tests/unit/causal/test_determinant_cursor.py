@@ -8,7 +8,7 @@ from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, R
 from causal.errors import InvariantViolation, OperatorFailed, ReplayDivergence
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.task.determinant_cursor import DeterminantCursor
-from causal.task.recovery import Recovery, State, Step
+from causal.task.recovery import Recovery, RecoveryStep, State
 from causal.task.services import CausalServices
 
 register_kind("test-price", 101)
@@ -30,7 +30,7 @@ class Clockwork:
         return bytes([self.drawn]) * 16
 
 
-def recovery(*steps: Step) -> Recovery:
+def recovery(*steps: RecoveryStep) -> Recovery:
     """Return the recovery of a task that has taken these steps."""
     taken = Recovery("count/0")
     for step in steps:
@@ -38,9 +38,9 @@ def recovery(*steps: Step) -> Recovery:
     return taken
 
 
-REPLAYED = recovery(Step.STARTED, Step.COLLECTED)
-SHADOWED = recovery(Step.SHADOWED)
-LIVE = recovery(Step.STARTED, Step.COLLECTED, Step.REPLAYED)
+REPLAYED = recovery(RecoveryStep.STARTED, RecoveryStep.COLLECTED)
+SHADOWED = recovery(RecoveryStep.SHADOWED)
+LIVE = recovery(RecoveryStep.STARTED, RecoveryStep.COLLECTED, RecoveryStep.REPLAYED)
 
 
 def recorded() -> tuple[DeterminantLog, list[object]]:
@@ -140,7 +140,7 @@ def test_a_log_that_ends_in_the_middle_is_replayed_and_then_extended() -> None:
     assert services.now_ns() == answers[0] and schedule.exhausted()
     assert services.now_ns() == 500 and services.seed() == b"\1" * 16
     again = CausalServices(copy(prefix), Clockwork(1), LIVE)
-    again._schedule.take(Order)
+    again._cursor.take(Order)
     assert [again.now_ns(), again.now_ns(), again.seed()] == [answers[0], 500, b"\1" * 16]
 
 

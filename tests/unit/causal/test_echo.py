@@ -253,7 +253,10 @@ def test_a_hot_standby_becomes_its_task_only_from_a_barrier_that_it_has_passed_a
     if line:
         assert task is None and line in lines[-1]
     else:
-        assert task is not None and task.incarnation == task.exchange.incarnation == task.execution.incarnation == 2
+        assert (
+            task is not None
+            and task.incarnation == task.exchange.incarnation == task.execution.writing.incarnation == 2
+        )
 
 
 def test_a_promoted_task_extends_the_files_of_the_complete_checkpoint() -> None:

@@ -28,9 +28,14 @@ def stand(world: World, epoch: int, kills: int) -> None:
         if world.dead and world.rng.random() < 0.1:
             world.promote(world.rng.choice(sorted(world.dead)))
         written = all((index, epoch) in world.snapshots for index in range(len(world.topology.tasks)))
-        if not kills and not world.dead and written and all(t.execution.standing for t in world.tasks.values()):
+        if (
+            not kills
+            and not world.dead
+            and written
+            and all(t.execution.schedule.standing for t in world.tasks.values())
+        ):
             return
-    raise AssertionError([(t.name, t.recovery.state, t.schedule.epoch) for t in world.tasks.values()])
+    raise AssertionError([(t.name, t.recovery.state, t.cursor.epoch) for t in world.tasks.values()])
 
 
 def visible(world: World) -> list[int]:

@@ -24,7 +24,7 @@ LAYERS = (2, 2, 2, 1)
 
 def logged(world: World, kind: str, layer: str) -> int:
     return sum(
-        task.schedule.bytes_by_kind[kind]
+        task.cursor.bytes_by_kind[kind]
         for index, task in world.tasks.items()
         if world.topology.tasks[index].name.startswith(layer)
     )

@@ -78,7 +78,7 @@ def test_a_source_that_holds_goes_on_when_its_checkpoint_is_complete_and_not_bef
     for _ in range(20):
         world.step()
     stood = partition.delivered
-    assert source.schedule.epoch == 1, "the barrier does not wait"
+    assert source.cursor.epoch == 1, "the barrier does not wait"
     for _ in range(200):
         world.step()
     assert partition.delivered == stood < 200

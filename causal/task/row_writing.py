@@ -1,0 +1,107 @@
+"""Writes the rows of a task to its stores, sends requests after the determinants that they depend on, reports the end.
+
+A request leaves only once the determinants that it depends on are stored, so no other request follows from it (D4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from causal.channels.ends import Channels
+from causal.cut import Cut
+from causal.effects import Effect, Phase, SendRequests, WriteBundle
+from causal.logs.dissemination import Holdings
+from causal.ports import Request
+from causal.task.batch_sizer import BatchSizer
+from causal.task.checkpointing import Checkpointing
+from causal.task.recovery import Recovery, State
+from causal.task.schedule import Schedule
+
+
+class RowWriting:
+    """The bundles and requests of one incarnation of one task.
+
+    Args:
+        logging: whether bundles carry determinants.
+        cut: the position of the task at the restored checkpoint.
+
+    Attributes:
+        wrote: whether a bundle of this incarnation has been written.
+        staged: whether the task has finished and all its rows are staged or visible.
+        covered: whether no row waits for a checkpoint: a complete one has the task finished, or rows are never staged.
+        rollback: the number of the last known decision about lost determinants; bundles are marked with it.
+    """
+
+    def __init__(
+        self, recovery: Recovery, channels: Channels, holdings: Holdings, schedule: Schedule,
+        checkpointing: Checkpointing, pace: BatchSizer, logging: bool, cut: Cut, incarnation: int,
+    ) -> None:  # fmt: skip
+        self.wrote = self.staged = self.reported_finished = False
+        self.covered = cut.finished or not any(sink.staging for sink in channels.sinks.values())
+        self.rollback = 0
+        self.incarnation = incarnation
+        self._recovery = recovery
+        self._sinks = channels.sinks
+        self._holdings = holdings
+        self._schedule = schedule
+        self._checkpointing = checkpointing
+        self._pace = pace
+        self._logging = logging
+        self._asked: dict[tuple[int, int], None] = {}
+        self._unsent: list[Request] = []
+        """The requests whose determinants are not stored yet."""
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        """Queue these requests to leave with the next bundles, never before what they depend on is stored (D4)."""
+        if requests and not self._schedule.standing:
+            self._asked.update(dict.fromkeys((each.operator, each.number) for each in requests))
+            self._unsent += requests
+
+    def answered(self, operator: int, number: int) -> bool:
+        """Return whether a response is the first one to a request of this incarnation."""
+        return self._asked.pop((operator, number), self) is None
+
+    def flush(self, effects: list[Effect], force: bool) -> None:
+        """Write the rows that wait, if they are many or if `force`; after them, requests are sent.
+
+        Reports the end of the task if these were its last rows.  A hot standby keeps them.
+        """
+        if self._recovery.state is State.SHADOWING:
+            return
+        pace, sinks = self._pace, self._sinks.values()
+        for sink in sinks:
+            rows = sink.waiting
+            if rows and (force or sink.full or (pace.reduced and rows >= pace.elements)):
+                pace.turn_elements = max(pace.turn_elements, rows)
+                holdings = self._holdings if self._logging else None
+                bundle, origins = sink.bundle(holdings, self.incarnation, self.rollback)
+                effects.append(WriteBundle(sink.id, bundle, [] if sink.requests else origins))
+                self.wrote = self.wrote or not sink.requests
+        if self._unsent and not any(sink.waiting for sink in sinks if sink.requests):
+            effects.append(SendRequests(self._unsent))
+            self._unsent = []
+        if self._schedule.finished and not self.reported_finished and self._recovery.state is State.RUNNING:
+            if not any(sink.waiting for sink in sinks):
+                self._report_end(effects)
+
+    def cover(self, epoch: int) -> None:
+        """Record that all rows staged below barrier `epoch` are visible."""
+        cut = self._checkpointing.cuts.get(epoch)
+        self.covered = self.covered or (cut is not None and cut.finished)
+
+    def last_bundles(self) -> list[Effect]:
+        """Return, at the end of the job, the bundles that inform every store that its rows stay."""
+        if not self.reported_finished:
+            return []
+        partial = self._logging and self._holdings.partial
+        sinks = self._sinks.values()
+        return [WriteBundle(sink.id, sink.last(partial, self.incarnation, self.rollback), []) for sink in sinks]
+
+    def _report_end(self, effects: list[Effect]) -> None:
+        """Report the end, as all rows are in the store: "finished", or "staged" if they wait for a checkpoint."""
+        if self.covered:
+            self.reported_finished = True
+            effects.append(Phase("finished"))
+        elif not self.staged:
+            self.staged = True
+            effects.append(Phase("staged"))

@@ -1,0 +1,256 @@
+"""The schedule of a task: which event comes next (D1).
+
+While the log has entries, the log answers; where it has none in a replay, the rule of an ordered task; live, what is
+due or has arrived, which is logged before it is performed. `causal.task.step` performs the event and does not see who
+answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from causal.channels.ends import Channels
+from causal.channels.flow import ALLOWANCE_BYTES_MIN
+from causal.channels.queue import InputQueue
+from causal.config import JobConfig
+from causal.cut import Cut
+from causal.determinants import Answer, Barrier, Order, Run, Timer
+from causal.errors import ReplayDivergence
+from causal.ports import Chain, Environment
+from causal.task.batch_sizer import BatchSizer
+from causal.task.checkpointing import Checkpointing
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.picking import ByArrival, ByContent
+from causal.task.recovery import Recovery, State
+from causal.task.services import CausalServices
+
+ScheduledEvent = Order | Timer | Barrier | Answer
+"""Deliver the next elements of an input; fire timers; pass a barrier, at a source; process a response."""
+
+LOOSE_BYTES_MAX = ALLOWANCE_BYTES_MIN // 2
+"""The bytes of events whose order is left open: all inputs' queues can hold them while a replay waits for one."""
+
+
+class Schedule:
+    """The events of one incarnation of one task, one after the other.
+
+    Args:
+        cursor: reads and extends the task's log.
+        cut: the position of the task at the restored checkpoint.
+
+    Attributes:
+        answers: the responses of the outside world that have arrived and are not scheduled yet.
+        finished: whether all inputs have ended and the chain has emitted its last output: no timer fires any more.
+        standing: whether the final barrier has been performed, after which no event is.
+        holding: whether a source delivers no records until a checkpoint is complete.
+        replayed_elements: the elements of the events that were performed before.
+    """
+
+    def __init__(
+        self, recovery: Recovery, config: JobConfig, chain: Chain, live: Environment, channels: Channels,
+        cursor: DeterminantCursor, services: CausalServices, checkpointing: Checkpointing, pace: BatchSizer, cut: Cut,
+    ) -> None:  # fmt: skip
+        self.answers: deque[Answer] = deque()
+        self.finished = cut.finished
+        self.standing = False
+        self.holding = False
+        self.replayed_elements = 0
+        self._asked_epoch = self._final_epoch = 0
+        """The last checkpoint that was requested, and the one whose barrier is to be the last; 0 for none."""
+        self._held_epoch = self._completed_epoch = cut.epoch
+        self._recovery = recovery
+        self._chain = chain
+        self._environment = live
+        self._inputs = channels.inputs
+        self._outputs = channels.outputs
+        self._reads = bool(channels.partitions)
+        self._cursor = cursor
+        self._services = services
+        self._checkpointing = checkpointing
+        self._by_arrival = ByArrival(channels.inputs, pace, config.channel_window_bytes // 2)
+        self._by_content = ByContent(channels.inputs) if channels.ordered else None
+        self._commutes = chain.commutes and self._by_content is None and not self._reads
+        self._loose_bytes = 0
+        """The bytes of events that commute and have no entry in the log."""
+        self._loose_bytes_max = min(LOOSE_BYTES_MAX, config.channel_window_bytes // 4)
+
+    # -- requests that change what comes next ----------------------------------------------------------
+
+    def request_checkpoint(self, epoch: int, final: bool, hold: bool) -> None:
+        """Schedule the barrier of a checkpoint, at a source; it is the last one if it is `final`.
+
+        Args:
+            hold: deliver no records of a source until it is complete.
+        """
+        self._asked_epoch = max(self._asked_epoch, epoch)
+        if final:
+            self._final_epoch = epoch
+        if hold:
+            self._held_epoch = max(self._held_epoch, epoch)
+            self.holding = self._held_epoch > self._completed_epoch
+
+    def checkpoint_completed(self, epoch: int) -> None:
+        """Record that checkpoint `epoch` is complete: a source that waited for it resumes."""
+        self._completed_epoch = max(self._completed_epoch, epoch)
+        self.holding = self._held_epoch > self._completed_epoch
+
+    # -- what comes next -------------------------------------------------------------------------------
+
+    def next(self) -> ScheduledEvent | None:
+        """Return the event that comes next; None if none can be performed now.
+
+        Raises:
+            ReplayDivergence: the log has an event that cannot happen here.
+        """
+        if self._recovery.state is State.RUNNING:
+            return self._live()
+        return self._logged() if self._cursor.replaying else self._between()
+
+    def performed(self) -> None:
+        """End the event that `next` returned: one that nothing shows has no place among those before it.
+
+        This covers few bytes: a replay waits for the elements of one input while those of the others fill their queues.
+        """
+        if self._commutes:
+            self._cursor.settle_order()
+            if self._loose_bytes >= self._loose_bytes_max:
+                self._log_run()
+
+    def show(self) -> None:
+        """Record that the event has output, which depends on the state, and so on all events before."""
+        if self._commutes and not self._cursor.replaying:
+            self._log_run()
+
+    def _log_run(self) -> None:
+        self._cursor.log_run()
+        self._loose_bytes = 0
+
+    @property
+    def replayed(self) -> bool:
+        """Whether everything that is to be performed again has been.
+
+        An ordered task's log does not show its own progress, but the receivers of its output know their positions.
+        """
+        if not self._cursor.exhausted():
+            return False
+        return self._by_content is None or not any(output.expecting for output in self._outputs)
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether another event may be performed now; false only if none can before something arrives or is due.
+
+        So a task whose queues are empty becomes idle without a failed attempt, and a sink writes its rows.
+        """
+        if self._recovery.state is not State.RUNNING or self._by_content is not None or self.answers:
+            return True
+        if self._reads and self._asked_epoch > self._cursor.epoch:
+            return True
+        return any(channel.deliverable for channel in self._inputs)
+
+    # -- in a replay -----------------------------------------------------------------------------------
+
+    def _logged(self) -> ScheduledEvent | None:
+        """Return the next event of the log, once its elements have arrived."""
+        cursor, rule = self._cursor, self._by_content
+        if cursor.run_left and rule is not None:
+            return self._ruled(rule)
+        entry = cursor.peek()
+        if type(entry) is Order:
+            if not self._has_arrived(entry):
+                return None
+            self.replayed_elements += entry.count
+            return cursor.take(Order)
+        if isinstance(entry, (Timer, Barrier, Answer)):
+            return cursor.take(type(entry))
+        if type(entry) is Run and rule is not None:
+            cursor.take_run()
+            return self._ruled(rule)
+        raise ReplayDivergence(
+            cursor.task_name,
+            f"epoch {cursor.epoch}: the log has an answer ({entry.kind}) that the replay did not ask for",
+        )
+
+    def _has_arrived(self, order: Order) -> bool:
+        if order.input >= len(self._inputs):
+            raise ReplayDivergence(
+                self._cursor.task_name, f"its log names input {order.input}, it has {len(self._inputs)}"
+            )
+        channel = self._inputs[order.input]
+        channel.starved = channel.queued < order.count
+        if channel.starved and channel.read_out:
+            raise ReplayDivergence(
+                self._cursor.task_name,
+                f"from position {channel.delivered} on, its source gave {order.count} elements before, and gives "
+                f"{channel.queued} now",
+                "stops: its source lacks what it gave before; restore its input or its count, or begin a job",
+            )
+        return not channel.starved
+
+    def _between(self) -> ScheduledEvent | None:
+        """Return the event that the rule selects where the log of this epoch has ended, or there is no rule, None."""
+        cursor, rule = self._cursor, self._by_content
+        exhausted = cursor.exhausted()
+        if rule is None:
+            if self._recovery.state is State.REPLAYING and not exhausted:
+                raise ReplayDivergence(
+                    cursor.task_name, f"its log has more after barrier {cursor.epoch + 1}, the replay has not"
+                )
+            return None
+        if exhausted and self._recovery.state is State.SHADOWING:
+            return None
+        cursor.complete = cursor.complete or not exhausted
+        return self._ruled(rule)
+
+    def _ruled(self, rule: ByContent) -> Order | None:
+        """Return the event that the rule of an ordered task selects, if its elements have arrived."""
+        chain = self._chain
+        picked = rule.ruled(chain.full())
+        if picked is None:
+            return None
+        channel, count = picked
+        if self._recovery.replays:
+            self.replayed_elements += count
+        self._cursor.rule(rule.choice or chain.waiting() or chain.next_timer_ns() is not None)
+        return Order(channel.ordinal, count)
+
+    # -- live ------------------------------------------------------------------------------------------
+
+    def _live(self) -> ScheduledEvent | None:
+        """Return what is due or has arrived, and log it."""
+        if self.standing:
+            return None
+        event = self._due()
+        if event is None:
+            return self._arrived()
+        self._cursor.record(event)
+        return event
+
+    def _due(self) -> Timer | Barrier | Answer | None:
+        due_ns = None if self.finished else self._chain.next_timer_ns()
+        if due_ns is not None and due_ns <= self._environment.wall_ns():
+            return Timer(self._services.reading_ns())
+        epoch = self._cursor.epoch + 1
+        if self._reads and self._asked_epoch >= epoch and not self._checkpointing.encoding:
+            return Barrier(epoch, epoch == self._final_epoch)
+        return self.answers.popleft() if self.answers else None
+
+    def _arrived(self) -> Order | None:
+        if self.holding:
+            return None
+        rule, full = self._by_content, self._chain.full()
+        if rule is not None and (ruled := self._ruled(rule)) is not None:
+            return ruled
+        picked = self._by_arrival.pick(full) if rule is None else rule.arrived(full)
+        if picked is None:
+            return None
+        channel, count = picked
+        if self._commutes and channel.has_records_only(count):
+            self._defer(channel, count)
+        else:
+            self._cursor.record_order(channel.ordinal, count)
+        return Order(channel.ordinal, count)
+
+    def _defer(self, channel: InputQueue, count: int) -> None:
+        """Begin an event that may be exchanged with earlier ones, as long as nothing shows its order."""
+        self._cursor.defer_order(channel.ordinal, count)
+        self._loose_bytes += channel.head_bytes(count)

@@ -1,0 +1,134 @@
+"""The step of a task: performs one event of its schedule on the chain, the same way live and in a replay (D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from causal.channels.ends import Channels
+from causal.channels.queue import InputQueue
+from causal.cut import Cut
+from causal.determinants import Answer, Order, Timer
+from causal.effects import Effect, StageRows, WriteRecording
+from causal.errors import PeerViolation, ReplayDivergence, invariant
+from causal.logs.dissemination import Holdings
+from causal.ports import Chain, Output
+from causal.records import batch
+from causal.records.batch import Chunk
+from causal.task.batch_sizer import BatchSizer
+from causal.task.checkpointing import Checkpointing
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.recording import Recording
+from causal.task.row_writing import RowWriting
+from causal.task.schedule import Schedule, ScheduledEvent
+from causal.task.services import CausalServices
+
+
+class Step:
+    """Performs the events of one incarnation of one task.
+
+    Attributes:
+        unchanged: whether nothing was performed since the last barrier, so that another one would find the same state.
+    """
+
+    def __init__(
+        self, name: str, chain: Chain, channels: Channels, holdings: Holdings, cursor: DeterminantCursor,
+        schedule: Schedule, services: CausalServices, checkpointing: Checkpointing, writing: RowWriting,
+        pace: BatchSizer, recording: Recording | None,
+    ) -> None:  # fmt: skip
+        self.unchanged = False
+        self._name = name
+        self._chain = chain
+        self._channels = channels
+        self._inputs = channels.inputs
+        self._outputs = channels.outputs
+        self._holdings = holdings
+        self._cursor = cursor
+        self._schedule = schedule
+        self._services = services
+        self._checkpointing = checkpointing
+        self._writing = writing
+        self._pace = pace
+        self._recording = recording
+
+    def perform(self, event: ScheduledEvent, effects: list[Effect]) -> None:
+        """Perform the event that the schedule has named.
+
+        Raises:
+            ReplayDivergence: the event cannot happen here.
+            OperatorFailed: user code raised.
+        """
+        if isinstance(event, Order):
+            self._deliver(self._inputs[event.input], event.count, effects)
+        elif isinstance(event, Timer):
+            self._emit(self._chain.fire(event.due_ns, self._services))
+        elif isinstance(event, Answer):
+            self._emit(self._chain.answer(event.operator, event.number, event.body, self._services))
+            self._finish()
+        else:
+            self._pass_barrier(event.epoch, event.final, effects)
+
+    def _deliver(self, channel: InputQueue, count: int, effects: list[Effect]) -> None:
+        first = channel.delivered
+        self._pace.turn_elements += count
+        chunks = self._take(channel, count)
+        kind = chunks[0].kind
+        if kind == batch.BARRIER:
+            epoch = batch.stamp_of(chunks[0])
+            if self._checkpointing.deliver(channel, epoch, self._channels.network, self._cursor.epoch):
+                self._pass_barrier(epoch, batch.is_final(chunks[0]), effects)
+        elif kind == batch.END:
+            self._emit(self._chain.ended(channel.ordinal, self._services))
+            self._finish()
+        else:
+            self._emit(self._chain.deliver(channel.ordinal, chunks, first, self._services))
+
+    def _take(self, channel: InputQueue, count: int) -> Sequence[Chunk]:
+        """Take the elements from their queue; from here on, the task depends on what they depend on."""
+        try:
+            chunks = channel.take(count)
+        except PeerViolation as problem:
+            raise ReplayDivergence(f"an operator before {self._name}", str(problem)) from problem
+        if self._recording is not None:
+            self._recording.delivered(channel.ordinal, chunks)
+        if self._holdings.partial:
+            self._holdings.depend(channel.delivered_depends())
+        return chunks
+
+    def _finish(self) -> None:
+        """Finish the chain, once: after the event that ended the last input and left no request unanswered."""
+        schedule = self._schedule
+        if schedule.finished or self._chain.waiting() or not all(channel.ended for channel in self._inputs):
+            return
+        self._emit(self._chain.finish(self._services))
+        schedule.finished = True
+        for output in self._outputs:
+            output.put(batch.end())
+
+    def _pass_barrier(self, epoch: int, final: bool, effects: list[Effect]) -> None:
+        """Pass barrier `epoch` on, which all inputs have reached, and freeze the state."""
+        invariant(epoch == self._cursor.epoch + 1, "barriers come in order", task=self._name, barrier=epoch)
+        schedule = self._schedule
+        self._writing.flush(effects, force=True)
+        effects += [StageRows(sink.id, epoch) for sink in self._channels.sinks.values() if sink.staging]
+        effects += self._checkpointing.finish_encoding()
+        for output in self._outputs:
+            output.put(batch.barrier(epoch, final))
+        if self._recording is not None:
+            log = self._holdings.own.bytes_of(self._cursor.epoch)
+            effects.append(WriteRecording(epoch, self._recording.parts(log)))
+        self._cursor.advance(epoch)
+        schedule.standing = final
+        inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
+        outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
+        marks = {c.id: (c.mark, c.idle) for c in self._inputs if c.mark is not None or c.idle}
+        self._checkpointing.freeze(Cut(epoch, inputs, outputs, self._cursor.last_ns, schedule.finished, marks))
+        self.unchanged = True
+
+    def _emit(self, outputs: list[Output]) -> None:
+        """Pass on what the chain returned for an event."""
+        self.unchanged = False
+        if outputs:
+            self._schedule.show()
+        for ordinal, chunk in outputs:
+            self._pace.turn_bytes += chunk.size
+            self._outputs[ordinal].put(chunk)
