@@ -68,13 +68,16 @@ class _Image:
         self.chain = self._world.code(self.task)
 
     def load(self, files: tuple[tuple[str, int, str], ...]) -> None:
-        if list(files[: len(self.files)]) != self.files:
+        if not self._continues(files):
             self._clear()
         for file in files[len(self.files) :]:
             parts = self._read(file)
             self.cut = Cut.unpack(parts[0])
             self.chain.restore(parts[1:])
             self.files.append(file)
+
+    def _continues(self, files: tuple[tuple[str, int, str], ...]) -> bool:
+        return list(files[: len(self.files)]) == self.files
 
     def _read(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
         """Read a file from this machine, or else from the store that all hosts share."""
@@ -90,7 +93,8 @@ class _Image:
         """Return whether none of these files has been removed."""
         if not self._world.several:
             return self._world.disk.has(files)
-        missing = [file for file in files[len(self.files) :] if not self._machine.disk.has((file,))]
+        unread = files[len(self.files) :] if self._continues(files) else files
+        missing = [file for file in unread if not self._machine.disk.has((file,))]
         return all(self._world.shared.durable(file) is not None for file in missing)
 
 

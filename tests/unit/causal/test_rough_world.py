@@ -221,13 +221,12 @@ class Forgetful(HashingChain):
 
 def test_nondeterminism_behind_our_back_is_found_at_the_first_recovery() -> None:
     world = World(layered((1, 1, 1)), seed=3, records=60)
-    chain = Forgetful(1, False, False, (), bytes)
-    world.tasks[1].execution.chain = chain
+    world.tasks[1].execution.chain.__class__ = Forgetful
     for _ in range(400):
         world.step()
     world.kill(1)
     world.promote(1)
-    world.tasks[1].execution.chain = Forgetful(1, False, False, (), bytes)
+    world.tasks[1].execution.chain.__class__ = Forgetful
     with pytest.raises(ReplayDivergence, match="l1/0"):
         for _ in range(STEPS_MAX):
             world.step()
