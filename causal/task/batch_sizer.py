@@ -39,13 +39,9 @@ class BatchSizer:
         return self.elements < self._elements_max
 
     def begin_turn(self, took_ns: int) -> None:
-        """Record how long the previous turn lasted; 0 where no clock was read."""
-        self.took(self.turn_elements, self.turn_bytes, took_ns)
+        """Record how long the previous turn lasted, 0 where no clock was read, and begin another one."""
+        elements, over = self.turn_elements, max(took_ns / self._took_ns_max, self.turn_bytes / self._bytes_max)
         self.turn_elements = self.turn_bytes = 0
-
-    def took(self, elements: int, made_bytes: int, took_ns: int) -> None:
-        """Record the duration of a turn that delivered, or wrote, `elements`; 0 where no clock was read."""
-        over = max(took_ns / self._took_ns_max, made_bytes / self._bytes_max)
         if over > 1 and elements:
             self.elements = max(1, min(self.elements, int(elements / over)))
         elif over <= 0.25 and elements * 2 >= self.elements:  # four times as many would still be in time

@@ -79,6 +79,7 @@ class DeterminantCursor:
         The event that is performed now comes last, because it is what shows that state.
         """
         if self._ruled:
+            self._check_incomplete()
             entry = self._codec.encode(Run(self._ruled))
             self._ruled = 0
             self._append(Run.kind, entry)
@@ -146,6 +147,7 @@ class DeterminantCursor:
         if not self.logging:
             return
         invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
+        self._check_incomplete()
         self.log_run()
         entry = self._codec.encode(determinant)
         self.last_ns = max(self.last_ns, self._codec.last_ns)
@@ -157,13 +159,14 @@ class DeterminantCursor:
             self.log_run()
             self._append(Order.kind, encode_order(input, count))
 
-    def _append(self, kind: str, entry: bytes) -> None:
+    def _check_incomplete(self) -> None:
         if self.complete:
             raise ReplayDivergence(
                 self.task_name,
-                f"epoch {self.epoch}: the replay asks for an answer ({kind}) after the end of its log, the run before "
-                "did not",
+                f"epoch {self.epoch}: the replay asks for an answer after the end of its log, the run before did not",
             )
+
+    def _append(self, kind: str, entry: bytes) -> None:
         self.log.append(self.epoch, entry)
         self._place += len(entry)
         self.bytes_by_kind[kind] += len(entry)

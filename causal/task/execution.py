@@ -17,7 +17,7 @@ from causal.task.batch_sizer import BatchSizer
 from causal.task.checkpointing import Checkpointing, SnapshotFile
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.recording import Recording
-from causal.task.recovery import REPLAYS, Recovery, RecoveryStep, State
+from causal.task.recovery import Recovery, RecoveryStep, State
 from causal.task.row_writing import RowWriting
 from causal.task.schedule import Schedule
 from causal.task.services import CausalServices
@@ -77,7 +77,7 @@ class Execution:
             ReplayDivergence, OperatorFailed: as `perform_next`.
         """
         cursor, schedule = self.cursor, self.schedule
-        if self._recovery.state not in REPLAYS or not cursor.replaying:
+        if self._recovery.state is State.RUNNING or not cursor.replaying:
             return self.perform_next(effects, now_ns)
         stop = schedule.replayed_elements + (
             self.pace.elements if self.pace.reduced else max(self._elements_max, events_max)
@@ -114,7 +114,8 @@ class Execution:
         if event is None:
             return False
         self.step.perform(event, effects)
-        self.schedule.performed()
+        if self.schedule.commutes:
+            self.schedule.performed()
         return True
 
     def _go_live(self, effects: list[Effect], now_ns: int) -> None:

@@ -43,6 +43,8 @@ class Schedule:
         finished: whether all inputs have ended and the chain has emitted its last output: no timer fires any more.
         standing: whether the final barrier has been performed, after which no event is.
         holding: whether a source delivers no records until a checkpoint is complete.
+        commutes: whether the order of events may be left open until something shows it; only then are `show` and
+            `performed` to be called.
         replayed_elements: the elements of the events that were performed before.
     """
 
@@ -69,7 +71,7 @@ class Schedule:
         self._checkpointing = checkpointing
         self._by_arrival = ByArrival(channels.inputs, pace, config.channel_window_bytes // 2)
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
-        self._commutes = chain.commutes and self._by_content is None and not self._reads
+        self.commutes = chain.commutes and self._by_content is None and not self._reads
         self._loose_bytes = 0
         """The bytes of events that commute and have no entry in the log."""
         self._loose_bytes_max = min(LOOSE_BYTES_MAX, config.channel_window_bytes // 4)
@@ -111,14 +113,13 @@ class Schedule:
 
         This covers few bytes: a replay waits for the elements of one input while those of the others fill their queues.
         """
-        if self._commutes:
-            self._cursor.settle_order()
-            if self._loose_bytes >= self._loose_bytes_max:
-                self._log_run()
+        self._cursor.settle_order()
+        if self._loose_bytes >= self._loose_bytes_max:
+            self._log_run()
 
     def show(self) -> None:
         """Record that the event has output, which depends on the state, and so on all events before."""
-        if self._commutes and not self._cursor.replaying:
+        if not self._cursor.replaying:
             self._log_run()
 
     def _log_run(self) -> None:
@@ -219,20 +220,18 @@ class Schedule:
         """Return what is due or has arrived, and log it."""
         if self.standing:
             return None
-        event = self._due()
-        if event is None:
+        event: Timer | Barrier | Answer
+        due_ns, epoch = None if self.finished else self._chain.next_timer_ns(), self._cursor.epoch + 1
+        if due_ns is not None and due_ns <= self._environment.wall_ns():
+            event = Timer(self._services.reading_ns())
+        elif self._reads and self._asked_epoch >= epoch and not self._checkpointing.encoding:
+            event = Barrier(epoch, epoch == self._final_epoch)
+        elif self.answers:
+            event = self.answers.popleft()
+        else:
             return self._arrived()
         self._cursor.record(event)
         return event
-
-    def _due(self) -> Timer | Barrier | Answer | None:
-        due_ns = None if self.finished else self._chain.next_timer_ns()
-        if due_ns is not None and due_ns <= self._environment.wall_ns():
-            return Timer(self._services.reading_ns())
-        epoch = self._cursor.epoch + 1
-        if self._reads and self._asked_epoch >= epoch and not self._checkpointing.encoding:
-            return Barrier(epoch, epoch == self._final_epoch)
-        return self.answers.popleft() if self.answers else None
 
     def _arrived(self) -> Order | None:
         if self.holding:
@@ -244,7 +243,7 @@ class Schedule:
         if picked is None:
             return None
         channel, count = picked
-        if self._commutes and channel.has_records_only(count):
+        if self.commutes and channel.has_records_only(count):
             self._defer(channel, count)
         else:
             self._cursor.record_order(channel.ordinal, count)

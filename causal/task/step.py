@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from causal.channels.ends import Channels
 from causal.channels.queue import InputQueue
 from causal.cut import Cut
-from causal.determinants import Answer, Order, Timer
+from causal.determinants import Answer, Barrier, Order, Timer
 from causal.effects import Effect, StageRows, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.logs.dissemination import Holdings
 from causal.ports import Chain, Output
 from causal.records import batch
-from causal.records.batch import Chunk
 from causal.task.batch_sizer import BatchSizer
 from causal.task.checkpointing import Checkpointing
 from causal.task.determinant_cursor import DeterminantCursor
@@ -57,20 +54,27 @@ class Step:
             ReplayDivergence: the event cannot happen here.
             OperatorFailed: user code raised.
         """
-        if isinstance(event, Order):
+        if type(event) is Order:
             self._deliver(self._inputs[event.input], event.count, effects)
-        elif isinstance(event, Timer):
+        elif type(event) is Timer:
             self._emit(self._chain.fire(event.due_ns, self._services))
-        elif isinstance(event, Answer):
+        elif type(event) is Answer:
             self._emit(self._chain.answer(event.operator, event.number, event.body, self._services))
             self._finish()
-        else:
+        elif type(event) is Barrier:
             self._pass_barrier(event.epoch, event.final, effects)
 
     def _deliver(self, channel: InputQueue, count: int, effects: list[Effect]) -> None:
         first = channel.delivered
         self._pace.turn_elements += count
-        chunks = self._take(channel, count)
+        try:
+            chunks = channel.take(count)
+        except PeerViolation as problem:
+            raise ReplayDivergence(f"an operator before {self._name}", str(problem)) from problem
+        if self._recording is not None:
+            self._recording.delivered(channel.ordinal, chunks)
+        if self._holdings.partial:
+            self._holdings.depend(channel.delivered_depends())
         kind = chunks[0].kind
         if kind == batch.BARRIER:
             epoch = batch.stamp_of(chunks[0])
@@ -81,18 +85,6 @@ class Step:
             self._finish()
         else:
             self._emit(self._chain.deliver(channel.ordinal, chunks, first, self._services))
-
-    def _take(self, channel: InputQueue, count: int) -> Sequence[Chunk]:
-        """Take the elements from their queue; from here on, the task depends on what they depend on."""
-        try:
-            chunks = channel.take(count)
-        except PeerViolation as problem:
-            raise ReplayDivergence(f"an operator before {self._name}", str(problem)) from problem
-        if self._recording is not None:
-            self._recording.delivered(channel.ordinal, chunks)
-        if self._holdings.partial:
-            self._holdings.depend(channel.delivered_depends())
-        return chunks
 
     def _finish(self) -> None:
         """Finish the chain, once: after the event that ended the last input and left no request unanswered."""
@@ -127,7 +119,7 @@ class Step:
     def _emit(self, outputs: list[Output]) -> None:
         """Pass on what the chain returned for an event."""
         self.unchanged = False
-        if outputs:
+        if outputs and self._schedule.commutes:
             self._schedule.show()
         for ordinal, chunk in outputs:
             self._pace.turn_bytes += chunk.size

@@ -11,12 +11,18 @@ from causal.task.batch_sizer import FIRST_ELEMENTS, BatchSizer
 SECOND_NS = 1_000_000_000
 
 
+def took(pace: BatchSizer, elements: int, output_bytes: int, took_ns: int) -> None:
+    """Perform a turn that delivers so many elements."""
+    pace.turn_elements, pace.turn_bytes = elements, output_bytes
+    pace.begin_turn(took_ns)
+
+
 def test_a_fast_task_soon_takes_all_it_may() -> None:
     pace = BatchSizer(4096, 1 << 20, 5000)
     assert pace.elements == FIRST_ELEMENTS and pace.reduced
     turns = 0
     while pace.reduced:
-        pace.took(pace.elements, 0, 1_000)
+        took(pace, pace.elements, 0, 1_000)
         turns += 1
     assert pace.elements == 4096 and turns == 8
 
@@ -24,23 +30,23 @@ def test_a_fast_task_soon_takes_all_it_may() -> None:
 def test_a_slow_task_takes_what_it_is_done_with_in_a_moment() -> None:
     pace = BatchSizer(4096, 1 << 20, 5000)
     for _ in range(20):
-        pace.took(pace.elements, 0, pace.elements * 2_000_000)  # 2 ms per record: 200 ms hold 100
+        took(pace, pace.elements, 0, pace.elements * 2_000_000)  # 2 ms per record: 200 ms hold 100
     assert 25 <= pace.elements <= 100
-    pace.took(pace.elements, 0, 100 * SECOND_NS)
+    took(pace, pace.elements, 0, 100 * SECOND_NS)
     assert pace.elements == 1
 
 
 def test_chunks_that_do_not_unite_are_no_reason_to_stay_behind() -> None:
     pace = BatchSizer(4096, 1 << 20, 5000)
     for _ in range(20):
-        pace.took(min(pace.elements, 1900), 7_000, 600_000)
+        took(pace, min(pace.elements, 1900), 7_000, 600_000)
     assert not pace.reduced
 
 
 def test_turns_that_deliver_far_less_than_they_might_tell_nothing() -> None:
     pace = BatchSizer(4096, 1 << 20, 5000)
-    pace.took(1, 0, 1_000)
-    pace.took(0, 0, 100 * SECOND_NS)
+    took(pace, 1, 0, 1_000)
+    took(pace, 0, 0, 100 * SECOND_NS)
     assert pace.elements == FIRST_ELEMENTS
     assert not BatchSizer(1, 1 << 20, 5000).reduced
 
@@ -48,9 +54,9 @@ def test_turns_that_deliver_far_less_than_they_might_tell_nothing() -> None:
 def test_large_records_come_few_at_a_time() -> None:
     pace = BatchSizer(4096, 1 << 20, 5000)
     for _ in range(20):
-        pace.took(pace.elements, pace.elements * 20_000, 1_000)
+        took(pace, pace.elements, pace.elements * 20_000, 1_000)
     assert 13 <= pace.elements <= 52
-    pace.took(pace.elements, 1 << 30, 1_000)
+    took(pace, pace.elements, 1 << 30, 1_000)
     assert pace.elements == 1
 
 
