@@ -160,7 +160,7 @@ class WriteRecording:
 
 
 @dataclass(slots=True)
-class SnapshotReady:
+class ReportSnapshot:
     """This checkpoint of the task is on disk: `files` restore it, oldest first."""
 
     epoch: int
@@ -237,7 +237,7 @@ Effect = (
     | AppendStable
     | TruncateStable
     | WriteRecording
-    | SnapshotReady
+    | ReportSnapshot
     | SpillSegment
     | ReadSegment
     | RemoveSegments

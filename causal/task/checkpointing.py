@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from causal.channels.queue import InputQueue
 from causal.cut import Cut
-from causal.effects import Effect, SnapshotReady, WriteSnapshot
+from causal.effects import Effect, ReportSnapshot, WriteSnapshot
 from causal.errors import PeerViolation, invariant
 from causal.ports import Chain, SnapshotJob
 
@@ -150,7 +150,7 @@ class Checkpointing:
         self._writing = 0
         self._linked = True
         self.files = [file] if self._full else [*self.files, file]
-        return [SnapshotReady(epoch, list(self.files))]
+        return [ReportSnapshot(epoch, list(self.files))]
 
     def resume(self, epoch: int, files: list[SnapshotFile], withheld: WriteSnapshot | None) -> None:
         """Continue as the task itself, from the complete checkpoint `epoch`.

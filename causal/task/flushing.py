@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from causal.effects import AppendStable, BeginStable, Effect, ReadStable
 from causal.errors import DeterminantsLost, PeerViolation
-from causal.events import StableFailed, StableRead, StableWritten
 from causal.logs.dissemination import Holdings
 from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
 
 FLUSH_EVERY_NS = 5_000_000
 """The shortest time between two writes: what is logged between them is written together."""
@@ -50,18 +50,17 @@ class Flushing:
         self.reading = True
         return [ReadStable()]
 
-    def answered(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> None:
-        """Process an answer of the disk."""
-        if isinstance(event, StableRead):
-            self._read(event.logs)
-        elif isinstance(event, StableWritten):
-            self._asked, self.begun = False, True
-            for _, epoch, extent in event.extents:
-                self._holdings.own.written(epoch, extent)
-        else:  # the disk is full, or fails: what is not written is shared, as always
-            self._asked, self._grown, self._due_ns = False, -1, now_ns + AGAIN_NS
+    def written(self, extents: Sequence[Extent]) -> None:
+        """Record how far the logs of epochs are in the file."""
+        self._asked, self.begun = False, True
+        for _, epoch, extent in extents:
+            self._holdings.own.written(epoch, extent)
 
-    def _read(self, deltas: Sequence[LogDelta]) -> None:
+    def failed(self, now_ns: int) -> None:
+        """Schedule a retry: the disk is full, or fails; what is not written is shared, as always."""
+        self._asked, self._grown, self._due_ns = False, -1, now_ns + AGAIN_NS
+
+    def read(self, deltas: Sequence[LogDelta]) -> None:
         """Fill the log from the newest file's bytes, from offset 0, as far as others report that it had come.
 
         Raises:

@@ -24,9 +24,9 @@ from causal.effects import (
     ReadStable,
     RemoveSegments,
     Reply,
+    ReportSnapshot,
     Send,
     SendRequests,
-    SnapshotReady,
     SourceCompleted,
     SpillSegment,
     StageRows,
@@ -42,8 +42,8 @@ from causal.errors import DeterminantsLost, Unavailable, invariant
 from causal.events import Event, RowsCommitted, SinkOpened, SourceRead
 from causal.ports import LastingStore, Request, SinkStore, StagingStore, WithdrawingStore
 from causal.task.effect_queue import EffectQueue
-from causal.task.gathering import Gathering
 from causal.task.latency import Latencies
+from causal.task.reading import Gathering
 from causal.task.task import TaskProtocol
 
 T = TypeVar("T")
@@ -227,7 +227,7 @@ class Performer:
         answer = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
         self._peers.report("finding", {"number": effect.number, "finding": answer})
 
-    def _snapshot_ready(self, effect: SnapshotReady) -> None:
+    def _snapshot_ready(self, effect: ReportSnapshot) -> None:
         self.checkpoint_ms = (self._peers.now_ns() - self._snapshot_began_ns) / 1e6
         self._peers.report("snapshot", {"epoch": effect.epoch, "files": [list(file) for file in effect.files]})
 
@@ -360,7 +360,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Performer, Any], None]] = {
     SpillSegment: Performer._ask_disk,
     ReadSegment: Performer._ask_disk,
     RemoveSegments: Performer._ask_disk,
-    SnapshotReady: Performer._snapshot_ready,
+    ReportSnapshot: Performer._snapshot_ready,
     SendRequests: Performer._ask,
     Phase: Performer._phase,
     StateReply: Performer._inspected,

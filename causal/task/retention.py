@@ -1,14 +1,29 @@
-"""The bounds on what a task keeps until the next checkpoint: in-flight entries, determinants, staged rows.
+"""What a task keeps until the next checkpoint: in-flight entries, determinants, staged rows.
 
-Only a complete checkpoint shortens any of them, so a task that has reached half of a bound requests one.  The
-supervisor begins it immediately and has the sources hold back records until it is complete (design page 0021).
+Only a complete checkpoint shortens any of them: `truncate` forgets what it covers.  A task that has reached half of a
+bound requests one; the supervisor begins it immediately and has the sources hold back records until it is complete
+(design page 0021).  In-flight entries beyond the memory that they may have go to disk.
 """
 
 from __future__ import annotations
 
 from causal.channels.ends import Channels
 from causal.config import JobConfig
+from causal.cut import Cut
+from causal.effects import (
+    CommitRows,
+    Effect,
+    RemoveSegments,
+    SourceCompleted,
+    SpillSegment,
+    TruncateSink,
+    TruncateStable,
+)
+from causal.events import SegmentWritten
 from causal.logs.dissemination import Holdings
+
+AGAIN_NS = 500_000_000
+"""The time before a write of a segment that failed is retried."""
 
 
 class Retention:
@@ -40,3 +55,86 @@ class Retention:
             if 2 * sink.staged_bytes > self._staged_max:  # the last checkpoint may be complete and not committed yet
                 epoch = max(epoch, sink.committed + 1)
         return epoch
+
+
+class Spilling:
+    """The spilling of one segment at a time, from the channel that holds most."""
+
+    def __init__(self, channels: Channels, config: JobConfig) -> None:
+        self._channels = channels
+        self._memory_max = config.inflight_memory_bytes_max
+        self._disk_max = config.inflight_disk_bytes_max
+        self._segment = 0
+        self._under_way = False
+        self._not_before_ns = 0
+
+    def over_bounds(self) -> bool:
+        """Return whether no more may be appended to the logs now.
+
+        A task waits for the disk while a segment is being written, and for a neighbour that is unavailable. With all
+        neighbours connected it continues over its bounds: only the next checkpoint shortens the logs, and its barrier
+        follows the waiting elements. `Retention` requests that checkpoint before, and sources wait for it.
+        """
+        memory, disk = self._channels.inflight_bytes()
+        full = memory > 2 * self._memory_max
+        if full and self._under_way:
+            return True
+        if not full and disk <= self._disk_max:
+            return False
+        return not all(output.welcomed for output in self._channels.downstream.values())
+
+    def due(self, now_ns: int) -> list[Effect]:
+        """Return the segment to write now, if any."""
+        if self._under_way or now_ns < self._not_before_ns or not self._channels.downstream:
+            return []
+        if self._channels.inflight_bytes()[0] <= self._memory_max:
+            return []
+        output = max(self._channels.downstream.values(), key=lambda each: each.log.memory_bytes)
+        entries = output.spillable()
+        if not entries:
+            return []
+        self._segment += 1
+        self._under_way = True
+        return [SpillSegment(output.id, self._segment, entries)]
+
+    def written(self, event: SegmentWritten) -> list[Effect]:
+        """Free the memory of entries whose segment is on disk; removes it if a checkpoint has covered them."""
+        self._under_way = False
+        log = self._channels.downstream[event.channel].log
+        if log.start >= event.first + event.count:
+            return [RemoveSegments([event.segment])]
+        log.spilled(event.segment, event.first, event.count)
+        return []
+
+    def failed(self, now_ns: int) -> None:
+        """Schedule a retry after a write failed; the entries are still in memory."""
+        self._under_way = False
+        self._not_before_ns = now_ns + AGAIN_NS
+
+
+def truncate(epoch: int, cut: Cut | None, holdings: Holdings, channels: Channels) -> list[Effect]:
+    """Forget what came before checkpoint `epoch`, which is complete; rows staged before it become visible.
+
+    Args:
+        cut: the position of this task at that barrier, if it is known.
+
+    State: `holdings` and `channels` lose what the checkpoint covers.
+    """
+    effects: list[Effect] = []
+    holdings.truncate(epoch)
+    if holdings.flushing:
+        effects.append(TruncateStable(epoch))
+    gone: set[int] = set()
+    for output in channels.downstream.values():
+        gone |= output.truncate(epoch)
+    if gone:
+        effects.append(RemoveSegments(sorted(gone)))
+    for sink in channels.sinks.values():
+        sink.truncate(epoch)
+        if not sink.staging:
+            effects.append(TruncateSink(sink.id, epoch))
+        elif sink.commit(epoch):
+            effects.append(CommitRows(sink.id, epoch))
+    if cut is not None:
+        effects += [SourceCompleted(c.id, cut.inputs[c.id][0]) for c in channels.partitions if c.id in cut.inputs]
+    return effects

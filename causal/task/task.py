@@ -68,9 +68,7 @@ from causal.task.flushing import Flushing
 from causal.task.inquiry import Inquiry
 from causal.task.reading import Reading
 from causal.task.recovery import PERFORMS, Recovery, RecoveryStep, State
-from causal.task.retention import Retention
-from causal.task.spilling import Spilling
-from causal.task.truncation import truncate
+from causal.task.retention import Retention, Spilling, truncate
 from causal.topology import Topology
 
 _ABSENT = EchoState.ABSENT
@@ -290,7 +288,7 @@ class TaskProtocol:
         effects = self.exchange.receive(event.link, list(event.parts), regenerating, now_ns)
         return effects + self._collected(now_ns) if state is State.COLLECTING else effects
 
-    def _peer_at(self, event: PeerUp, now_ns: int) -> list[Effect]:
+    def _peer_up(self, event: PeerUp, now_ns: int) -> list[Effect]:
         self.exchange.peer_up(event.task, event.incarnation, event.compress, now_ns)
         effects = self._answer_early()
         return effects if self.recovery.state in (State.RESTORED, State.SHADOWING) else effects + self._pump(now_ns)
@@ -348,14 +346,14 @@ class TaskProtocol:
 
     # -- lost determinants (D9) ----------------------------------------------------------------------
 
-    def _inquired(self, event: OrphanQuery, now_ns: int) -> list[Effect]:
+    def _orphan_query(self, event: OrphanQuery, now_ns: int) -> list[Effect]:
         self.inquiry.ask(event)
         return self._answered_inquiry()
 
     def _answered_inquiry(self) -> list[Effect]:
         return self.inquiry.answer(self.recovery.state, self.holdings, self.channels)
 
-    def _kept(self, event: InquiryResolved, now_ns: int) -> list[Effect]:
+    def _inquiry_resolved(self, event: InquiryResolved, now_ns: int) -> list[Effect]:
         if not self.inquiry.decided(event.rollback):
             return []
         self.idle = self.inquiry.asked is not None  # otherwise what waited in the queues may be performed
@@ -381,7 +379,7 @@ class TaskProtocol:
 
     # -- checkpoints and the disk --------------------------------------------------------------------
 
-    def _checkpoint_asked(self, event: CheckpointRequested, now_ns: int) -> list[Effect]:
+    def _checkpoint_requested(self, event: CheckpointRequested, now_ns: int) -> list[Effect]:
         self.execution.schedule.request_checkpoint(event.epoch, event.final, event.hold)
         return []
 
@@ -397,8 +395,16 @@ class TaskProtocol:
     def _snapshot_written(self, event: SnapshotWritten, now_ns: int) -> list[Effect]:
         return self.execution.checkpointing.written(event.epoch, event.file)
 
-    def _stable(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> list[Effect]:
-        self.flushing.answered(event, now_ns)
+    def _stable_read(self, event: StableRead, now_ns: int) -> list[Effect]:
+        self.flushing.read(event.logs)
+        return self._collected(now_ns)
+
+    def _stable_written(self, event: StableWritten, now_ns: int) -> list[Effect]:
+        self.flushing.written(event.extents)
+        return self._collected(now_ns)
+
+    def _stable_failed(self, event: StableFailed, now_ns: int) -> list[Effect]:
+        self.flushing.failed(now_ns)
         return self._collected(now_ns)
 
     def _segment_written(self, event: SegmentWritten, now_ns: int) -> list[Effect]:
@@ -418,11 +424,11 @@ class TaskProtocol:
 
     # -- the outside -----------------------------------------------------------------------------------
 
-    def _answered(self, event: ResponseReceived, now_ns: int) -> list[Effect]:
+    def _response_received(self, event: ResponseReceived, now_ns: int) -> list[Effect]:
         self.execution.response(event)
         return []
 
-    def _inspect(self, event: StateQuery, now_ns: int) -> list[Effect]:
+    def _state_query(self, event: StateQuery, now_ns: int) -> list[Effect]:
         state = self.recovery.state
         facts: dict[str, Any] = {"task": self.name, "incarnation": self.incarnation, "epoch": self.cursor.epoch}
         facts["state"] = state.value
@@ -506,24 +512,24 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     Echoed: TaskProtocol._echoed,
     Promoted: TaskProtocol._promoted,
     FrameReceived: TaskProtocol._frame_received,
-    PeerUp: TaskProtocol._peer_at,
+    PeerUp: TaskProtocol._peer_up,
     PeerDown: TaskProtocol._peer_down,
     SinkOpened: TaskProtocol._sink_opened,
     RowsCommitted: TaskProtocol._rows_committed,
     SourceRead: TaskProtocol._source_read,
-    CheckpointRequested: TaskProtocol._checkpoint_asked,
+    CheckpointRequested: TaskProtocol._checkpoint_requested,
     CheckpointCompleted: TaskProtocol._checkpoint_completed,
-    OrphanQuery: TaskProtocol._inquired,
-    InquiryResolved: TaskProtocol._kept,
+    OrphanQuery: TaskProtocol._orphan_query,
+    InquiryResolved: TaskProtocol._inquiry_resolved,
     SnapshotWritten: TaskProtocol._snapshot_written,
-    StableRead: TaskProtocol._stable,
-    StableWritten: TaskProtocol._stable,
-    StableFailed: TaskProtocol._stable,
+    StableRead: TaskProtocol._stable_read,
+    StableWritten: TaskProtocol._stable_written,
+    StableFailed: TaskProtocol._stable_failed,
     SegmentWritten: TaskProtocol._segment_written,
     SegmentFailed: TaskProtocol._segment_failed,
     SegmentRead: TaskProtocol._segment_read,
-    ResponseReceived: TaskProtocol._answered,
-    StateQuery: TaskProtocol._inspect,
+    ResponseReceived: TaskProtocol._response_received,
+    StateQuery: TaskProtocol._state_query,
     JobEnded: TaskProtocol._job_ended,
     Turn: TaskProtocol._turn,
 }

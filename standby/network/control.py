@@ -54,7 +54,7 @@ def unpack(data: bytes) -> dict[str, Any]:
 FROM_WORKER: dict[str, type[events.FromProcess]] = {
     "beat": events.Beat,
     "phase": events.Phase,
-    "snapshot": events.Snapshot,
+    "snapshot": events.SnapshotReported,
     "finding": events.OrphanReport,
     "inspected": events.Replied,
     "failed": events.Failed,

@@ -59,7 +59,7 @@ class Coordinator:
         """The durations of all checkpoints."""
         self.under_way = 0
         """The epoch of the checkpoint under way; 0 for none."""
-        self.wanted = 0
+        self.requested = 0
         """The epoch of the last savepoint that was requested: it begins as soon as it can."""
         self.final = 0
         """The epoch of a savepoint at which the job ends; 0 for none."""
@@ -93,7 +93,7 @@ class Coordinator:
         elif record["kind"] == "added":  # a task begins at the last complete checkpoint
             self.files = {**self.files, **as_files({record["task"]: record["files"]})}
         elif record["kind"] == "savepoint":
-            self.wanted = record["epoch"]
+            self.requested = record["epoch"]
             self.final = record["epoch"] if record["final"] else self.final
         elif record["kind"] == "promoted":
             self._acks.pop(record["task"], None)
@@ -106,7 +106,7 @@ class Coordinator:
             if self.final <= self.complete:
                 self.final = 0  # it ended there; the run that resumes from it is not meant to end
 
-    def acknowledged(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
+    def snapshot_reported(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
         """Record that the present incarnation of `task` has its state at barrier `epoch` on disk."""
         if not self.enabled or self.writing or epoch != self.complete + 1:
             return
@@ -183,7 +183,7 @@ class Coordinator:
             self._due_ns = now_ns + self._interval_ns
         pressed = self._pressed()
         self._resting = not self.under_way and now_ns >= self._due_ns and self._nothing_changed()
-        due = hurries or pressed or self.wanted > self.complete or (now_ns >= self._due_ns and not self._resting)
+        due = hurries or pressed or self.requested > self.complete or (now_ns >= self._due_ns and not self._resting)
         if due and not self.under_way and self._unchecked() and not self._all_have_standbys():
             self._due_ns, due = now_ns + LOOK_AGAIN_NS, False
         if due and not self.under_way and not self.ends:
@@ -230,12 +230,12 @@ class Coordinator:
             slot.held_epoch = self.under_way if self.holding else slot.held_epoch
             outbox.send(slot.name, commands.Checkpoint(self.under_way, self.under_way == self.final, self.holding))
 
-    def want(self, final: bool, outbox: Outbox) -> int:
+    def request(self, final: bool, outbox: Outbox) -> int:
         """Decide on a savepoint, the next checkpoint that has not begun, and return its epoch."""
         if self.final > self.complete:
             return self.final
         epoch = self.complete + 1 + bool(self.under_way)
-        if self.wanted < epoch or final:
+        if self.requested < epoch or final:
             outbox.decide("savepoint", epoch=epoch, final=final)
         return epoch
 

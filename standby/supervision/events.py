@@ -73,7 +73,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SnapshotReported:
     """The state of a task at barrier `epoch` is on disk."""
 
     slot: str
@@ -252,8 +252,8 @@ class Tick:
 
 
 FromProcess = (
-    Beat | Pulse | Phase | Snapshot | OrphanReport | Failed | Started | Exited | AgentBeat | HostHello | HostClosed
-    | Admin | Replied
+    Beat | Pulse | Phase | SnapshotReported | OrphanReport | Failed | Started | Exited | AgentBeat | HostHello
+    | HostClosed | Admin | Replied
 )  # fmt: skip
 """An event that arrives as a control message."""
 

@@ -25,7 +25,7 @@ def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] 
         return {"ok": False, "error": "the job is ending already"}
     if not job.coordinator.enabled:
         return {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}
-    return {"ok": True, "epoch": job.coordinator.want(bool(event.arguments.get("final")), outbox)}
+    return {"ok": True, "epoch": job.coordinator.request(bool(event.arguments.get("final")), outbox)}
 
 
 def reached(coordinator: Coordinator, staging: Staging) -> tuple[int, str] | None:

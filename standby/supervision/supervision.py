@@ -242,7 +242,7 @@ class Supervision:
         if first:
             self.coordinator.remind(slot, self._outbox)
         if event.acked is not None:
-            self.coordinator.acknowledged(entry.name, *event.acked, self._now_ns, self._outbox)
+            self.coordinator.snapshot_reported(entry.name, *event.acked, self._now_ns, self._outbox)
         if entry.source and self.coordinator.under_way and not self.coordinator.writing:
             self.coordinator.trigger(slot, self._now_ns, self._outbox)
         positions = self.figures.begins_at(entry.name, event.counters)
@@ -279,10 +279,10 @@ class Supervision:
         if end is not None and self.job.stopping is None:
             self._stop(*end)
 
-    def _snapshot(self, event: events.Snapshot) -> None:
+    def _snapshot_reported(self, event: events.SnapshotReported) -> None:
         entry = self._present(event.slot, event.task, event.incarnation)
         if entry is not None:
-            self.coordinator.acknowledged(entry.name, event.epoch, event.files, self._now_ns, self._outbox)
+            self.coordinator.snapshot_reported(entry.name, event.epoch, event.files, self._now_ns, self._outbox)
 
     def _orphan_report(self, event: events.OrphanReport) -> None:
         entry = self._present(event.slot, event.task, event.incarnation)
@@ -513,7 +513,7 @@ class Supervision:
         events.Beat: _beat,
         events.Pulse: _pulse,
         events.Phase: _phase,
-        events.Snapshot: _snapshot,
+        events.SnapshotReported: _snapshot_reported,
         events.OrphanReport: _orphan_report,
         events.Failed: _failed,
         events.Started: _started,

@@ -264,7 +264,7 @@ class Cores:
                 "stable-begin" if begins else "stable-append",
                 tuple((delta.task, delta.epoch, delta.offset, delta.bytes) for delta in effect.logs),
             )
-        if isinstance(effect, asked.SnapshotReady):
+        if isinstance(effect, asked.ReportSnapshot):
             return ("ready", effect.epoch)
         if isinstance(effect, asked.OpenSink):
             return ("open", effect.channel)

@@ -19,7 +19,7 @@ from causal.channels import wire
 from causal.channels.wire import Header
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import Effect, Send, SnapshotReady, WriteSnapshot
+from causal.effects import Effect, ReportSnapshot, Send, WriteSnapshot
 from causal.events import (
     CheckpointCompleted,
     Event,
@@ -197,7 +197,7 @@ class EchoMachine(RuleBasedStateMachine):
         if isinstance(effect, WriteSnapshot):
             self.snapshots[effect.epoch] = effect.parts
             self._feed(SnapshotWritten(effect.epoch, FILES[0]))
-        elif isinstance(effect, SnapshotReady):
+        elif isinstance(effect, ReportSnapshot):
             self.ready = effect.epoch
         elif isinstance(effect, Send) and effect.target == HOT_STANDBY:
             self.forward.append((b"%d/%d" % (self.incarnation, self.connection), effect.parts))

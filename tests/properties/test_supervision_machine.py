@@ -158,7 +158,7 @@ class Supervised(RuleBasedStateMachine):
                 _, task, slot = served
                 incarnation = self.scene.incarnation_of(task)
                 files = snapshot_files(task, coordinator.under_way, incarnation)
-                snapshot = events.Snapshot(slot, task, incarnation, coordinator.under_way, files)
+                snapshot = events.SnapshotReported(slot, task, incarnation, coordinator.under_way, files)
                 self._note(self.scene.step(snapshot))
 
     @precondition(lambda self: self.writing is not None)

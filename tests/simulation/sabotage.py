@@ -196,15 +196,15 @@ def _no_alignment() -> Patches:
 
 def _complete_with_one_missing() -> Patches:
     """A checkpoint counts as complete when all tasks but one have acknowledged it."""
-    acknowledged = Coordinator.acknowledged
+    reported = Coordinator.snapshot_reported
 
     def hasty(self: Any, task: str, epoch: int, files: Any, now_ns: int, outbox: Any) -> None:
         absent = sorted(set(self._assignments.tasks) - {*self._acks, task})
         if len(absent) == 1 and self.under_way == epoch and not self.writing:
             self._acks[absent[0]] = self.files.get(absent[0], ())
-        acknowledged(self, task, epoch, files, now_ns, outbox)
+        reported(self, task, epoch, files, now_ns, outbox)
 
-    return {(Coordinator, "acknowledged"): hasty}
+    return {(Coordinator, "snapshot_reported"): hasty}
 
 
 def _snapshot_of_what_waits() -> Patches:

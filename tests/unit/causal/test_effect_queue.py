@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from causal.effects import Effect, Phase, Send, SnapshotReady, TruncateSink
+from causal.effects import Effect, Phase, ReportSnapshot, Send, TruncateSink
 from causal.task.effect_queue import EffectQueue
 
 
@@ -21,7 +21,7 @@ class Shell:
         return True
 
 
-WRITE, SNAPSHOT, FRAME = TruncateSink(1, 1), SnapshotReady(1, []), Send(2, [b"frame"])
+WRITE, SNAPSHOT, FRAME = TruncateSink(1, 1), ReportSnapshot(1, []), Send(2, [b"frame"])
 FINISHED, LOST = Phase("finished"), Phase("lost")
 
 

@@ -8,7 +8,7 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.effects import SpillSegment
 from causal.events import SegmentWritten
-from causal.task.spilling import AGAIN_NS, Spilling
+from causal.task.retention import AGAIN_NS, Spilling
 from tests.unit.causal.test_channels import chunk_of, introduce, sent
 
 MEMORY_MAX = 1000

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.harness.graphs import chain_of
 from causal.effects import AppendStable, BeginStable, ReadStable
 from causal.errors import DeterminantsLost, PeerViolation, Unavailable
-from causal.events import StableFailed, StableRead, StableWritten
 from causal.ids import TaskIndex
 from causal.logs.dissemination import STABLE_BYTES_REPORTED, Holdings, Seen
 from causal.logs.log import DeterminantLog, LogDelta
@@ -116,7 +115,7 @@ def test_a_file_fills_holes_and_says_no_more_than_others() -> None:
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     assert flushing.wanted() == [ReadStable()] and flushing.wanted() == []
-    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
+    flushing.read([LogDelta(0, 0, 0, LOG[:150])])
     assert (mine.own.bytes_of(0), mine.own.begins, flushing.wanted()) == (LOG[:80], {}, [])
     assert flushing.begin() == [BeginStable([LogDelta(0, 0, 0, LOG[:80])])] and not flushing.begun
 
@@ -125,11 +124,11 @@ def test_below_full_depth_a_file_reaches_as_far_as_others_depend() -> None:
     mine, flushing = collecting(depth=1)
     mine.depend([(0, 0, 90)])
     assert flushing.wanted() == [ReadStable()]
-    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
+    flushing.read([LogDelta(0, 0, 0, LOG[:150])])
     assert (mine.own.bytes_of(0), mine.missing()) == (LOG[:90], [])
     mine.depend([(0, 0, 170)])
     assert flushing.wanted() == [ReadStable()]
-    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
+    flushing.read([LogDelta(0, 0, 0, LOG[:150])])
     assert (mine.own.extent(0), mine.missing(), flushing.wanted()) == (150, [(0, 0, 150)], []), "the rest is lost"
 
 
@@ -138,7 +137,7 @@ def test_a_file_that_is_gone_is_lost_or_stops_the_job() -> None:
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     mine.depend([(0, 0, 80)])
     flushing.wanted()
-    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:20])]), 0)
+    flushing.read([LogDelta(0, 0, 0, LOG[:20])])
     assert mine.missing() == [(0, 0, 20)]
     mine, flushing = collecting()
     mine.merge([mark(0, 60)])
@@ -146,12 +145,12 @@ def test_a_file_that_is_gone_is_lost_or_stops_the_job() -> None:
     with pytest.raises(
         DeterminantsLost, match="60 bytes of its determinants were stable, 20 can be read under determinants/"
     ):
-        flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:20])]), 0)
+        flushing.read([LogDelta(0, 0, 0, LOG[:20])])
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     flushing.wanted()
     with pytest.raises(DeterminantsLost, match="what is stable contradicts what others hold"):
-        flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:70] + b"\xff" * 9)]), 0)
+        flushing.read([LogDelta(0, 0, 0, LOG[:70] + b"\xff" * 9)])
 
 
 def test_one_write_at_a_time_of_all_that_came_since() -> None:
@@ -159,18 +158,18 @@ def test_one_write_at_a_time_of_all_that_came_since() -> None:
     flushing.begin()
     mine.own.append(0, LOG[:10])
     assert flushing.due(0) == [] and flushing.next_deadline_ns(0) is None
-    flushing.answered(StableWritten([]), 0)
+    flushing.written([])
     assert flushing.due(1) == [AppendStable([LogDelta(0, 0, 0, LOG[:10])])]
     mine.own.append(0, LOG[10:20])
     assert flushing.due(1 + FLUSH_EVERY_NS) == []
-    flushing.answered(StableWritten([(0, 0, 10)]), 2)
+    flushing.written([(0, 0, 10)])
     assert flushing.unwritten_bytes == 10
     assert flushing.due(2) == [] and flushing.next_deadline_ns(2) == 1 + FLUSH_EVERY_NS
     assert flushing.due(1 + FLUSH_EVERY_NS) == [AppendStable([LogDelta(0, 0, 10, LOG[10:20])])]
-    flushing.answered(StableFailed(), 9)
+    flushing.failed(9)
     assert flushing.due(10) == [] and flushing.next_deadline_ns(10) == 9 + AGAIN_NS
     assert flushing.due(9 + AGAIN_NS) == [AppendStable([LogDelta(0, 0, 10, LOG[10:20])])]
-    flushing.answered(StableWritten([(0, 0, 20)]), 3 * AGAIN_NS)
+    flushing.written([(0, 0, 20)])
     assert flushing.unwritten_bytes == 0 and flushing.due(4 * AGAIN_NS) == []
 
 

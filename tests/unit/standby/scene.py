@@ -126,7 +126,7 @@ class Scene:
     def acknowledge(self, task: str, epoch: int) -> list[fx.Effect]:
         slot, incarnation = self.slot_of(task), self.incarnation_of(task)
         files = snapshot_files(task, epoch, incarnation)
-        return self.step(events.Snapshot(slot, task, incarnation, epoch, files))
+        return self.step(events.SnapshotReported(slot, task, incarnation, epoch, files))
 
     def phase(self, task: str, phase: str, detail: int | None = None) -> list[fx.Effect]:
         return self.step(events.Phase(self.slot_of(task), task, self.incarnation_of(task), phase, self.now, detail))

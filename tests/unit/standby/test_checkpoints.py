@@ -80,7 +80,7 @@ def test_a_task_that_dies_under_way_has_to_acknowledge_for_itself() -> None:
     old = (scene.slot_of("count/0"), scene.incarnation_of("count/0"))
     scene.die(old[0])
     assert not of(scene.acknowledge("out/0", 1), fx.WriteManifest)
-    stale = events.Snapshot(old[0], "count/0", old[1], 1, snapshot_files("count/0", 1, 1))
+    stale = events.SnapshotReported(old[0], "count/0", old[1], 1, snapshot_files("count/0", 1, 1))
     assert not of(scene.step(stale), fx.WriteManifest)
     heard = scene.acknowledge("count/0", 1)
     [manifest] = of(heard, fx.WriteManifest)
@@ -218,7 +218,7 @@ def test_a_savepoint_begins_although_nothing_was_performed() -> None:
         scene.beat(scene.slot_of(each), epoch=1, unchanged=True)
     assert not sent(scene.step(events.Tick(), 1100), "checkpoint")
     assert scene.supervision.coordinator.deadline_ns() is None, "only a beat changes that"
-    scene.supervision.coordinator.want(False, scene.supervision._outbox)
+    scene.supervision.coordinator.request(False, scene.supervision._outbox)
     assert sent(scene.step(events.Tick(), 1), "checkpoint")
 
 

@@ -132,7 +132,7 @@ def test_a_checkpoint_forgets_older_losses_of_each_component() -> None:
     scene.answer("b/0", 1)
     assert scene.supervision.inquiries.rollback_of("a/0").lost == ((1, A, 1, 5),)
     for _ in range(2):
-        scene.supervision.coordinator.wanted = scene.supervision.coordinator.complete + 1
+        scene.supervision.coordinator.requested = scene.supervision.coordinator.complete + 1
         scene.idle(600)
         for task in NAMES:
             scene.acknowledge(task, scene.supervision.coordinator.complete + 1)

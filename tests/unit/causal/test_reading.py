@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.task.gathering import FEW_PER_S, REMEMBERED, Gathering
+from causal.task.reading import FEW_PER_S, REMEMBERED, Gathering
 
 MS = 1_000_000
 WAIT_NS = 4 * MS
