@@ -54,18 +54,24 @@ class Growth:
         return next((looks for (each, _), looks in self.seen.items() if each == pid), [])
 
     def grown(self) -> list[str]:
-        """Return one line for each process that has lived through several failures after the first ones and grew."""
+        """Return one line for each process that has lived through several failures after the first ones and grew.
+
+        What each failure leaves grows until the end.  A process that has grown in one step and rests does not: an
+        allocator that has found no room once keeps what it has taken.
+        """
         lines: list[str] = []
         for (pid, started), looks in self.seen.items():
             later = looks[WARM_UP:]
             if len(later) < 3:
                 continue
             third = max(1, len(later) // 3)
-            before, after = (
-                [median(kind) for kind in zip(*part, strict=True)] for part in (later[:third], later[-third:])
+            before, between, after = (
+                [median(kind) for kind in zip(*part, strict=True)]
+                for part in (later[:third], later[third:-third], later[-third:])
             )
             command = f"{self.commands[pid, started][-60:]} (pid {pid})"
-            if after[0] > SHARE_MAX * before[0] + NOISE_BYTES:
+            still = after[0] - between[0] > (after[0] - before[0]) / 4
+            if still and after[0] > SHARE_MAX * before[0] + NOISE_BYTES:
                 lines.append(f"{command} grew from {before[0] / 1e6:.1f} to {after[0] / 1e6:.1f} MB: {looks}")
             if after[1] > before[1] + FILES_MAX:
                 lines.append(f"{command} grew from {before[1]:g} to {after[1]:g} open files: {looks}")
