@@ -1,4 +1,4 @@
-"""What a task keeps until the next checkpoint: in-flight entries, determinants, staged rows.
+"""Bounds what a task keeps until the next checkpoint: in-flight entries, determinants, staged rows.
 
 Only a complete checkpoint shortens any of them: `truncate` forgets what it covers.  A task that has reached half of a
 bound requests one; the supervisor begins it immediately and has the sources hold back records until it is complete

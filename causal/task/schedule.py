@@ -217,7 +217,7 @@ class Schedule:
     # -- live ------------------------------------------------------------------------------------------
 
     def _live(self) -> ScheduledEvent | None:
-        """Return what is due or has arrived, and log it."""
+        """Return the event that is due or has arrived, and log it."""
         if self.standing:
             return None
         event: Timer | Barrier | Answer

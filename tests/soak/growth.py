@@ -57,7 +57,7 @@ class Growth:
         """Return one line for each process that has lived through several failures after the first ones and grew.
 
         What each failure leaves grows until the end.  A process that has grown in one step and rests does not: an
-        allocator that has found no room once keeps what it has taken.
+        allocator that lacked room once keeps the memory.
         """
         lines: list[str] = []
         for (pid, started), looks in self.seen.items():
