@@ -188,7 +188,7 @@ class Schedule:
         return not channel.starved
 
     def _between(self) -> ScheduledEvent | None:
-        """Return the event that the rule selects where the log of this epoch has ended, or there is no rule, None."""
+        """Return the event that the rule selects where this epoch's log has ended; None if there is none to perform."""
         cursor, rule = self._cursor, self._by_content
         exhausted = cursor.exhausted()
         if rule is None:
