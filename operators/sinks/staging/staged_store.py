@@ -7,8 +7,8 @@ It puts our own rows in front of any sink's store.  `write` gathers bundles in m
 the barrier of their epoch: the sink's snapshot is acknowledged after that, and whatever no complete checkpoint covers
 is performed again.  Then they become an object, and a record of the journal names it: from that record on they are
 staged.  `commit` writes the objects of covered epochs to the real store by the ordinary protocol, and removes them.
-The position of the real store says which objects it has taken, so the journal is not written then; it is renewed after
-`RECORDS_MAX` records.  A commit may be interrupted anywhere and done again.
+The position of the real store shows the objects that it has taken, so the journal is not written then; it is renewed
+after `RECORDS_MAX` records.  A commit may be interrupted anywhere and done again.
 
 A younger process claims the journal before it opens the real store.  A zombie finds that with its next record, and the
 real store refuses it as well.  It removes nothing that anyone needs: objects whose rows are visible, or those that it
@@ -397,7 +397,7 @@ class StagedStore:
             task, run, incarnation, *listed = decode(records[0])  # an earlier version listed nothing in a directory
             task, run, incarnation = str(task), str(run), int(incarnation)
             entries: Iterable[Sequence[object]] = [*(listed[0] if listed else ()), *map(decode, records[1:])]
-            found = [Entry(*each) for each in entries]  # type: ignore[arg-type]
+            stored = [Entry(*each) for each in entries]  # type: ignore[arg-type]
         except (CausalError, IndexError, TypeError, ValueError) as problem:
             raise CorruptData(f"{self._journal.where} is no list of staged rows ({problem}); restore it") from None
         check_newest(self._journal.where, self._run, run)
@@ -408,7 +408,7 @@ class StagedStore:
             )
         if incarnation > self._incarnation:
             raise fenced(self._task, self._incarnation)
-        return found
+        return stored
 
     @property
     def _store(self) -> Objects:
