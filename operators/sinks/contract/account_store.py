@@ -1,8 +1,11 @@
-"""The store of one sink task over a connection: an account and rows that change together, in one step.
+"""The store of one sink task: an account and rows that change together, in one step.
 
-A statement or script that was asked and not answered may still happen.  Each of them therefore names the account that
-it follows, so it happens once or not at all, and after any error the account is read again.  A kind of store adds its
-connection, how it reads an account, and how it changes one in one step: a server's script, a database's transaction.
+`AccountStore` is the machine of every store: claim, current, advance, truncate, withdraw, last bundle.  It has two
+kinds.  A journaled store (`operators.sinks.journaled`) appends each step to a journal.  A `ConnectedStore` asks a
+server or a database.  A statement or script that was asked and not answered may still happen.  Each of them therefore
+names the account that it follows, so it happens once or not at all, and after any error the account is read again.  A
+store of this kind adds its connection, how it reads an account, and how it changes one in one step: a server's script,
+a database's transaction.
 """
 
 from __future__ import annotations
@@ -16,6 +19,119 @@ from causal.errors import CausalError, DeterminantsLost, Fenced, Unavailable, fe
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from operators.sinks.contract.account import Account, Part, log_parts, mark_parts
 
+S = TypeVar("S")
+
+
+class AccountStore(ABC, Generic[S]):
+    """The machine of a store.  One thread at a time.
+
+    State: `_account` is None when nothing in memory is to be trusted; the next step reads the account again.
+    """
+
+    def __init__(self, task: str, place: object) -> None:
+        self._task = task
+        self._place = place
+        self._run = ""
+        self._incarnation = -1
+        self._account: Account | None = None
+
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        """See `causal.ports.SinkStore.open`; raises `PipelineError` also for a place that is not fit."""
+        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
+        self.close()
+        self._run, self._incarnation = run, incarnation
+        try:
+            with self._opening() as session:
+                account = self._account = self._claimed(session)
+            return account.store_state()
+        except BaseException:
+            self._release()
+            raise
+
+    def last_bundle(self) -> StoreState:
+        """See `causal.ports.SinkStore.last_bundle`."""
+        with self._asking() as session:
+            self._forget()
+            return self._owned(session).store_state()
+
+    def write(self, bundle: Bundle) -> None:
+        """See `causal.ports.SinkStore.write`."""
+        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
+        with self._asking(bundle) as session:
+            if not self._taken(session, self._owned(session), bundle):
+                self._check_owner(session)
+
+    def truncate(self, epoch: int) -> None:
+        """See `causal.ports.SinkStore.truncate`."""
+        if self._account is not None and epoch <= self._account.kept_from:
+            return
+        with self._asking() as session:
+            account = self._owned(session)
+            if account.truncate(epoch):
+                self._truncated(session, account, epoch)
+            else:
+                self._check_owner(session)
+
+    def close(self) -> None:
+        """Close the store until it is opened again; what was written stays."""
+        self._release()
+
+    def _forget(self) -> None:
+        """Make the next step read the account again."""
+        self._account = None
+
+    # -- what a kind of store adds ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _opening(self) -> AbstractContextManager[S]:
+        """Return the session of an `open`: it claims the place for this run before the account is claimed."""
+
+    @abstractmethod
+    def _asking(self, bundle: Bundle | None = None) -> AbstractContextManager[S]:
+        """Return the session of any other call; an error inside has the account read again.  `bundle` is what it
+        writes.
+        """
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Release what is open."""
+
+    @abstractmethod
+    def _claimed(self, session: S) -> Account:
+        """Fence every lower incarnation of this task, and read the stored state in the same step."""
+
+    @abstractmethod
+    def _owned(self, session: S) -> Account:
+        """Return the account in memory, or read again after a failure; never one of a younger incarnation."""
+
+    @abstractmethod
+    def _taken(self, session: S, account: Account, bundle: Bundle) -> bool:
+        """Store a bundle and the account that takes it in one step; false if it is the last one once more."""
+
+    @abstractmethod
+    def _truncated(self, session: S, account: Account, epoch: int) -> None:
+        """Store the account, which has just forgotten the determinants of epochs below `epoch`."""
+
+    def _check_owner(self, session: S) -> None:
+        """Raise `Fenced` where another process owns the account and `_owned` may not know it yet."""
+
+
+class WithdrawingAccountStore(AccountStore[S]):
+    """A store whose rows are known by task and position, so that they can be taken back."""
+
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
+        """See `causal.ports.WithdrawingStore.withdraw`."""
+        with self._asking() as session:
+            self._taken_back(session, self._owned(session), mark)
+            return self._owned(session).store_state()
+
+    @abstractmethod
+    def _taken_back(self, session: S, account: Account, mark: WithdrawPoint) -> None:
+        """Withdraw the rows after the mark and store the account without them, in one step."""
+
+
+# -- over a connection ---------------------------------------------------------------------------------------
+
 
 class Connection(Protocol):
     """A client of a server, or of a file."""
@@ -28,7 +144,7 @@ Before = tuple[int, bytes]
 """The position and last bundle of the account that a change follows."""
 
 
-class AccountStore(ABC, Generic[C]):
+class ConnectedStore(AccountStore[C]):
     """An account and rows over a connection.  One thread at a time."""
 
     _errors: type[Exception]
@@ -37,59 +153,17 @@ class AccountStore(ABC, Generic[C]):
     """The ways in which the store may have lost what it acknowledged."""
 
     def __init__(self, task: str, place: str) -> None:
-        self._task = task
-        self._place = place
-        self._run = ""
-        self._incarnation = -1
+        super().__init__(task, place)
         self._connection: C | None = None
-        self._account: Account | None = None
         self._acknowledged = 0
 
-    def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`; raises `PipelineError` also for a server or table that is not fit."""
-        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
-        self.close()
-        self._run, self._incarnation, self._acknowledged = run, incarnation, 0
-        try:
-            with self._asking() as connection:
-                account = self._account = self._claimed(connection)
-            return account.store_state()
-        except BaseException:
-            self.close()
-            raise
-
-    def last_bundle(self) -> StoreState:
-        """See `causal.ports.SinkStore.last_bundle`."""
+    @contextmanager
+    def _opening(self) -> Iterator[C]:
+        self._acknowledged = 0
         with self._asking() as connection:
-            self._account = None
-            return self._current(connection).store_state()
+            yield connection
 
-    def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`."""
-        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        with self._asking(bundle) as connection:
-            account = self._current(connection)
-            before, marks = (account.next, account.last), len(account.marks)
-            fresh = account.take(bundle)
-            if fresh is None:
-                self._check_owner(connection)
-                return
-            parts = [*log_parts(fresh), *mark_parts(account, marks)]
-            self._changed(connection, self._advance(connection, account, before, parts, bundle))
-
-    def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`."""
-        if self._account is not None and epoch <= self._account.kept_from:
-            return
-        with self._asking() as connection:
-            account = self._current(connection)
-            if account.truncate(epoch):
-                self._changed(connection, self._forget(connection, account, epoch))
-            else:
-                self._check_owner(connection)
-
-    def close(self) -> None:
-        """Close the store until it is opened again; what was written stays."""
+    def _release(self) -> None:
         self._drop()
         self._run = ""
 
@@ -110,10 +184,6 @@ class AccountStore(ABC, Generic[C]):
         """Return the error of ours for one of the driver's."""
 
     @abstractmethod
-    def _claimed(self, connection: C) -> Account:
-        """Fence every lower incarnation of this task, and read the stored state in the same step."""
-
-    @abstractmethod
     def _loaded(self, connection: C) -> Account | None:
         """Return the stored account, once all pending work is done; None where there is none."""
 
@@ -130,7 +200,7 @@ class AccountStore(ABC, Generic[C]):
         """Store a bundle, the account that took it, and its parts; false where the stored one is not `before`."""
 
     @abstractmethod
-    def _forget(self, connection: C, account: Account, epoch: int) -> bool:
+    def _shorten(self, connection: C, account: Account, epoch: int) -> bool:
         """Store the account without the determinants of epochs below `epoch`; false as `_advance`."""
 
     # -- the account ---------------------------------------------------------------------------------------
@@ -157,8 +227,7 @@ class AccountStore(ABC, Generic[C]):
         if self._account is not None:  # not before: a transaction ends with the context of its connection
             self._acknowledged = self._account.next
 
-    def _current(self, connection: C) -> Account:
-        """Return the account in memory, or read again after a failure; never one of a younger incarnation."""
+    def _owned(self, connection: C) -> Account:
         if self._account is None:
             account = self._loaded(connection)
             if account is None:
@@ -172,6 +241,18 @@ class AccountStore(ABC, Generic[C]):
             self._account = account
         return self._account
 
+    def _taken(self, connection: C, account: Account, bundle: Bundle) -> bool:
+        before, marks = (account.next, account.last), len(account.marks)
+        fresh = account.take(bundle)
+        if fresh is None:
+            return False
+        parts = [*log_parts(fresh), *mark_parts(account, marks)]
+        self._changed(connection, self._advance(connection, account, before, parts, bundle))
+        return True
+
+    def _truncated(self, connection: C, account: Account, epoch: int) -> None:
+        self._changed(connection, self._shorten(connection, account, epoch))
+
     def _lost(self, next_: int) -> DeterminantsLost:
         return DeterminantsLost(
             f"{self._place}: rows of {self._task} up to {self._acknowledged} were acknowledged, and it has rows up to "
@@ -184,7 +265,7 @@ class AccountStore(ABC, Generic[C]):
         if done:
             return
         self._account = None
-        self._current(connection)
+        self._owned(connection)
         raise Unavailable(f"{self._place}: an earlier try of the same was still under way; retry")
 
     def _check_owner(self, connection: C) -> None:
@@ -199,18 +280,14 @@ class AccountStore(ABC, Generic[C]):
         return fenced(self._task, self._incarnation)
 
 
-class WithdrawingAccountStore(AccountStore[C]):
-    """A store whose rows are known by task and position, so that they can be taken back."""
+class WithdrawingConnectedStore(WithdrawingAccountStore[C], ConnectedStore[C]):
+    """A store over a connection whose rows can be taken back."""
 
-    def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """See `causal.ports.WithdrawingStore.withdraw`."""
-        with self._asking() as connection:
-            account = self._current(connection)
-            before = (account.next, account.last)
-            account.withdraw(mark)
-            parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
-            self._changed(connection, self._take_back(connection, account, before, parts))
-            return account.store_state()
+    def _taken_back(self, connection: C, account: Account, mark: WithdrawPoint) -> None:
+        before = (account.next, account.last)
+        account.withdraw(mark)
+        parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
+        self._changed(connection, self._take_back(connection, account, before, parts))
 
     @abstractmethod
     def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:

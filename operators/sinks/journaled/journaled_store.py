@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CausalError, PipelineError, fenced, invariant
-from causal.ports import Bundle, StoreState, WithdrawPoint
+from causal.ports import Bundle, WithdrawPoint
 from causal.storage.journal import Journal
 from causal.storage.lock import absent, outside
 from operators.sinks.contract.account import Account, check_newest
+from operators.sinks.contract.account_store import AccountStore, WithdrawingAccountStore
 from operators.sinks.journaled.ledger import Ledger, bundle_record, state_record, withdrawal_record
 
 
-class JournaledStore:
+class JournaledStore(AccountStore[None]):
     """The outside world of one sink task, in a journal and what is published from it. One thread at a time.
 
     Args:
@@ -32,65 +33,15 @@ class JournaledStore:
     """
 
     def __init__(self, task: str, journal: Journal, place: object) -> None:
-        self._task = task
-        self._place = place
+        super().__init__(task, place)
         self._journal = journal
         journal.forget = self._forget
-        self._run = ""
-        self._incarnation = -1
         self._expected = self._counted = False
         self._ledger: Ledger | None = None
-
-    # -- causal.ports.SinkStore --------------------------------------------------------------------------
-
-    def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`."""
-        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
-        self.close()
-        self._run, self._incarnation = run, incarnation
-        try:
-            with outside(self._place), self._room(), self._locked():
-                self._ledger = ledger = self._claim()
-                return ledger.account.store_state()
-        except BaseException:
-            self._release()
-            raise
 
     def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`."""
         self._expected, self._counted = True, counted
-
-    def last_bundle(self) -> StoreState:
-        """See `causal.ports.SinkStore.last_bundle`."""
-        with self._locked():
-            self._forget()
-            return self._current().account.store_state()
-
-    def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`."""
-        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        with self._locked():
-            ledger = self._current()
-            self._make_way(ledger)
-            columns = self._fitted(ledger, bundle)
-            if ledger.take(bundle):
-                self._journal.append(bundle_record(bundle))
-                if bundle.count:
-                    ledger.entries[-1].columns = columns
-                    self._publish(ledger)
-
-    def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`; the journal is rewritten, so it does not grow without bound."""
-        if self._ledger is not None and epoch <= self._ledger.account.kept_from:
-            return
-        with self._locked():
-            ledger = self._current()
-            if ledger.account.truncate(epoch):
-                self._renew(ledger)
-
-    def close(self) -> None:
-        """Release the files; what was written stays."""
-        self._release()
 
     # -- what a store of its own kind adds ---------------------------------------------------------------
 
@@ -131,14 +82,48 @@ class JournaledStore:
         self._forget()
         self._journal.close()
 
-    # -- the journal -------------------------------------------------------------------------------------
+    # -- the account in the journal ------------------------------------------------------------------------
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        with outside(self._place), self._room(), self._locked():
+            yield
+
+    def _asking(self, bundle: Bundle | None = None) -> AbstractContextManager[None]:
+        return self._locked()
 
     def _locked(self) -> AbstractContextManager[None]:
         return self._journal.locked()
 
     def _forget(self) -> None:
-        """Make the next step read everything again."""
+        super()._forget()
         self._ledger = None
+
+    def _claimed(self, session: None) -> Account:
+        self._ledger = ledger = self._claim()
+        return ledger.account
+
+    def _owned(self, session: None) -> Account:
+        return self._current().account
+
+    def _taken(self, session: None, account: Account, bundle: Bundle) -> bool:
+        ledger = self._read_ledger
+        self._make_way(ledger)
+        columns = self._fitted(ledger, bundle)
+        if ledger.take(bundle):
+            self._journal.append(bundle_record(bundle))
+            if bundle.count:
+                ledger.entries[-1].columns = columns
+                self._publish(ledger)
+        return True  # whether it is ours is known
+
+    def _truncated(self, session: None, account: Account, epoch: int) -> None:
+        self._renew(self._read_ledger)  # so it does not grow without bound
+
+    @property
+    def _read_ledger(self) -> Ledger:
+        invariant(self._ledger is not None, "a ledger is read before a step", task=self._task)
+        return self._ledger  # type: ignore[return-value]
 
     def _claim(self) -> Ledger:
         """Fence every lower incarnation."""
@@ -173,7 +158,8 @@ class JournaledStore:
         ours = self._journal.is_ours(self._incarnation)
         if self._ledger is None or not ours:
             self._forget()
-            self._ledger = self._load()
+            self._ledger = ledger = self._load()
+            self._account = ledger.account
         return self._ledger
 
     def _load(self) -> Ledger:
@@ -193,14 +179,11 @@ class JournaledStore:
         return ledger
 
 
-class WithdrawingJournaledStore(JournaledStore):
+class WithdrawingJournaledStore(WithdrawingAccountStore[None], JournaledStore):
     """A `JournaledStore` whose rows can be withdrawn."""
 
-    def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """See `causal.ports.WithdrawingStore.withdraw`."""
-        with self._locked():
-            self._retract(self._current(), mark)
-            return self._current().account.store_state()
+    def _taken_back(self, session: None, account: Account, mark: WithdrawPoint) -> None:
+        self._retract(self._read_ledger, mark)
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
         """Withdraw in the journal, which is the step; what is published follows."""

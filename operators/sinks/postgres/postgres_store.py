@@ -14,7 +14,7 @@ from causal.errors import CausalError, CorruptData, fenced
 from causal.ports import Bundle
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account, Part, check_newest, foreign_rows, mark_parts, take_part
-from operators.sinks.contract.account_store import AccountStore, Before, WithdrawingAccountStore, check_lines
+from operators.sinks.contract.account_store import Before, ConnectedStore, WithdrawingConnectedStore, check_lines
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated
 from operators.sinks.postgres.postgres_refused import refused_rows
@@ -43,7 +43,7 @@ class Target:
         return Statements(self.schema or schema, self.table, self.columns, self.place_columns)
 
 
-class PostgresStore(AccountStore[BoundedConnection]):
+class PostgresStore(ConnectedStore[BoundedConnection]):
     """A store without `withdraw`, for a table whose rows do not have their positions.  One thread at a time."""
 
     _errors = psycopg.Error
@@ -149,7 +149,7 @@ class PostgresStore(AccountStore[BoundedConnection]):
             parameters |= _row_columns(bundle)
         return self._change(db, self._statements.bundle(bool(bundle.count), bool(bundle.refused)), parameters, parts)
 
-    def _forget(self, db: BoundedConnection, account: Account, epoch: int) -> bool:
+    def _shorten(self, db: BoundedConnection, account: Account, epoch: int) -> bool:
         owner = {**self._key, "run": self._run, "incarnation": self._incarnation, "kept_from": epoch}
         return self._change(db, self._statements.truncated, owner, mark_parts(account, 0))
 
@@ -161,7 +161,7 @@ class PostgresStore(AccountStore[BoundedConnection]):
         return changed == 1
 
 
-class WithdrawingPostgresStore(WithdrawingAccountStore[BoundedConnection], PostgresStore):
+class WithdrawingPostgresStore(WithdrawingConnectedStore[BoundedConnection], PostgresStore):
     """A store for a table whose rows have task and position, so that they can be taken back."""
 
     def _take_back(self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part]) -> bool:

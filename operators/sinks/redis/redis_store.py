@@ -24,7 +24,7 @@ from operators.sinks.contract.account import (
     mark_parts,
     take_part,
 )
-from operators.sinks.contract.account_store import Before, WithdrawingAccountStore, check_lines
+from operators.sinks.contract.account_store import Before, WithdrawingConnectedStore, check_lines
 from operators.sinks.redis import redis_scripts
 from operators.sinks.redis.redis_errors import translated
 
@@ -98,7 +98,7 @@ def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-class RedisStore(WithdrawingAccountStore[redis.Redis]):
+class RedisStore(WithdrawingConnectedStore[redis.Redis]):
     """A stream of rows and its account. One thread at a time."""
 
     _errors = redis.RedisError
@@ -158,7 +158,7 @@ class RedisStore(WithdrawingAccountStore[redis.Redis]):
         rest = (bundle.rows, refused, self._target.rows_max)
         return self._change(client, redis_scripts.WRITE, account, before, parts, *rest)
 
-    def _forget(self, client: redis.Redis, account: Account, epoch: int) -> bool:
+    def _shorten(self, client: redis.Redis, account: Account, epoch: int) -> bool:
         parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
         return self._change(client, redis_scripts.TRUNCATE, account, (account.next, account.last), parts)
 

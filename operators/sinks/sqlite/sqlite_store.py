@@ -14,7 +14,7 @@ from causal.records.values import decode, encode
 from causal.storage.lock import absent, moved, outside
 from causal.storage.modes import mode_of_files, opened
 from operators.sinks.contract.account import LOG, Account, Part, mark_parts, take_part
-from operators.sinks.contract.account_store import Before, WithdrawingAccountStore
+from operators.sinks.contract.account_store import Before, WithdrawingConnectedStore
 from operators.sinks.sqlite.sqlite_errors import code_of, translated
 from operators.sinks.sqlite.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite.sqlite_rows import insert, note_refused, refused_below
@@ -27,7 +27,7 @@ _MINE = "task = ? AND run = ? AND incarnation = ?"
 _ADVANCE = f"UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ? WHERE {_MINE} AND next = ? AND last = ?"
 
 
-class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
+class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
     """The account and rows of one sink task.  One thread at a time."""
 
     _errors = sqlite3.Error
@@ -158,7 +158,7 @@ class SqliteStore(WithdrawingAccountStore[sqlite3.Connection]):
         self._store(db, parts)
         return True
 
-    def _forget(self, db: sqlite3.Connection, account: Account, epoch: int) -> bool:
+    def _shorten(self, db: sqlite3.Connection, account: Account, epoch: int) -> bool:
         key = (self._task, self._run, self._incarnation)
         if db.execute(f"UPDATE causal_task SET kept_from = ? WHERE {_MINE}", (epoch, *key)).rowcount != 1:
             return False
