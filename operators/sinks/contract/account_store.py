@@ -149,6 +149,7 @@ class ConnectedStore(AccountStore[C]):
 
     _errors: type[Exception]
     """The driver's errors."""
+    _place: str
     _losses: str
     """The ways in which the store may have lost what it acknowledged."""
 
