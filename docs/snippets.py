@@ -1,4 +1,4 @@
-"""Copies the programs of `examples/guide` and `examples/tutorial`, and what they print, into the pages that show them.
+"""Copies the programs of `examples` into the pages that show them, with the output of the programs of the guides.
 
 python docs/snippets.py          # run the programs and rewrite the pages; a test fails while they are not up to date
 """
@@ -14,8 +14,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = (DOCS / "operators.md", DOCS / "tutorial.md", *sorted((DOCS / "guide").glob("*.md")))
+PAGES = (
+    DOCS / "operators.md",
+    DOCS / "tutorial.md",
+    *sorted((DOCS / "guide").glob("*.md")),
+    *sorted((DOCS / "cookbook").glob("*.md")),
+)
 PROGRAMS = tuple(path for path in sorted((ROOT / "examples" / "guide").glob("*.py")) if path.stem != "__init__")
+"""The programs that end in seconds, so that their output is shown."""
 PLACE = re.compile(r"(<!-- (examples/\w+/\w+\.py): made by docs/snippets.py -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 PRINTS = "\nIt prints:\n\n```text\n"
 _PRINT = re.compile(r"^(?:    )*print\(", re.MULTILINE)
@@ -47,7 +53,7 @@ def filled(page: str, run: bool = False) -> str:
         program = place[2]
         source = (ROOT / program).read_text()
         shown = f"{place[1]}```python\n{source}```\n"
-        if shows_output(source):
+        if ROOT / program in PROGRAMS and shows_output(source):
             shown += f"{PRINTS}{output_of(program) if run else output_in(page, program)}```\n"
         return shown + place[4]
 

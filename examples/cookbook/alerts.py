@@ -1,4 +1,4 @@
-"""Alerts: raises one when a sensor has been silent for ten seconds, and reports when the sensor is back."""
+"""Raises an alert when a sensor has been silent for ten seconds, and reports when it sends again."""
 
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
@@ -8,7 +8,7 @@ SILENCE_S = 10
 
 
 def reading(partition, number):
-    """Twenty sensors, one reading a second each; in every minute one of them is silent for 25 seconds."""
+    """Return a reading: each of twenty sensors sends one a second, and each minute one is silent for 25 s."""
     second, sensor = divmod(number, 20)
     silent = sensor == second // 60 % 20 and second % 60 < 25
     return {"sensor": (sensor + 1) % 20 if silent else sensor, "at_s": second + sensor / 20}

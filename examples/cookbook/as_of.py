@@ -8,7 +8,7 @@ CURRENCIES = ["CHF", "GBP", "USD"]
 
 
 def rate(partition, number):
-    """Return a rate of each currency every three seconds."""
+    """Return an exchange rate: each currency has a new one every three seconds."""
     return {"currency": CURRENCIES[number % 3], "at_s": number, "euro": (80 + number * 7 % 40) / 100}
 
 

@@ -1,4 +1,4 @@
-"""Totals per customer over all history first, then over live orders, by one job that is upgraded while it runs."""
+"""Totals orders per customer, first historical ones and then live ones, in a job that is upgraded meanwhile."""
 
 from operators import Operator, Pipeline, ValueState
 from operators.sinks import SqliteSink

@@ -1,4 +1,4 @@
-"""Deduplication: lets each event pass once, although its producer sends some of them again."""
+"""Deduplicates events of a producer that sends some of them twice."""
 
 from operators import Operator, Pipeline, ValueState
 from operators.sinks import SqliteSink
@@ -6,13 +6,13 @@ from operators.sources import GeneratedSource
 
 
 def event(partition, number):
-    """Return every fourth record repeats the event of 41 records before: a producer that tries again."""
+    """Return an event; every fourth one repeats the event that is 41 records older, as after a retry."""
     event = number - 41 if number % 4 == 3 and number > 41 else number
     return {"id": f"e{event}", "at_s": event / 100, "cents": 10 + event % 90}
 
 
 class First(Operator):
-    """Gives the first event of each id, and forgets the id after an hour of event time."""
+    """Emits the first event of each id, and forgets the id after an hour of event time."""
 
     seen = ValueState[bool](ttl_s=3600)
 

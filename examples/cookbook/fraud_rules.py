@@ -1,4 +1,4 @@
-"""Payments judged by rules that change while the job runs; each verdict names the version of the rules."""
+"""Checks payments against rules that change while the job runs; each verdict names the version of the rules."""
 
 from operators import BroadcastOperator, Pipeline
 from operators.sinks import SqliteSink
@@ -10,7 +10,7 @@ def payment(partition, number):
 
 
 def rules(partition, number):
-    """Return a version of the rules, as the fraud team publishes them four times a second."""
+    """Return a version of the rules; the fraud team publishes four versions a second."""
     return {"version": number + 1, "cents_max": 9_000 - number * 200, "payments_per_minute_max": 12 + number % 3}
 
 

@@ -1,4 +1,4 @@
-"""Clicks per minute: counted immediately, corrected when late clicks arrive, and none is dropped unseen."""
+"""Counts clicks per minute, corrects a count when late clicks arrive, and keeps clicks that are too late."""
 
 from operators import Count, Pipeline, Tumbling
 from operators.sinks import SqliteSink
@@ -6,7 +6,7 @@ from operators.sources import GeneratedSource
 
 
 def click(partition, number):
-    """Yield clicks mostly in order; every tenth is 30 seconds late, every hundredth five minutes."""
+    """Return a click: most are in order, every tenth is 30 seconds late, and every hundredth five minutes."""
     delay_s = 300 if number % 100 == 50 else 30 if number % 10 == 3 else 0
     return {"page": f"/{number % 3}", "at_s": 300 + number / 10 - delay_s, "number": number}
 

@@ -1,4 +1,4 @@
-"""Charges every order with a payment service, once, whatever dies meanwhile."""
+"""Charges every order exactly once through a payment service, although tasks and calls fail."""
 
 import json
 from urllib.request import Request, urlopen

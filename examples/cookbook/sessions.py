@@ -1,4 +1,4 @@
-"""Visits: clicks of a visitor within fifteen seconds of one another belong to one visit."""
+"""Groups clicks into visits: a visit ends when its visitor has not clicked for fifteen seconds."""
 
 from operators import Aggregate, Pipeline, Session
 from operators.sinks import SqliteSink

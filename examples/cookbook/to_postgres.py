@@ -1,4 +1,4 @@
-"""Keeps each customer's balance in a table of PostgreSQL, each booking exactly once."""
+"""Keeps the balance of each customer in a table of PostgreSQL; each booking counts exactly once."""
 
 from operators import Operator, Pipeline
 from operators.sinks import PostgresSink

@@ -1,4 +1,4 @@
-"""Gives the three products that sold most in each minute."""
+"""Emits the three best-selling products of each minute."""
 
 from heapq import nlargest
 

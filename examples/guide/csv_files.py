@@ -1,5 +1,6 @@
 """Totals per customer from CSV files."""
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -18,4 +19,7 @@ customers = orders.key_by(lambda row: row["customer"])
 spent = customers.reduce("spent", lambda total, row: total + int(row["amount"]), initial=0)
 spent.sink("out", SqliteSink("spent.db"))
 """)
-subprocess.run([sys.executable, "-m", "deploy", "run", "spent.py"], check=True)
+subprocess.run([sys.executable, "-m", "deploy", "run", "spent.py"], check=True, capture_output=True)
+with sqlite3.connect("spent.db") as db:
+    for (record,) in sorted(db.execute("SELECT record FROM output")):
+        print(record)

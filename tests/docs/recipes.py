@@ -231,7 +231,7 @@ class Page:
         ]
 
     def includes_its_program(self) -> bool:
-        return f'--8<-- "examples/cookbook/{self.program.name}"' in self.text
+        return f"<!-- examples/cookbook/{self.program.name}: made by docs/snippets.py -->" in self.text
 
     def queries(self) -> list[tuple[str, str, list[str]]]:
         """(file, SQL, lines of the answer) of each `sqlite3` that the page shows."""
