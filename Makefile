@@ -96,6 +96,7 @@ soak: $(VENV)/dev
 # Without --quiet, by which mkdocs counts no warnings.
 docs: $(VENV)/docs
 	$(RUN) docs/commands.py
+	$(RUN) docs/api.py
 	$(RUN) docs/tables.py
 	$(RUN) docs/snippets.py
 	$(RUN) docs/indexes.py

@@ -25,6 +25,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.report import appendix  # noqa: E402
 from causal import determinants, errors  # noqa: E402
 from causal.channels import echo_headers, output_queue, wire  # noqa: E402
 from causal.config import JobConfig  # noqa: E402
@@ -80,6 +81,7 @@ PAGES = (
     "docs/wire.md",
 )
 _PLACE = re.compile(r"(<!-- (\w+): made by docs/tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
+_MEASURED = re.compile(r"(<!-- figures of ([\w-]+): made by docs/tables.py -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
 _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
 _ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
 
@@ -563,7 +565,9 @@ _TABLES: Mapping[str, Callable[[], str]] = {
 
 def filled(page: str) -> str:
     """Return the page with the present tables in their places."""
-    return _PLACE.sub(lambda place: place[1] + _TABLES[place[2]]() + place[3], page)
+    page = _PLACE.sub(lambda place: place[1] + _TABLES[place[2]]() + place[3], page)
+    measured = appendix.contents(appendix.stored()) if _MEASURED.search(page) else {}
+    return _MEASURED.sub(lambda place: f"{place[1]}{measured[place[2]].rstrip()}\n{place[3]}", page)
 
 
 def main() -> None:

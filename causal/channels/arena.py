@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 
 REGION_BYTES = 1 << 20
-"""The size of a region: small beside what a task may keep, as one reference keeps the whole region."""
+"""The size of a region: small compared with what a task may keep, as one reference keeps the whole region."""
 APART_BYTES_MIN, APART_BYTES_MAX = 4 << 10, REGION_BYTES // 4
 """The sizes of payloads that are copied: smaller ones do not matter, larger ones leave too much of a region empty."""
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS

@@ -55,7 +55,7 @@ class DeterminantLog:
         if content is None:
             invariant(epoch >= self.first_epoch, "appending to a truncated epoch", task=self.task, epoch=epoch)
             invariant(
-                not any(e > epoch for e in self._epochs), "appending behind a later epoch", task=self.task, epoch=epoch
+                not any(e > epoch for e in self._epochs), "appending after a later epoch", task=self.task, epoch=epoch
             )
             content = self._epochs[epoch] = bytearray()
         content += entry

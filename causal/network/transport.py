@@ -284,7 +284,7 @@ def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
             return
 
 
-# What `send_multipart` and `recv_multipart` do beside, and the exception for no further message, cost as much as a
+# What `send_multipart` and `recv_multipart` do in addition, and the exception for no further message, cost as much as a
 # small message itself.
 
 

@@ -59,7 +59,7 @@ class Record:
 
     @property
     def closed(self) -> bool:
-        """Whether no process may append behind it."""
+        """Whether no process may append after it."""
         return self.kind in (_SEAL, _VOID)
 
     def packed(self) -> bytes:
@@ -76,7 +76,7 @@ def read_record(place: Place, stored: bytes, where: str) -> Record:
     try:
         (body,), size = bodies(stored, where)
         if size != len(stored):
-            raise ValueError("there is more behind it")
+            raise ValueError("more bytes follow the record")
         owner, state_at, kind, content = decode(body)
         if not (isinstance(owner, str) and type(state_at) is int and kind in _KINDS and isinstance(content, bytes)):
             raise ValueError("its parts have other types")

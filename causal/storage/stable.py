@@ -4,7 +4,7 @@
     offset in the log, 8 bytes | length, 4 bytes | xxh3-64 of these and the bytes | bytes
 
 A directory appears complete, under its name, with everything that its incarnation had collected; from then on older
-ones are ignored.  What a killed process or a loss of power leaves behind a complete record is not read.
+ones are ignored.  What a killed process or a loss of power leaves after a complete record is not read.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ COLUMNS: tuple[Column, ...] = (
     ("waiting", 10, lambda row: in_bytes(row.waiting_bytes) if row.waiting_bytes else ""),
     ("out/s", 10, lambda row: _rate(row.leaving)),
 )
-"""The columns behind task and state, with their least widths, the ones that are left out first at the end."""
+"""The columns after task and state, with their least widths, the ones that are left out first at the end."""
 
 
 class Screen:

@@ -1,4 +1,4 @@
-"""The driver of a job's agents in a Spark cluster: `python -m deploy.spark.driver JOB_DIRECTORY`, beside `causal run`.
+"""The driver of a job's agents in a Spark cluster: `python -m deploy.spark.driver JOB_DIRECTORY`, next to `causal run`.
 
 It runs a Spark application whose only work is one single-task job per agent.  With it all executors end, and the next
 one starts an application with other executors: until then the job has no host but those that join by themselves.

@@ -176,7 +176,7 @@ class Pipeline:
 def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
     """Return the edges of a side output of the only operator that `edges` come from."""
     if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
-        raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) right behind the operator")
+        raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) directly after the operator")
     source = edges[0].source
     tags = KINDS[source.kind].asides
     if tags is not None and source.options.get("delivery"):

@@ -80,7 +80,7 @@ def _meant(value: Any) -> Any:
     if type(value) is dict:
         [(kind, text)] = value.items() if len(value) == 1 else [("", "")]
         if kind not in _KINDS or type(text) is not str:
-            raise Unroutable(f"an object is a text behind one of {', '.join(_KINDS)}")
+            raise Unroutable(f"an object is a text after one of {', '.join(_KINDS)}")
         return _KINDS[kind](text)
     return value
 

@@ -95,7 +95,7 @@ class SparkSource(Source[dict[str, Any]]):
         if self.output_mode != "append":
             raise PipelineError(
                 f"SparkSource: output_mode is {self.output_mode!r}, and Spark can only append here; "
-                "aggregate in the pipeline, or behind a watermark in read()"
+                "aggregate in the pipeline, or after a watermark in read()"
             )
         if self.failures_max < 1:
             raise PipelineError(f"SparkSource: failures_max is {self.failures_max!r}; give a number from 1")

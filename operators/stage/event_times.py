@@ -25,7 +25,7 @@ def ns_of(time: Any) -> int:
         aware = time if time.utcoffset() is not None else time.replace(tzinfo=UTC)
         at_ns = (aware - _EPOCH) // _MICROSECOND * 1000
         if not -LATEST_NS < at_ns < LATEST_NS:
-            raise ValueError(f"a time is {time!r}; give one behind 1684 and before 2255")
+            raise ValueError(f"a time is {time!r}; use one after 1684 and before 2255")
         return at_ns
     if isinstance(time, bool) or not isinstance(time, (int, float)):
         raise TypeError(f"a time is {time!r}; give seconds since 1970 (int or float), or a datetime")

@@ -9,6 +9,7 @@ import ast
 import json
 import re
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,6 +64,18 @@ STILTED = re.compile(
 )
 """Words that are used for everything: *after* in time and order; *reports*, *names*; *automatically*, *separately*;
 *usual*, *repeatedly*, *permanently*; *this many*; *is not a*."""
+
+AFTER = re.compile(r"\b(behind|beside)\b", re.IGNORECASE)
+"""*After*, *next to*, *compared with*, *in addition to*, unless it is a lag or something that is left in its place."""
+LAGS = re.compile(
+    r"\b(leav(e|es|ing)|left)( [\w`.-]+){0,4} behind"
+    r"|\b(be|is|are|was|were|far|further|furthest|falls?|falling|elements?|\w*seconds|never|distance of [\w' ]+)"
+    r" behind(?! (a|one|each|every) )"
+    r"|\bbehind[\"']? (stream time|the watermark|its task|the supervisor)"
+    r"|else 'behind'|beside[ -](us|bytewax)",
+    re.IGNORECASE,
+)
+"""Uses of *behind* for a lag or for what is left; and titles of pages to which others link."""
 
 NO_OPENINGS = frozenset("has have let lets say says note notes give gives come comes".split())
 """First words of a function's docstring that do not say what it does: *make*, *allow*, *report*, *record*, *return*."""
@@ -156,6 +169,27 @@ def stilted(path: Path, tree: ast.Module) -> Iterator[Place]:
             yield path, number, f"{match[0]}: {line.strip()[:80]}"
 
 
+def after(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Yield *behind* and *beside* in comments and texts where they do not mean a place or a lag."""
+    with path.open("rb") as source:
+        tokens = [
+            each for each in tokenize.tokenize(source.readline) if each.type in (tokenize.COMMENT, tokenize.STRING)
+        ]
+    for token in tokens:
+        for number, line in enumerate(token.string.splitlines(), token.start[0]):
+            yield from _after(path, number, line)
+
+
+def _after(path: Path, number: int, line: str) -> Iterator[Place]:
+    """Yield the uses in a line of prose; names in code, and as keys and arguments, are none."""
+    prose = LAGS.sub("", _CODE.sub("`", line))
+    for match in AFTER.finditer(prose):
+        before, rest = prose[: match.start()], prose[match.end() :]
+        named = before.strip(" \"'") == "" and rest[:1] in ("", ":", '"', "'")
+        if not named and not re.match(r"[\w}=(!.]", rest[:1]) and before[-1:] not in ("{", ".", "_"):
+            yield path, number, f"{match[0]}: {line.strip()[:80]}"
+
+
 def openings(path: Path, tree: ast.Module) -> Iterator[Place]:
     """Yield docstrings of functions that open with a verb that says nothing."""
     for node in ast.walk(tree):
@@ -193,6 +227,7 @@ OF_PYTHON: dict[str, Callable[[Path, ast.Module], Iterator[Place]]] = {
     "not native": not_native,
     "stilted": stilted,
     "openings": openings,
+    "after": after,
 }
 
 
@@ -202,10 +237,20 @@ def markdown_not_native(path: Path) -> Iterator[Place]:
         yield from ((path, number, match[0]) for match in NOT_NATIVE.finditer(line))
 
 
+def markdown_after(path: Path) -> Iterator[Place]:
+    """Yield *behind* and *beside* in Markdown where they do not mean a place or a lag."""
+    fenced = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        fenced ^= bool(_FENCE.match(line))
+        if not fenced:
+            yield from _after(path, number, line)
+
+
 OF_MARKDOWN: dict[str, Callable[[Path], Iterator[Place]]] = {
     "wide": wide,
     "markdown": markdown_prose,
     "markdown not native": markdown_not_native,
+    "markdown after": markdown_after,
 }
 
 

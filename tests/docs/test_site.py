@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.written import records_in
-from docs import commands
+from docs import api, commands
 from tests.faults.forked import forked
 from tests.faults.job import WAIT_S
 
@@ -31,6 +31,16 @@ RAW_TABLES = (
 
 def test_the_page_of_commands_is_written_from_the_parser() -> None:
     assert commands.PAGE.read_text() == commands.page(), "run python docs/commands.py"
+
+
+def test_the_page_of_the_api_is_written_from_signatures_and_docstrings() -> None:
+    assert api.PLACE.search(api.PAGE.read_text())
+    assert api.PAGE.read_text() == api.filled(api.PAGE.read_text()), "run python docs/api.py"
+
+
+def test_no_page_includes_text_that_is_missing_in_a_repository() -> None:
+    included = re.compile(r"^(--8<--|:::)", re.MULTILINE)
+    assert [str(page) for page in (ROOT / "docs").rglob("*.md") if included.search(page.read_text())] == []
 
 
 def build(directory: Path, site: Path) -> subprocess.CompletedProcess[str]:

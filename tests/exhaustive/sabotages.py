@@ -243,7 +243,7 @@ SABOTAGES = {
             Job("pair", PAIR, records=1, crashes=0), "idle", _sleeps_on_work,
         ),
         Sabotage(
-            "cursor-not-set-back", "a WELCOME does not set back what is sent next",
+            "cursor-not-set-back", "a WELCOME does not set the send cursor back",
             Job("pair", PAIR, records=1), "liveness", _cursor_not_set_back,
         ),
     )

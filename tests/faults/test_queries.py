@@ -154,7 +154,7 @@ def test_what_cannot_be_asked_is_one_line(job: Job, tmp_path: Path) -> None:
     job.until_warm(records=100)
     for operator, key, line in [
         ("kep", '"k0"', "there is no operator 'kep'; operators are keep"),
-        ("keep", '{"a": 1}', "an object is a text behind one of bytes, decimal, datetime"),
+        ("keep", '{"a": 1}', "an object is a text after one of bytes, decimal, datetime"),
     ]:
         status, printed, said = state(job, operator, key)
         assert (status, printed) == (2, None)

@@ -82,7 +82,7 @@ _MESSAGES: dict[str, Any] = {
     "inquire": lambda m, w: [f"inquiry {m['number']}: who depends on more than {w.extents(_extents(m['lost']))}?"],
     "keep": lambda m, w: [f"decision {m['rollback']['number']}: you stay, {_retreats(m['rollback'], w)}"],
     "stop": lambda m, w: ["end normally"],
-    "exited": lambda m, w: [f"{m['slot']}, at once"],
+    "exited": lambda m, w: [f"{m['slot']}, immediately"],
     "started": lambda m, w: [m["slot"]],
 }
 

@@ -310,7 +310,7 @@ class Joining(StreamBase[T], Generic[K, T]):
         if as_of and versions is None:
             raise PipelineError(
                 f"{where}: {what} joins as of the time of each record, but when the rows of table {table.name!r} "
-                "became valid is not known; give stream.key_by(fn).table(name), with .filter or .map_values behind it"
+                "became valid is not known; give stream.key_by(fn).table(name), with .filter or .map_values after it"
             )
         timed = versions is not None and all(map(_dated, (left, versions.edges)))
         if versions is None or not (as_of or timed):

@@ -30,7 +30,7 @@ def check_time(node: Node, what: str) -> None:
         if edge.time_of is None or time_of_side(node, edge.side) is None:
             raise PipelineError(
                 f"{node.where}: {what}, but it is not known where the time is in what {name!r} gives; put .timed(fn) "
-                "behind it"
+                "after it"
             )
 
 

@@ -20,7 +20,7 @@ def _check_windowed(node: Node) -> None:
         name = next((edge.source.name for edge in node.edges if edge.time_of is None), node.edges[0].source.name)
         raise PipelineError(
             f"{node.where}: window_table {node.name!r} counts event time, but it is not known where the time is in "
-            f"what {name!r} gives; put .timed(fn) or .watermarks(name, time) behind it"
+            f"what {name!r} emits; put .timed(fn) or .watermarks(name, time) after it"
         )
 
 

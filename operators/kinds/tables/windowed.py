@@ -2,7 +2,7 @@
 
 Stream time is the watermark where the stream has watermarks, otherwise the largest time of the records of this task so
 far, record by record, so that batches do not matter.  A record is too late for a window that has ended by stream time
-when it is more than the grace behind it; a window is removed when that is true of all records that could be in it.
+when it is more than the grace before it; a window is removed when that is true of all records that could be in it.
 The watermark that is passed on is stream time less grace: no later record revises anything older.
 """
 

@@ -65,14 +65,14 @@ def _check(node: Node) -> None:
         if without is None and time_of_inputs(node) is None:
             raise PipelineError(
                 f"{node.where}: window {node.name!r} reads streams whose times come from different functions; "
-                "put .timed(fn) behind their union"
+                "put .timed(fn) after their union"
             )
     else:
         return
     if without is not None:
         name = without.source.name
         if watermarked(without.source):
-            reason = f"it is not known where the time is in what {name!r} gives; put .timed(fn) behind it"
+            reason = f"it is not known where the time is in what {name!r} emits; put .timed(fn) after it"
         else:
             reason = f"{name!r} has none; put .watermarks(name, time) before it"
         raise PipelineError(
