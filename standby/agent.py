@@ -1,6 +1,6 @@
 """The host agent: starts, kills and reaps the processes of a job on one host.
 
-`python -m standby.agent JOB_DIRECTORY`.  Started by `causal run` it serves the supervisor of the same machine; started by
+`python -m standby.agent JOB_DIRECTORY`.  `causal run` starts it for the supervisor of the same machine; started by
 `causal agent` it joins a supervisor elsewhere, as one of several hosts (design 0024).  It starts only what the job's
 own description names: no order holds a command line.  It notices an exit immediately, through the process's pidfd, and
 the death of a worker with much memory to free even earlier, through its lifeline.  It may be killed at any

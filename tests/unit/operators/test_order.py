@@ -279,7 +279,7 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
         lambda p, s: (
             s.watermarks("t", second).map("m", len).process("o", Say(), delivery="ordered").sink("out", NoSink())
         ),
-        "it is not known where the time is in what 'm' gives; put .timed",
+        "it is not known where the time is in what 'm' emits; put .timed",
     ),
 ]
 

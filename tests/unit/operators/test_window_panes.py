@@ -357,7 +357,7 @@ def test_ordered_windows_are_the_same_in_every_run() -> None:
         (lambda s: s.window("w", Tumbling(10), Count(), lateness_s=-1), "lateness_s -1; give seconds, at least 0"),
         (
             lambda s: s.map("m", dict).key_by(second).window("w", Tumbling(10), Count()),
-            r"'w' counts event time, but it is not known where .* 'm' gives; put .timed\(fn\) behind it",
+            r"'w' counts event time, but it is not known where .* 'm' emits; put .timed\(fn\) after it",
         ),
         (lambda s: Sum(3), "of of Sum is 3; give a function"),  # type: ignore[arg-type]
         (lambda s: Aggregate(0, max), "initial of an aggregate is 0; give a function"),  # type: ignore[arg-type]
