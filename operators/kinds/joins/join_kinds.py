@@ -29,7 +29,7 @@ def check_time(node: Node, what: str) -> None:
             raise PipelineError(f"{node.where}: {what}, but {name!r} has none; put .watermarks(name, time) before it")
         if edge.time_of is None or time_of_side(node, edge.side) is None:
             raise PipelineError(
-                f"{node.where}: {what}, but it is not known where the time is in what {name!r} gives; put .timed(fn) "
+                f"{node.where}: {what}, but it is not known where the time is in what {name!r} emits; put .timed(fn) "
                 "after it"
             )
 
