@@ -234,7 +234,7 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
             raise PipelineError(f"{node.where}: {what}, but {edge.source.name!r} has none; {fix}")
         if edge.time_of is None:
             fix = f"put .timed(fn) after {edge.source.name!r}{otherwise}"
-            reason = f"it is not known where the time is in what {edge.source.name!r} gives"
+            reason = f"it is not known where the time is in what {edge.source.name!r} emits"
             raise PipelineError(f"{node.where}: {what}, but {reason}; {fix}")
 
 
