@@ -101,7 +101,7 @@ def _attributes(kind: type) -> dict[str, str]:
     """Return the docstrings of the attributes that the body of a class defines."""
     [tree] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
-    found = {}
+    texts = {}
     for statement, after in zip(tree.body, tree.body[1:]):
         named: ast.expr | None = statement.target if isinstance(statement, ast.AnnAssign) else None
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -109,8 +109,8 @@ def _attributes(kind: type) -> dict[str, str]:
         text = after.value if isinstance(after, ast.Expr) else None
         if isinstance(named, ast.Name) and isinstance(text, ast.Constant) and isinstance(text.value, str):
             typed = f": {ast.unparse(statement.annotation)}" if isinstance(statement, ast.AnnAssign) else ""
-            found[named.id] = f"* `{named.id}{typed}`: {' '.join(text.value.split())}\n"
-    return {name: text for name, text in found.items() if not name.startswith("_")}
+            texts[named.id] = f"* `{named.id}{typed}`: {' '.join(text.value.split())}\n"
+    return {name: text for name, text in texts.items() if not name.startswith("_")}
 
 
 def _members(kind: type, known: frozenset[str]) -> Iterator[tuple[str, Any]]:
