@@ -29,7 +29,7 @@ class TaskDriver:
     """Runs one `TaskProtocol` on real sockets, disk, stores and readers.
 
     Args:
-        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and with         the
+        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and with the
             reports of `StoreCalls`.
         patience_s: how long a store may be unavailable.
         turning: called with the time as each turn begins.

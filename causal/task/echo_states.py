@@ -96,7 +96,7 @@ class Arrival(Enum):
     PAST = "of an echo before"
     REPEATED = "again"
     NEXT = "the next of the echo"
-    AHEAD = "of the echo, behind a gap"
+    AHEAD = "of the echo, after a gap"
     FIRST = "the first of a later echo"
     HEADLESS = "another of a later echo"
 

@@ -83,7 +83,7 @@ def run(
     Args:
         pipeline: one that was built, or the path of a pipeline file.
         inputs: source → its records, or a list of such lists, one for each of its partitions; `At(seconds, record)`
-            for         a record that is not available earlier.  A bounded generated source may be left out: it is read.
+            for a record that is not available earlier.  A bounded generated source may be left out: it is read.
         crash: task → after how many received records it dies, or several such numbers; then it is
             restored from its last checkpoint and replays.
         seed: of everything that could vary: whose turn it is, random numbers, when checkpoints are taken.

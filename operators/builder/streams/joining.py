@@ -114,7 +114,7 @@ class Joining(StreamBase[T], Generic[K, T]):
             within: (before_s, after_s): the time of the right record is from `before_s` to `after_s` seconds after that
                 of the left one; (-5, 60): from 5 s before it to 60 s after it.
             how: "left": a left record without partner results in `fn(left, None)` once the watermark shows that none
-                will         arrive; "right" and "outer" likewise; "inner": no result.
+                will arrive; "right" and "outer" likewise; "inner": no result.
             fn: `fn(left, right)` returns a record; without it `(left, right)`, whose event
                 time is the later of the two.
         """

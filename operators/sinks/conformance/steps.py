@@ -81,7 +81,7 @@ def interrupted(store: object, at: Step, act: Callable[[], object], call: Callab
 
 
 def killed_at(at: Step, prepared: Prepared) -> None:
-    """Fork a process that makes the call and is killed at that step of it, or behind it."""
+    """Fork a process that makes the call and is killed at that step of it, or after it."""
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Checks of taking rows back, beside `operators.sinks.conformance`, for stores that have `withdraw`.
+"""Checks of taking rows back, in addition to `operators.sinks.conformance`, for stores that have `withdraw`.
 
 Below full sharing depth more failures at the same time than it covers may lose determinants on which visible rows
 depend (D9).

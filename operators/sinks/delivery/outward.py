@@ -75,7 +75,7 @@ class OutwardStore(JournaledStore):
     Args:
         directory: of the journals; its parent exists.
         carry: delivers, and returns when the other side has accepted all of it.  It raises `Unavailable` where it may
-            be         retried, `RowRefused` where nothing was accepted because of rows that never will be, and
+            be retried, `RowRefused` where nothing was accepted because of rows that never will be, and
             `DeliveryRefused`         where nothing was accepted and the row at fault is unknown.
         let_go: called by `close`.
         batch_rows: the most rows of a delivery.

@@ -66,7 +66,7 @@ class JsonLinesSink(Sink):
         busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
         file_bytes: in a shared store, this many bytes of rows make an object.
         publish_s: in a shared store, the longest time that rows wait for others before they go to an object; until
-            then         only our readers see them.
+            then only our readers see them.
     """
 
     private = False
