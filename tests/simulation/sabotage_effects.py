@@ -13,7 +13,7 @@ Patches = Mapping[tuple[Any, str], Any]
 
 def _the_rest_of_the_log_answers() -> Patches:
     """An event is a replay if the log has more behind it."""
-    return {(CausalServices, "replaying"): lambda self: self._schedule.replaying}
+    return {(CausalServices, "replaying"): lambda self: self._cursor.replaying}
 
 
 def _ordered_events_are_known_by_their_output_alone() -> Patches:

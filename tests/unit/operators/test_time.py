@@ -443,7 +443,7 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
     ),
     (lambda p, s: s.timed(3), "timed is given a int; give a function"),
     (lambda p, s: s.map("m", len).side("late"), "as 'late' in operator 'm'; it has no side output"),
-    (lambda p, s: s.key_by(len).side("late"), r"side 'late' reads no operator; put .side\('late'\) right behind"),
+    (lambda p, s: s.key_by(len).side("late"), r"side 'late' reads no operator; put .side\('late'\) directly after"),
     (lambda p, s: s.process("p", Late()).side(""), "give a text that ctx.aside"),
     (
         lambda p, s: (s.process("p", Late()).sink("o", NoSink()), p.stream("p").side("late")),
