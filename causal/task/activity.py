@@ -1,6 +1,6 @@
-"""Activities: long work of a process, such as one record, a call, a store or loading a state.
+"""Activities: long-running work in a process, such as a record, an external call, a store call or loading state.
 
-A heartbeat proves that a process lives; an `Activity` reports how far its work has come (design page 0013).
+A heartbeat proves that a process is alive; an `Activity` reports the progress of its work (design page 0013).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TEXT_MAX = 300
 """The most characters of each text."""
 
 KINDS = ("start", "load", "event", "store", "work")
-"""The kinds: importing the pipeline, loading a state, an operator, a call of a sink's store, work of the runtime."""
+"""The kinds: importing the pipeline, loading state, running an operator, calling a sink's store, runtime work."""
 
 
 class Activity(Struct, frozen=True, omit_defaults=True):
@@ -26,13 +26,13 @@ class Activity(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         kind: one of `KINDS`.
-        since_ns: monotonic time of its host.
-        operator: the operator whose code runs; empty if none does.
-        key: the key of the record, as it is shown; empty without one.
-        record: the record that is worked on, as it is shown and shortened; empty without one.
-        at: the file and line of the innermost frame that is not the runtime's; empty if there is none.
-        done: the bytes of the state that are loaded.
-        total: the bytes of the state.
+        since_ns: the time at which the work began, on the monotonic clock of the host.
+        operator: the operator whose code is running; empty if none is.
+        key: the record's key as displayed; empty if there is none.
+        record: the record being processed, as displayed and shortened; empty if there is none.
+        at: the file and line of the innermost frame outside the runtime; empty if there is none.
+        done: the number of bytes of state loaded so far.
+        total: the size of the state in bytes.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Activity(Struct, frozen=True, omit_defaults=True):
     total: int = 0
 
     def message(self) -> dict[str, Any]:
-        """Return the activity as a part of a control message."""
+        """Return the activity as part of a control message."""
         message: dict[str, Any] = to_builtins(self)
         return message
 
@@ -54,7 +54,7 @@ class Activity(Struct, frozen=True, omit_defaults=True):
         """Return the activity that `message` describes.
 
         Raises:
-            PeerViolation: it is something else.
+            PeerViolation: `message` does not describe an activity.
         """
         if type(message) is not dict or message.get("kind") not in KINDS:
             raise PeerViolation(f"{message!r:.80} is no activity")
@@ -70,7 +70,7 @@ class Activity(Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(activity: Activity, now_ns: int) -> str:
-    """Return an activity as a person reads it, for example "in 'slow' for 7.2 s, key 5, at counts.py:12"."""
+    """Return a readable description of an activity, for example "in 'slow' for 7.2 s, key 5, at counts.py:12"."""
     lasted = f"for {max(0, now_ns - activity.since_ns) / 1e9:.1f} s"
     kind = activity.kind
     if kind == "load":

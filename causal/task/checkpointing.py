@@ -1,8 +1,8 @@
 """Aligned barriers and the snapshot after them: one checkpoint of one task at a time.
 
-A barrier that was delivered blocks its channel until it has been delivered on all; then the state is
-frozen, and encoded little by little while the task continues.  A file holds what changed since the
-last snapshot, unless the files to restore from have grown to twice the state.
+A delivered barrier blocks its channel until the barrier has been delivered on all channels. The state is then frozen
+and encoded in small steps while the task continues. A snapshot file contains the changes since the last snapshot,
+unless the files needed for a restore have grown to twice the size of the state.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from causal.errors import PeerViolation, invariant
 from causal.ports import Chain, SnapshotJob
 
 KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 500
-"""The keys encoded in one step while events wait, and while none does, where no step has been timed."""
+"""The number of keys to encode per step while events are waiting, and while none is, if no step has been timed."""
 FIRST_KEYS, KEYS_MAX = 64, 1 << 17
-"""The keys encoded in the first step that is timed, and the most in any; a step has at most `GROWTH` times as many as
-the one before."""
+"""The number of keys to encode in the first timed step, and the maximum for any step; a step encodes at most `GROWTH`
+times as many keys as the previous one."""
 GROWTH = 4
 STEP_NS_MIN, STEP_NS_MAX = 1_000_000, 100_000_000
-"""A step takes as long as the event before it, within these bounds: encoding gets its share of the time."""
+"""A step takes as long as the event before it, within these bounds, so that encoding gets its share of the time."""
 FREE_NS = 500_000
-"""The duration of a step while no event waits: an event that arrives waits for it."""
+"""The duration of a step while no event is waiting; an event that arrives meanwhile has to wait for the step to end."""
 FILES_MIN, FILES_MAX = 24, 1000
 BYTES_PER_FILE = 4 << 20
-"""The bytes of state for which one more file may be kept: a large state is not rewritten for small changes."""
+"""One more file may be kept per this many bytes of state, so that small changes do not rewrite a large state."""
 FULL_FROM_BYTES = 1 << 20
 LINKED_FROM_BYTES = 16 << 20
-"""The bytes of files from which a complete snapshot also holds what has changed: a standby has no need of the rest."""
+"""The total size of the files from which a complete snapshot also contains the latest changes on their own, so that a
+standby need not load the rest."""
 LINKED_MAX_BYTES = 32 << 20
-"""The bytes of the last file above which it does not: what has changed is encoded in one step, and the task waits."""
+"""The size of the last file above which a complete snapshot omits them: the task waits while they are encoded in one
+step."""
 
 
 def files_max(base_bytes: int) -> int:
-    """Return how many files may restore a state whose first, complete file has `base_bytes`."""
+    """Return the maximum number of files for a restore, where the first, complete file has `base_bytes` bytes."""
     return min(FILES_MAX, FILES_MIN + base_bytes // BYTES_PER_FILE)
 
 
 SnapshotFile = tuple[str, int, str]
-"""A file of a snapshot: (path relative to the job's directory, bytes, digest in hex)."""
+"""A file of a snapshot: (path relative to the job's directory, size in bytes, digest in hex)."""
 
 
 class Checkpointing:
-    """Alignment, the snapshot under way, and the files that restore the last one.
+    """Barrier alignment, the snapshot in progress, and the files needed to restore the last snapshot.
 
     Args:
         files: the files that the task was restored from, oldest first.
@@ -55,24 +57,24 @@ class Checkpointing:
         self.cuts: dict[int, Cut] = {cut.epoch: cut}
         self.files = list(files)
         self.encodes_next = False
-        """The next turn encodes, as the one before performed an event: neither waits for more than one of the other."""
+        """Whether the next turn encodes because the last one performed an event: events and encoding alternate."""
         self._chain = chain
         self._job: SnapshotJob | None = None
         self.withholding = False
-        """Whether what is encoded is not written: a hot standby keeps it until the checkpoint is complete."""
+        """Whether encoded snapshots are not written: a hot standby keeps each until its checkpoint is complete."""
         self._cut = cut
         self._writing = 0
         self._linked = bool(files)
-        """Whether the last of the files holds the state as it was frozen last, or loaded."""
+        """Whether the last file contains the state as it was last frozen or loaded."""
         self._full = False
         self._stepped = 0
-        """Keys that the turn before encoded; 0 if it did something else."""
+        """The number of keys that the previous turn encoded; 0 if it did something else."""
         self._keys_before = FIRST_KEYS // GROWTH
         self._ns_per_key = 0.0
         self._event_ns = 0
 
     def took(self, took_ns: int) -> None:
-        """Record how long the previous turn lasted; 0 where no clock was read."""
+        """Record how long the previous turn took; 0 if no clock was read."""
         keys, self._stepped = self._stepped, 0
         if keys and took_ns:
             self._ns_per_key = took_ns / keys
@@ -80,7 +82,7 @@ class Checkpointing:
             self._event_ns = took_ns
 
     def _keys(self, busy: bool) -> int:
-        """Return how many keys the next step encodes: as many as fit into its time."""
+        """Return how many keys the next step encodes: as many as fit into its time budget."""
         if not self._event_ns and not self._ns_per_key:
             return KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE
         budget_ns = min(max(self._event_ns, STEP_NS_MIN), STEP_NS_MAX) if busy else FREE_NS
@@ -88,10 +90,10 @@ class Checkpointing:
         return max(1, min(fitting, GROWTH * self._keys_before, KEYS_MAX))
 
     def deliver(self, channel: InputQueue, epoch: int, inputs: Sequence[InputQueue], at: int) -> bool:
-        """Record a barrier that was delivered on `channel`; true if it has now been delivered on all inputs.
+        """Record that a barrier was delivered on `channel`; return whether all inputs have now delivered it.
 
         Raises:
-            PeerViolation: it is not the barrier that must come next.
+            PeerViolation: the barrier is not the one that must come next.
         """
         if epoch != at + 1:
             raise PeerViolation(f"channel {channel.id}: barrier {epoch} arrives in epoch {at}")
@@ -113,7 +115,7 @@ class Checkpointing:
         self._linked = False
 
     def _behind(self, sizes: Sequence[int]) -> str:
-        """Return the digest of the file that holds the snapshot before, if this one is to hold what has changed."""
+        """Return the digest of the previous snapshot's file if the new snapshot is to contain the changes since it."""
         wanted = sum(sizes) >= LINKED_FROM_BYTES and sizes[-1] <= LINKED_MAX_BYTES
         return self.files[-1][2] if wanted and self._linked and not self.withholding else ""
 
@@ -122,14 +124,14 @@ class Checkpointing:
         return self._job is not None
 
     def step(self, busy: bool = True) -> list[Effect]:
-        """Encode some more of the frozen state; `busy` if events wait meanwhile."""
+        """Encode another part of the frozen state; `busy` if events are waiting meanwhile."""
         self.encodes_next = False
         if self._job is None:
             return []
         self._keys_before = self._stepped = keys = self._keys(busy)
         if not self._job.step(keys):
             return []
-        self._stepped = 0  # the last step has fewer keys, and puts together what all have encoded
+        self._stepped = 0  # not timed: the last step has fewer keys and joins the output of all steps
         parts = self._job.parts(self._cut.pack())
         self._full = self._job.full
         self._job = None
@@ -137,7 +139,7 @@ class Checkpointing:
         return [WriteSnapshot(self._cut.epoch, parts)]
 
     def finish_encoding(self) -> list[Effect]:
-        """Encode all that is left, as the next barrier has already arrived (only in a replay)."""
+        """Encode the rest of the state because the next barrier has already arrived (only in a replay)."""
         effects: list[Effect] = []
         while self._job is not None:
             effects += self.step()
@@ -156,20 +158,20 @@ class Checkpointing:
         """Continue as the task itself, from the complete checkpoint `epoch`.
 
         Args:
-            withheld: the snapshot after it that is to be written now.
+            withheld: the snapshot of a later barrier that is to be written now.
         """
         self.files = list(files)
         self.withholding = self._linked = False
         self._writing = 0 if withheld is None else withheld.epoch
         if self._job is not None and self._cut.epoch <= epoch:
-            self._job = None  # its task has written it
+            self._job = None  # the previous incarnation has already written this snapshot
 
     def encodes_behind(self, epoch: int) -> bool:
-        """Return whether a snapshot of a later barrier than `epoch` is being encoded."""
+        """Return whether a snapshot for a barrier later than `epoch` is being encoded."""
         return self._job is not None and self._cut.epoch > epoch
 
     def completed(self, epoch: int) -> Cut | None:
-        """Record that checkpoint `epoch` is complete; returns its cut, if this incarnation knows it."""
+        """Record that checkpoint `epoch` is complete; return its cut, if this incarnation knows it."""
         for old in [e for e in self.cuts if e < epoch]:
             del self.cuts[old]
         return self.cuts.get(epoch)

@@ -1,7 +1,7 @@
-"""A task's own log as its schedule (D1): while it has unread entries they are read, then new ones are appended.
+"""A task's own log as its schedule (D1): entries are read while any are unread; afterwards, new ones are appended.
 
-There is no second code path for recovery: `take` and `record` are the two halves of one question,
-"what comes next?", and `replaying` decides which half answers.
+There is no second code path for recovery: `take` and `record` are two ways to answer the same question, "what comes
+next?", and `replaying` decides which of them is used.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Kind = TypeVar("Kind")
 
 
 class DeterminantCursor:
-    """The cursor that reads and extends one task's determinant log.
+    """A cursor that reads and extends one task's determinant log.
 
-    With `logging` false (guarantees without determinants) it logs nothing.
+    If `logging` is false (for guarantees without determinants), the cursor logs nothing.
     """
 
     __slots__ = (
@@ -34,23 +34,23 @@ class DeterminantCursor:
         self.logging = logging
         self.bytes_by_kind: Counter[str] = Counter()
         self.last_ns = 0
-        """The last clock reading of the task, over all epochs: readings never go back."""
+        """The task's last clock reading over all epochs; readings never decrease."""
         self._codec = DeterminantCodec()
         self._place = 0
         self._ahead: tuple[Determinant, int, int] | None = None
         self.run_left = 0
-        """The events of an ordered task that the log has as a run, and that have not begun."""
+        """The number of events of an ordered task that the log contains as a run and that have not begun."""
         self.complete = False
-        """Whether the log of this epoch is known to be complete: in a replay, later epochs have entries."""
+        """Whether the log of this epoch is known to be complete: in a replay, because later epochs have entries."""
         self._ruled = 0
         self._loose: dict[int, int] = {}
-        """Input → elements of events that commute, and have no entry yet."""
+        """Input → the number of elements of its commuting events that have no entry yet."""
         self._event: tuple[int, int] | None = None
-        """The event that is performed now, if it may become one of those."""
+        """The event being performed, if its entry may be deferred in the same way."""
 
     @property
     def replaying(self) -> bool:
-        """Whether the log holds something that has not been performed yet."""
+        """Whether the log of this epoch contains entries that have not been performed yet."""
         return self.run_left > 0 or self._place < self.log.extent(self.epoch)
 
     def take_run(self) -> None:
@@ -58,12 +58,13 @@ class DeterminantCursor:
         self.run_left = self.take(Run).count
 
     def rule(self, choice: bool) -> None:
-        """Count an event that the rule of an ordered task has selected: one of a run of the log, or a new one.
+        """Count an event that the rule of an ordered task has selected, either from a logged run or as a new event.
 
         Args:
-            choice: whether another event could have come here (a timer, an answer, an idle input).  Then a log that
-                ended before this event would let a replay choose differently, so the run is logged immediately;
-                otherwise it is logged before the next entry, and a replay performs as much as its inputs deliver.
+            choice: whether another event (a timer, an answer, an idle input) could have occurred here instead. If so,
+                a log that ended before this event would let a replay choose differently, so the run is logged
+                immediately. Otherwise the run is logged before the next entry, and a replay performs as many events as
+                its inputs deliver.
         """
         if self.run_left:
             self.run_left -= 1
@@ -73,10 +74,10 @@ class DeterminantCursor:
                 self.log_run()
 
     def log_run(self) -> None:
-        """Log the events that have no entry yet: those that the rule of an ordered task has selected, or that commute.
+        """Log the events that have no entry yet: those selected by the rule of an ordered task, and those that commute.
 
-        Of those that commute each input has one entry: a replay performs them in another order, with the same state.
-        The event that is performed now comes last, because it is what shows that state.
+        The commuting events get one entry per input: a replay performs them in a different order and reaches the same
+        state. The event being performed is logged last, because its output makes that state visible.
         """
         if self._ruled:
             self._check_incomplete()
@@ -92,22 +93,24 @@ class DeterminantCursor:
             self._append(Order.kind, encode_order(input, count))
 
     def defer_order(self, input: int, count: int) -> None:
-        """Begin an event of a task whose events commute: logged before anything else, else with others of its kind."""
+        """Begin an event of a task whose events commute: it is logged before the next other entry, possibly merged with
+        others of its kind.
+        """
         if self.logging:
             self._event = (input, count)
 
     def settle_order(self) -> None:
-        """End the event: one that nothing shows has no place among those before it."""
+        """End the event; if nothing has made its order visible, it is merged with the earlier events of its input."""
         if self._event is not None:
             (input, count), self._event = self._event, None
             self._loose[input] = self._loose.get(input, 0) + count
 
     def exhausted(self) -> bool:
-        """Return whether nothing is left to replay, in this epoch or a later one."""
+        """Return whether nothing is left to replay in this epoch or a later one."""
         return not self.replaying and not any(epoch > self.epoch for epoch in self.log.extents())
 
     def peek(self) -> Determinant:
-        """Return the next determinant of the log without taking it; only while `replaying`."""
+        """Return the next determinant in the log without consuming it; only while `replaying`."""
         return (self._ahead or self._read_ahead())[0]
 
     def _read_ahead(self) -> tuple[Determinant, int, int]:
@@ -124,7 +127,7 @@ class DeterminantCursor:
         """Read the next determinant, which must be of `kind`.
 
         Raises:
-            ReplayDivergence: the log has another event here.
+            ReplayDivergence: the log has a different event here.
         """
         if self._ahead is None and not self.replaying:
             raise ReplayDivergence(
@@ -143,7 +146,7 @@ class DeterminantCursor:
         return determinant
 
     def record(self, determinant: Determinant) -> None:
-        """Append what just happened; only when not `replaying`."""
+        """Append the determinant of an event that just occurred; only when not `replaying`."""
         if not self.logging:
             return
         invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
@@ -154,7 +157,7 @@ class DeterminantCursor:
         self._append(determinant.kind, entry)
 
     def record_order(self, input: int, count: int) -> None:
-        """Do the same as `record` for the commonest kind."""
+        """Do the same as `record` for `Order`, the most frequent kind."""
         if self.logging:
             self.log_run()
             self._append(Order.kind, encode_order(input, count))
@@ -172,7 +175,7 @@ class DeterminantCursor:
         self.bytes_by_kind[kind] += len(entry)
 
     def advance(self, epoch: int) -> None:
-        """Continue with the log of the next epoch, as a barrier has been passed.
+        """Continue with the log of the next epoch, because a barrier has been passed.
 
         Raises:
             ReplayDivergence: the log of this epoch has unread entries.

@@ -1,7 +1,7 @@
-"""The echo of a task: each event that it performs, forwarded to its hot standby in the same order (D18, 0026).
+"""The echo of a task: the task's input and logs, forwarded to its hot standby in order (D18, 0026).
 
-An echo never delays its task. A standby that lags too far, or that has lost a frame, ends the echo, and after a wait
-another one begins, from which the standby can resume at a later checkpoint. The states are those of
+An echo never delays its task. If a standby lags too far or has lost a frame, the echo ends. After a wait another echo
+begins, with which the standby can resume at a later checkpoint. The states are those of
 `causal.task.echo_states.ECHO`.
 """
 
@@ -27,28 +27,28 @@ from causal.records.values import encode
 from causal.task.echo_states import ANSWERS, ECHO, EchoState, EchoStep
 
 ECHO_BYTES_MAX = 64 << 20
-"""The bytes that a hot standby may have to perform yet."""
+"""The maximum number of echoed bytes that a hot standby has not performed yet."""
 FRAME_BYTES_TARGET = 16 << 20
-"""The bytes of payloads, and of logs, in one frame."""
+"""The target size in bytes of the payloads in one frame, and of the logs in one frame."""
 FRAMES_MAX = 1 << 31
-"""The frames of one echo, whose numbers have 32 bits."""
+"""The maximum number of frames in one echo; frame numbers have 32 bits."""
 AGAIN_NS_MIN, AGAIN_NS_MAX = 1_000_000_000, 60_000_000_000
 """The wait between the end of an echo and the next one; it doubles with each echo that ends early."""
 _ACTIVE, _ABSENT = EchoState.ACTIVE, EchoState.ABSENT
 
 
 def outputs_digest(cut: Cut) -> int:
-    """Return a digest of where the outputs of a task stood at a barrier, and of all that had gone through them."""
+    """Return a digest of the positions of a task's outputs at a barrier and of all elements sent before it."""
     return xxhash.xxh3_64_intdigest(encode([[channel, *cut.outputs[channel]] for channel in sorted(cut.outputs)]))
 
 
 class Echo:
-    """The sending end: one echo after the other, numbered.
+    """The sending end: one numbered echo after another.
 
     Args:
         job: the fingerprint that every frame carries.
-        channel: an output of the task, by which a process on another host knows whose frame it is.
-        report: called with one line, once, if a standby cannot begin.
+        channel: an output of the task, which identifies the sender of a frame to a process on another host.
+        report: called once, with one line, if a standby cannot begin.
     """
 
     def __init__(
@@ -67,35 +67,35 @@ class Echo:
         self._inputs = list(inputs)
         self._holdings = holdings
         self._incarnation = 0
-        """The incarnation of the task, as its last frame had it."""
+        """The incarnation of the task in the last frame that was sent."""
         self._number = 0
         self._sequence = 0
         self._echoed: dict[int, dict[int, int]] = {}
-        """The bytes of each log that were echoed, by epoch."""
+        """The number of bytes echoed so far of each log, by epoch."""
         self._grown: dict[int, int] = {}
         self._depends: list[Extent] = []
-        """The extents that the frames that wait to be echoed depend on."""
+        """The extents on which the frames waiting to be echoed depend."""
         self._frames: list[bytes | memoryview] = []
         self._frame_count = self._frame_bytes = 0
         self._full: list[tuple[bytes, int]] = []
-        """The bodies of frames that are full, and the frames of DATA in each."""
+        """The bodies of full frames, each with the number of DATA frames in it."""
         self._outstanding: deque[tuple[int, int]] = deque()
-        """The position after each frame that has been sent and not been performed, and its bytes."""
+        """The end position and the size in bytes of each frame that has been sent but not yet performed."""
         self._outstanding_bytes = 0
         self._report = report
         self._reported = False
         self._answered = False
-        """Whether the standby has performed something of this echo."""
+        """Whether the standby has performed any part of this echo."""
         self._again_at_ns = 0
         self._again_ns = AGAIN_NS_MIN
         self._marked: tuple[int, int] = (-1, 0)
-        """The last barrier, and the digest of the outputs there."""
+        """The last barrier, and the digest of the outputs at that barrier."""
 
     def _step(self, step: EchoStep) -> None:
         self.state = transition(ECHO, self.state, step, channel=self._channel)
 
     def begin(self) -> None:
-        """Begin immediately: another standby exists, and a connection to it."""
+        """Begin an echo immediately, because a new standby is connected."""
         self._step(EchoStep.ANNOUNCED)
         self._again_ns = AGAIN_NS_MIN
         self._open()
@@ -106,7 +106,7 @@ class Echo:
         self._clear()
 
     def give_up(self, now_ns: int) -> None:
-        """End an echo that its standby cannot follow; another one begins after a while."""
+        """End an echo that the standby cannot follow; another one begins after a while."""
         if self.state is _ACTIVE:
             self._clear()
             self._again_at_ns = now_ns + self._again_ns
@@ -127,11 +127,11 @@ class Echo:
         if self._holdings.partial:
             self._depends = [*self._holdings.dependencies()]
             self._depends += [extent for receiver in self._inputs for extent in receiver.queued_depends()]
-        for receiver in self._inputs:  # from where on elements are echoed
+        for receiver in self._inputs:  # the position from which each input is echoed
             self._take(Start(receiver.id, receiver.next, self.rollback).header(self._job), b"")
 
     def take(self, header: wire.Header, payload: bytes | memoryview, depends: Sequence[Extent]) -> None:
-        """Forward the plain payload of a frame that the task has accepted, and the dependencies of its elements."""
+        """Queue the uncompressed payload of a frame the task has accepted, and the dependencies of its elements."""
         if self.state is _ACTIVE:
             if self._holdings.partial:
                 self._depends += depends
@@ -151,10 +151,10 @@ class Echo:
         self._frames, self._frame_count, self._frame_bytes = [], 0, 0
 
     def answered(self, header: wire.Header, now_ns: int) -> None:
-        """Process the standby's report of how much of an echo it has performed, or that it has lost it.
+        """Process the standby's report of how much of an echo it has performed, or that it has lost the echo.
 
         Raises:
-            PeerViolation: it is not such a report.
+            PeerViolation: `header` is not such a report.
         """
         report = read_echoed(header)
         if not ANSWERS[self.state] or (report.incarnation, report.echo) != (self._incarnation, self._number):
@@ -172,7 +172,7 @@ class Echo:
         """Return the frames to send at the end of a turn.
 
         Args:
-            cut: the position of the task at the last barrier that it has passed.
+            cut: the position of the task at the last barrier it has passed.
         """
         if self.state is not _ACTIVE:
             if self.state is _ABSENT or now_ns < self._again_at_ns:
@@ -190,7 +190,7 @@ class Echo:
         groups = deque(split_deltas(deltas, FRAME_BYTES_TARGET))
         effects: list[Effect] = []
         while groups or bodies:
-            # Elements travel with the last logs, and after them.
+            # Elements are sent with or after the last logs, because the shadow needs the logs to perform them.
             body, count = bodies.popleft() if len(groups) < 2 else (b"", 0)
             logs = groups.popleft() if groups else []
             effects.append(self._frame(logs, body, count, more=bool(groups or bodies)))
@@ -201,7 +201,7 @@ class Echo:
         return effects
 
     def _report_late(self) -> None:
-        """Report once that a standby has not begun: it can only at a checkpoint that follows within the bound."""
+        """Report once that the standby has not begun because no checkpoint completed within `ECHO_BYTES_MAX`."""
         if not (self._answered or self._reported):
             self._reported = True
             self._report(
@@ -210,7 +210,8 @@ class Echo:
             )
 
     def _fresh(self) -> list[LogDelta]:
-        """Return what the standby lacks of all logs; the task's own is whole, as the shadow performs it."""
+        """Return the parts of all logs that the standby lacks; the shadow performs the task's own log completely."""
+
         deltas: list[LogDelta] = []
         for log in self._holdings.logs.values():
             if self._grown.get(log.task) == log.grown:
@@ -228,7 +229,8 @@ class Echo:
         return deltas
 
     def _frame(self, deltas: list[LogDelta], body: bytes, count: int, more: bool) -> Effect:
-        """Return one frame; the last of a turn has what its elements depend on."""
+        """Return one frame; the last frame of a turn carries the dependencies of the turn's elements."""
+
         depends = [] if more else [(*log, extent) for log, extent in sorted(vector_of(self._depends).items())]
         logs = pack_deltas(deltas, depends)
         header = EchoHeader(

@@ -1,7 +1,7 @@
-"""The echo between a task and its hot standby as tables: the states of both ends, and the handling of each frame.
+"""The echo between a task and its hot standby as tables: the states of both ends and the handling of each frame.
 
-The task numbers its echoes, and the frames of each.  An echo is never repaired: an end that cannot continue gives it
-up, and the task begins another one after a while (D18, 0026).  A frame that is dropped changes nothing.
+The task numbers its echoes and the frames within each echo. An echo is never repaired: an end that cannot continue
+gives the echo up, and the task begins another one after a while (D18, 0026). A dropped frame changes no state.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from enum import Enum
 class EchoState(Enum):
     """The state of the task's end."""
 
-    ABSENT = "absent"  # no hot standby is announced: nothing is echoed
-    ACTIVE = "active"  # what the task takes is sent at the end of each turn
-    WAITING = "waiting"  # the last echo was given up: nothing is echoed until it is time for the next one
+    ABSENT = "absent"  # no hot standby has been announced, so nothing is echoed
+    ACTIVE = "active"  # the frames that the task accepts are forwarded at the end of each turn
+    WAITING = "waiting"  # the last echo was given up, so nothing is echoed until the next one is due
 
 
 class EchoStep(Enum):
-    """A step of the task's end."""
+    """A transition of the task's end."""
 
-    ANNOUNCED = "announced"  # the supervisor names a hot standby, to which a new connection has been dialled
-    GONE = "gone"  # the supervisor names none any more
+    ANNOUNCED = "announced"  # the supervisor has named a hot standby, and a new connection to it has been opened
+    GONE = "gone"  # the supervisor no longer names a hot standby
     GIVEN_UP = "given up"  # the standby lags too far or has lost the echo, or the job has rolled back
-    DUE = "due"  # the wait is over
+    DUE = "due"  # the wait before the next echo is over
 
 
 class ShadowState(Enum):
     """The state of the standby's end."""
 
-    UNKNOWN = "unknown"  # no echo of the incarnation that it follows has come
+    UNKNOWN = "unknown"  # no echo of the incarnation that the standby follows has arrived
     BUFFERING = "buffering"  # the frames of an echo wait for a checkpoint since which everything was echoed
-    PERFORMING = "performing"  # a task that has begun from a checkpoint performs the frames
-    LOST = "lost"  # something of the echo is missing: its task hears so at each frame, until it begins another one
+    PERFORMING = "performing"  # a task restored from a checkpoint performs the frames
+    LOST = "lost"  # part of the echo is missing; the standby answers each frame so, until the task begins another echo
 
 
 class ShadowStep(Enum):
-    """A step of the standby's end."""
+    """A transition of the standby's end."""
 
-    ANNOUNCED = "announced"  # the supervisor names another incarnation of the task
-    BEGUN = "begun"  # the first frame of a later echo has come
-    LOADED = "loaded"  # a checkpoint is loaded since which everything was echoed
-    LOST = "lost"  # a frame is missing or does not fit, or what is performed cannot be continued
+    ANNOUNCED = "announced"  # the supervisor has named another incarnation of the task
+    BEGUN = "begun"  # the first frame of a later echo has arrived
+    LOADED = "loaded"  # a checkpoint since which everything was echoed has been loaded
+    LOST = "lost"  # a frame is missing or does not fit, or the shadow cannot continue
 
 
 ECHO: Mapping[EchoState, Mapping[EchoStep, EchoState]] = {
@@ -52,7 +52,7 @@ ECHO: Mapping[EchoState, Mapping[EchoStep, EchoState]] = {
         EchoStep.GIVEN_UP: EchoState.ABSENT,
     },
     EchoState.ACTIVE: {
-        EchoStep.ANNOUNCED: EchoState.ACTIVE,  # the next echo: another standby
+        EchoStep.ANNOUNCED: EchoState.ACTIVE,  # a different standby was announced: begin a new echo for it
         EchoStep.GONE: EchoState.ABSENT,
         EchoStep.GIVEN_UP: EchoState.WAITING,
     },
@@ -68,7 +68,7 @@ SHADOW: Mapping[ShadowState, Mapping[ShadowStep, ShadowState]] = {
     ShadowState.UNKNOWN: {
         ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,
         ShadowStep.BEGUN: ShadowState.BUFFERING,
-        ShadowStep.LOST: ShadowState.LOST,  # the first frame of the first echo that came is not its first
+        ShadowStep.LOST: ShadowState.LOST,  # the first frame to arrive is not the first of its echo
     },
     ShadowState.BUFFERING: {
         ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,
@@ -77,7 +77,7 @@ SHADOW: Mapping[ShadowState, Mapping[ShadowStep, ShadowState]] = {
         ShadowStep.LOST: ShadowState.LOST,
     },
     ShadowState.PERFORMING: {
-        ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,  # its events may differ from those that its task performs now
+        ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,  # the new incarnation may perform other events than the shadow did
         ShadowStep.BEGUN: ShadowState.BUFFERING,
         ShadowStep.LOST: ShadowState.LOST,
     },
@@ -90,7 +90,7 @@ SHADOW: Mapping[ShadowState, Mapping[ShadowStep, ShadowState]] = {
 
 
 class Arrival(Enum):
-    """Names how an ECHO stands to what its receiver has of the echo."""
+    """The relation of an arriving ECHO frame to the frames that the receiver already has."""
 
     FOREIGN = "of another incarnation of the task"
     PAST = "of an echo before"
@@ -102,7 +102,7 @@ class Arrival(Enum):
 
 
 class Action(Enum):
-    """Names what becomes of an ECHO."""
+    """The handling of an ECHO frame."""
 
     DROP = "dropped"
     TAKE = "taken"
@@ -129,7 +129,7 @@ ARRIVALS: Mapping[ShadowState, Mapping[Arrival, Action]] = {
     ShadowState.PERFORMING: _FOLLOWING,
     ShadowState.LOST: {**_NOT_OF_THIS, **_OF_A_LOST_ONE, **_LATER},
 }
-"""State of the shadow → what becomes of an ECHO."""
+"""State of the shadow → arrival → the handling of the ECHO frame."""
 
 ANSWERS: Mapping[EchoState, bool] = {EchoState.ABSENT: False, EchoState.ACTIVE: True, EchoState.WAITING: False}
-"""State of the task's end → whether it takes an ECHOED of the echo that it has begun last; others are dropped."""
+"""State of the task's end → whether it accepts an ECHOED frame for the echo it began last; others are dropped."""

@@ -1,6 +1,6 @@
-"""Performs a task's effects in order; while a sink's store is unavailable, what must come after it waits.
+"""The queue of a task's effects: while a sink's store is unavailable, the effects that must follow its write wait.
 
-The worker's shell and the simulated one share this object, so both keep the same order and report the end of a task
+The worker's shell and the simulated shell share this class, so both keep the same order and report the end of a task
 under the same condition.
 """
 
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable
 from causal.effects import Effect, OrphanReport, Phase, Reply, Send, StateReply
 
 _AT_ONCE = frozenset((Send, Reply, Phase, StateReply, OrphanReport))
-"""The effects performed although a store is unavailable: neighbours may be recovering, or wait for an answer."""
+"""The effects performed even while a store is unavailable: neighbours may be recovering or waiting for an answer."""
 ENDS = frozenset(("staged", "finished"))
-"""The phases, and states in heartbeats, that say that the store has taken every row."""
+"""The phases, and states in heartbeats, which report that the store has accepted every row."""
 
 
 class EffectQueue:
-    """Effects of one task that have not been performed yet.
+    """The effects of one task that have not been performed yet.
 
     Args:
-        perform: performs one effect; false if a store is unavailable and the effect has to be tried again.
+        perform: performs one effect; returns false if a store is unavailable and the effect has to be retried.
     """
 
     def __init__(self, perform: Callable[[Effect], bool]) -> None:
@@ -30,11 +30,11 @@ class EffectQueue:
         self._ends_performed: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """Return whether effects wait for a store."""
+        """Return whether effects are waiting for a store."""
         return bool(self._waiting)
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Perform `effects` after those that wait; an effect that a store prevents waits as well."""
+        """Perform `effects` after the waiting effects; an effect that cannot be performed now is queued."""
         for effect in effects:
             if (self._waiting and not _at_once(effect)) or not self._try(effect):
                 self._waiting.append(effect)
@@ -42,20 +42,20 @@ class EffectQueue:
                 self._ends_performed |= ENDS & {effect.name}
 
     def retry(self) -> None:
-        """Retry the effects that wait, from the one that the store refused."""
+        """Retry the waiting effects, starting with the one that failed."""
         due, self._waiting = self._waiting, deque()
         self.perform(due)
 
     def reported_state(self, state: str, waiting_state: str) -> str:
-        """Return the state that a heartbeat reports: an end only after the store has taken all rows.
+        """Return the state for a heartbeat: an end is reported only after the store has accepted all rows.
 
         Args:
-            state: the state that the task reports; it has requested the last write, which may wait here.
-            waiting_state: the state to report instead, as long as the write waits.
+            state: the state that the task reports; the task has requested its last write, which may still be queued.
+            waiting_state: the state to report instead while the last write is queued.
         """
         return waiting_state if state in ENDS - self._ends_performed else state
 
 
 def _at_once(effect: Effect) -> bool:
-    """Return whether it is performed while effects wait: it does not say that the store has taken what waits."""
+    """Return whether `effect` may overtake waiting effects: it must not imply that the store has accepted all rows."""
     return type(effect) in _AT_ONCE and not (isinstance(effect, Phase) and effect.name in ENDS)

@@ -1,6 +1,6 @@
-"""The execution of a task: its schedule names the next event, its step performs it (D1).
+"""The execution of a task: its schedule selects the next event, and its step performs the event (D1).
 
-There is one path for a replay and the live task alike; between them is `_go_live`.
+A replay and the live task share one code path; `_go_live` is the transition between them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Execution:
 
     Args:
         cut: the position of the task at the checkpoint that `chain` was restored from.
-        files: the files of that checkpoint.
+        files: the snapshot files of that checkpoint.
     """
 
     def __init__(
@@ -58,23 +58,23 @@ class Execution:
         self._elements_max = config.batch_elements_max
 
     def response(self, event: ResponseReceived) -> None:
-        """Schedule a response of the outside world, unless this incarnation did not ask for it or has it already."""
+        """Schedule an external response, unless this incarnation never asked for it or has already received it."""
         if self.writing.answered(event.operator, event.number):
             self.schedule.answers.append(Answer(event.operator, event.number, event.body))
 
     def begin_turn(self, took_ns: int) -> None:
-        """Record how long the previous turn lasted, which determines the size of the next events."""
+        """Record how long the previous turn took, which determines the size of the next events."""
         self.pace.begin_turn(took_ns)
         self.checkpointing.took(took_ns)
 
     def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
-        """Perform one event, or in a replay up to `events_max`; false if none can be performed now.
+        """Perform one event, or up to `events_max` in a replay; return false if none can be performed now.
 
-        Together they deliver what waits in the queues, which credit bounds, and stop at as many elements as a live
-        event has at most: no other work of the process waits longer.
+        The events of a replay deliver the elements waiting in the queues, whose size credit bounds, and stop at the
+        maximum number of elements of one live event, so that the other work of the process is not delayed for longer.
 
         Raises:
-            ReplayDivergence, OperatorFailed: as `perform_next`.
+            ReplayDivergence, OperatorFailed: as in `perform_next`.
         """
         cursor, schedule = self.cursor, self.schedule
         if self._recovery.state is State.RUNNING or not cursor.replaying:
@@ -90,10 +90,10 @@ class Execution:
         return left < events_max
 
     def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
-        """Perform the next event; false if none can be performed now.
+        """Perform the next event; return false if none can be performed now.
 
         Raises:
-            ReplayDivergence: the log has an event that cannot happen here.
+            ReplayDivergence: the log contains an event that cannot occur here.
             OperatorFailed: user code raised.
         """
         if self._recovery.state is State.REPLAYING and self.schedule.replayed:
@@ -105,10 +105,10 @@ class Execution:
         return True
 
     def rehearse_next(self, effects: list[Effect]) -> bool:
-        """Perform the next event, without becoming live at the end of the log.
+        """Perform the next event without going live at the end of the log; return false if there is none.
 
         Raises:
-            ReplayDivergence, OperatorFailed: as `perform_next`.
+            ReplayDivergence, OperatorFailed: as in `perform_next`.
         """
         event = self.schedule.next()
         if event is None:
@@ -124,5 +124,5 @@ class Execution:
         self._recovery.step(RecoveryStep.REPLAYED, now_ns)
         effects.append(Phase("replayed", self.schedule.replayed_elements))
         effects.append(Phase("running"))
-        self.chain.asked()  # a part of what is outstanding
+        self.chain.asked()  # discarded: these requests are among the outstanding ones, which are sent next
         self.writing.ask(self.chain.outstanding())

@@ -1,8 +1,7 @@
-"""A task's own log on stable storage: begun once, extended in the background, read where holders have forgotten it
-(0012).
+"""A task's own log on stable storage: begun once, extended in the background, read if holders have dropped it (0012).
 
-A file is used only as far as other tasks depend on it: it fills in what holders have forgotten, up to the extent that
-they report.  So it does not matter what a killed process wrote last, or what a zombie still writes.
+A file is used only as far as other tasks depend on it: it supplies the bytes that holders have dropped, up to the
+extent that they report. What a killed process wrote last, or what a zombie still writes, therefore has no effect.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from causal.logs.log import LogDelta
 from causal.logs.rollback import Extent
 
 FLUSH_EVERY_NS = 5_000_000
-"""The shortest time between two writes: what is logged between them is written together."""
+"""The minimum time between two writes; entries logged in between are written together."""
 AGAIN_NS = 1_000_000_000
-"""The time before a write that failed is retried."""
+"""The time before a failed write is retried."""
 
 
 class Flushing:
-    """The writing and reading of one incarnation's own log.
+    """Writes and reads the own log of one incarnation.
 
-    State: nothing is performed before `begun`: what an older file has beyond what was collected may happen
-    differently now, so it must be removed first.
+    State: no event is performed before `begun`, because events that an older file contains beyond the collected log
+    may now occur differently, so the older file must be removed first.
     """
 
     def __init__(self, name: str, holdings: Holdings) -> None:
@@ -40,7 +39,7 @@ class Flushing:
         self._due_ns = 0
 
     def wanted(self) -> list[Effect]:
-        """Return the read that is needed before a loss can be determined; none if it has been done for this state."""
+        """Return the read needed to determine whether determinants are lost; none if it was done for this state."""
         holdings = self._holdings
         if not holdings.flushing or not (holdings.own.begins or holdings.missing()):
             return []
@@ -51,20 +50,20 @@ class Flushing:
         return [ReadStable()]
 
     def written(self, extents: Sequence[Extent]) -> None:
-        """Record how far the logs of epochs are in the file."""
+        """Record the extents of the log that the file contains, by epoch."""
         self._asked, self.begun = False, True
         for _, epoch, extent in extents:
             self._holdings.own.written(epoch, extent)
 
     def failed(self, now_ns: int) -> None:
-        """Schedule a retry: the disk is full, or fails; what is not written is shared, as always."""
+        """Schedule a retry because the disk is full or faulty; unwritten bytes are shared with holders as usual."""
         self._asked, self._grown, self._due_ns = False, -1, now_ns + AGAIN_NS
 
     def read(self, deltas: Sequence[LogDelta]) -> None:
-        """Fill the log from the newest file's bytes, from offset 0, as far as others report that it had come.
+        """Fill the log with the bytes of the newest file, from offset 0 up to the extent that other tasks report.
 
         Raises:
-            DeterminantsLost: a part that others have forgotten is missing, and no task can roll back.
+            DeterminantsLost: the file lacks a part that other tasks have dropped, and no task can roll back.
         """
         holdings = self._holdings
         self.reading = False
@@ -88,7 +87,7 @@ class Flushing:
         self._read_at = holdings.version
 
     def begin(self) -> list[Effect]:
-        """Write everything that has been collected, and forget the files of older incarnations."""
+        """Write everything that has been collected, and drop the files of older incarnations."""
         if self._asked:
             return []
         self._asked = True
@@ -96,7 +95,7 @@ class Flushing:
         return [BeginStable(self._holdings.own.whole())]
 
     def due(self, now_ns: int) -> list[Effect]:
-        """Write what has been logged since, unless a write is outstanding."""
+        """Write the entries logged since the last write, unless a write is outstanding."""
         own = self._holdings.own
         if not self._flushes() or now_ns < self._due_ns:
             return []
@@ -112,11 +111,11 @@ class Flushing:
         return self._holdings.flushing and self.begun and not self._asked and self._holdings.own.grown != self._grown
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """Return the time at which the next write is due although nothing arrives; None if none is."""
+        """Return the time at which the next write is due even if nothing arrives; None if none is due."""
         return max(self._due_ns, now_ns) if self._flushes() else None
 
     @property
     def unwritten_bytes(self) -> int:
-        """The number of bytes of the log that are not in the file."""
+        """The number of bytes of the log that the file does not contain yet."""
         own = self._holdings.own
         return max(0, own.size - sum(own.stable.values())) if self._holdings.flushing else 0

@@ -1,39 +1,40 @@
-"""The keys on which a task spends its time, from samples: a Space-Saving table, so its size is bounded.
+"""The keys on which a task spends most time, estimated from samples in a Space-Saving table of bounded size.
 
-Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams (2005).  A key that
-gets more than one sample in `KEPT_MAX` is never absent from the table for long, however many other keys there are.
+Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams (2005). A key that
+receives more than one in `KEPT_MAX` samples is never absent from the table for long, regardless of how many other keys
+there are.
 """
 
 from __future__ import annotations
 
 KEPT_MAX = 32
-"""The most keys in the table."""
+"""The maximum number of keys in the table."""
 REPORTED_MAX = 8
-"""The most keys that are reported."""
+"""The maximum number of keys that are reported."""
 TEXT_MAX = 100
-"""The most characters of each key."""
+"""The maximum number of characters of each key."""
 HALVED_EVERY_NS = 60_000_000_000
-"""The time after which a sample counts for half, so that a key that was hot long ago is forgotten."""
+"""The time after which a sample counts half, so that a key that was hot long ago leaves the table."""
 _HALVINGS_MAX = 64
 
 Share = tuple[str, float]
-"""(key as it is shown, its share of the samples, from 0 to 1)."""
+"""(key as displayed, its share of the samples, from 0 to 1)."""
 
 
 class HotKeys:
-    """The keys that were sampled most, lately."""
+    """The keys that were sampled most often in the last minutes."""
 
     def __init__(self) -> None:
         self._samples = 0.0
         self._counts: dict[str, tuple[float, float]] = {}
-        """key -> (count, the part of it that may be of keys whose place it took)."""
+        """key -> (count, the part of the count that may belong to keys that this key replaced)."""
         self._halved_ns: int | None = None
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def add(self, key: str | None, now_ns: int) -> None:
-        """Count one sample: the key that the task worked on, or None where it worked on no key."""
+        """Count one sample: `key` is the key that the task was working on, or None if there was none."""
         self._age(now_ns)
         self._samples += 1
         if key is None:
@@ -49,7 +50,7 @@ class HotKeys:
         self._counts[key] = count + 1, error
 
     def _age(self, now_ns: int) -> None:
-        """Halve all counts once for each minute that is over, and forget the keys of which no whole sample is left."""
+        """Halve all counts once per elapsed `HALVED_EVERY_NS`, and drop the keys whose count falls below one."""
         if self._halved_ns is None:
             self._halved_ns = now_ns
         times = (now_ns - self._halved_ns) // HALVED_EVERY_NS
@@ -62,9 +63,7 @@ class HotKeys:
         self._counts = {key: (count, error) for key, (count, error) in halved.items() if count >= 1}
 
     def shares(self) -> tuple[Share, ...]:
-        """Return the keys with the most samples and the share of all samples that each had at least, the highest
-        first.
-        """
+        """Return the keys with the most samples, each with a lower bound of its share, in descending order."""
         if not self._samples:
             return ()
         certain = {key: count - error for key, (count, error) in self._counts.items()}

@@ -1,6 +1,6 @@
-"""A task's part in an inquiry (D9): it stands still from the question until the decision, and answers once it can.
+"""A task's part in an inquiry (D9): the task pauses from the question until the decision, and answers once it can.
 
-While it stands still nothing is performed, sent or taken in, so what it answered stays true.
+While paused, the task performs, sends and accepts nothing, so its answer stays true.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from causal.task.recovery import State
 
 
 class Inquiry:
-    """The inquiry that is open, and the last decision that this task knows.
+    """The open inquiry, and the last decision that this task knows.
 
-    State: `asked` from a question to the decision; `rollback` from the last decision on.
+    State: `asked` is set from a question until the decision; `rollback` is the last decision.
     """
 
     def __init__(self, rollback: Rollback) -> None:
@@ -24,12 +24,12 @@ class Inquiry:
         self.asked: OrphanQuery | None = None
 
     def ask(self, event: OrphanQuery) -> None:
-        """Process a question, unless it is already decided."""
+        """Open an inquiry, unless it has already been decided."""
         if event.number > self.rollback.number:
             self.asked = event
 
     def decided(self, rollback: Rollback) -> bool:
-        """Adopt a decision that lets this task stay; returns whether it was new."""
+        """Adopt a decision that does not roll back this task; return whether the decision was new."""
         if rollback.number <= self.rollback.number:
             return False
         self.rollback = rollback
@@ -40,7 +40,8 @@ class Inquiry:
     def answer(self, state: State, holdings: Holdings, channels: Channels) -> list[Effect]:
         """Return the answer to the open question, once it can be determined."""
         asked = self.asked
-        # Rows outlive their writer: what the store holds must be known before it can be decided what stands.
+        # Rows outlive the process that wrote them, so the store must report its rows before their extents can be
+        # determined.
         if asked is None or not all(sink.opened for sink in channels.sinks.values()):
             return []
         settled = state is not State.COLLECTING

@@ -1,4 +1,4 @@
-"""The latency of records from their source to visible rows, in buckets; staged rows count once they are visible."""
+"""The latency of records from source to visible rows, in buckets; staged rows are counted once they become visible."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 _BOUNDS_MS = tuple(round(0.1 * 1.25**step, 4) for step in range(70))
-"""The upper bounds of the buckets: 0.1 ms to about 490 s, 25 % apart."""
+"""The upper bounds of the buckets, from 0.1 ms to about 490 s, each 25 % above the previous one."""
 STAGED_MAX = 1 << 16
-"""The most origins that are kept per channel until their rows are visible; rows beyond are not counted."""
+"""The maximum number of origins kept per channel until their rows are visible; further rows are not counted."""
 
 
 class Latencies:
@@ -22,7 +22,7 @@ class Latencies:
         self._staged: dict[int, list[tuple[int, int, int]]] = {}
 
     def seen(self, origins: Sequence[tuple[int, int]], now_ns: int) -> None:
-        """Count rows, by (origin, number of rows), that are now visible."""
+        """Count rows that are now visible, listed as pairs (origin, number of rows)."""
         for origin_ns, rows in origins:
             if origin_ns:
                 took_ms = (now_ns - origin_ns) / 1e6
@@ -31,7 +31,7 @@ class Latencies:
                 self.buckets_ms[_BOUNDS_MS[min(bisect_left(_BOUNDS_MS, took_ms), len(_BOUNDS_MS) - 1)]] += rows
 
     def staged(self, channel: int, epoch: int, origins: Sequence[tuple[int, int]]) -> None:
-        """Keep the origins of rows of that epoch, which wait for the checkpoint that covers them."""
+        """Keep the origins of rows staged in `epoch`, which wait for the checkpoint that covers them."""
         waiting = self._staged.setdefault(channel, [])
         waiting += [(epoch, *origin) for origin in origins[: STAGED_MAX - len(waiting)]]
 

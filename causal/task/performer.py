@@ -1,7 +1,7 @@
-"""Performs the effects of one task, in order, on the peers that the world outside consists of.
+"""Performs the effects of one task, in order, on its peers: everything outside the task.
 
-A worker's peers are sockets, a disk with a thread of its own, stores and readers (`causal.shell.driver`); those of the
-simulator and of the tests' worlds are in memory.  All of them run this code.
+A worker's peers are sockets, a disk with its own thread, stores and readers (`causal.shell.driver`). In the simulator
+and in tests, the peers are in memory; all of them run this code.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ DiskEffect = (
     | ReadSegment
     | RemoveSegments
 )
-"""The effects that a disk performs, in order."""
+"""The effects that a disk performs, in the order in which they are submitted."""
 
 
 class StoreUnavailable(Unavailable):
-    """The call failed and is to be retried later; what was to follow waits."""
+    """Raised when a call failed and has to be retried later; the effects that follow it wait."""
 
 
 class Network(Protocol):
-    """The links of one task: a frame may be lost, and arrives after those that were sent before it."""
+    """The network links of one task: frames may be lost, but those that arrive do so in the order of sending."""
 
     def send(self, target: int, parts: list[bytes]) -> None: ...
 
@@ -75,7 +75,7 @@ class Network(Protocol):
 
 
 class Disk(Protocol):
-    """The disk of one task; its answers come later, as events."""
+    """The disk of one task; its answers arrive later, as events."""
 
     def ask(self, effect: DiskEffect) -> None: ...
 
@@ -93,29 +93,29 @@ class Reader(Protocol):
 
 
 class Requests(Protocol):
-    """The outside world, which answers requests later, as events."""
+    """The outside world, which answers requests later; the answers arrive as events."""
 
     def ask(self, requests: Sequence[Request]) -> None: ...
 
 
 class Calls(Protocol):
-    """The way in which stores are called."""
+    """The policy by which stores are called."""
 
     def make(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`.
 
         Raises:
-            StoreUnavailable: it is to be tried again later.
+            StoreUnavailable: the call has to be retried later.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Everything that one task has effects on.
+    """Everything on which the effects of one task act.
 
     Attributes:
-        stores, readers: by channel.
+        stores, readers: the stores and the readers, by channel.
         report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`, `inspected`, and
             `waiting` between two steps of a long call.
         now_ns: the monotonic clock.
@@ -133,7 +133,7 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class PendingRead:
-    """A read that has returned nothing yet, or waits for more elements than there are."""
+    """A read that has returned nothing yet, or is delayed until more elements are available."""
 
     position: int
     count_max: int
@@ -144,14 +144,14 @@ class Performer:
     """The performer of the effects of one task.
 
     Args:
-        handle: makes the task handle an event; returns its effects.
+        handle: makes the task handle an event; returns the resulting effects.
 
-    While a store is unavailable, effects wait in their order after the one that failed; the task's answers to
-    neighbours do not.
+    While a store is unavailable, effects wait in order after the one that failed, except for the task's answers to
+    its neighbours.
 
     Attributes:
-        pending: reads that have returned nothing yet, by channel.
-        checkpoint_ms: the duration of the last snapshot, from the request to the disk to its acknowledgement.
+        pending: the reads that have returned nothing yet, by channel.
+        checkpoint_ms: the duration of the last snapshot, from the request to the disk until the disk's acknowledgement.
     """
 
     def __init__(self, task: TaskProtocol, run: str, peers: Peers, handle: Callable[[Event], Iterable[Effect]]) -> None:
@@ -172,16 +172,16 @@ class Performer:
 
     @property
     def waiting(self) -> bool:
-        """Whether effects wait for a store."""
+        """Whether effects are waiting for a store."""
         return bool(self._effects)
 
     @property
     def reported_state(self) -> str:
-        """The task's state for a heartbeat: an end only after its store has all rows, and that was reported."""
+        """The task's state for a heartbeat: an end only after its store has all rows and the end phase was reported."""
         return self._effects.reported_state(self._task.reported_state, self._task.recovery.state.value)
 
     def feed(self, event: Event) -> None:
-        """Pass one event to the task, perform its effects, and pass on their answers."""
+        """Pass one event to the task, perform the resulting effects, and pass their answers to the task."""
         self.perform(self._handle(event))
 
     def perform(self, effects: Iterable[Effect]) -> None:
@@ -190,13 +190,13 @@ class Performer:
         self._hand_over()
 
     def retry(self) -> bool:
-        """Retry the effects that wait for a store; returns whether none waits any more."""
+        """Retry the effects that are waiting for a store; return whether none is waiting any longer."""
         self._effects.retry()
         self._hand_over()
         return not self._effects
 
     def read_again(self, due_ns: int) -> None:
-        """Repeat the reads that had returned nothing and are due by then."""
+        """Repeat the pending reads that are due by `due_ns`."""
         for channel, pending in sorted(self.pending.items()):
             if pending.again_at_ns <= due_ns:
                 self._ask_reader(channel, pending.position, pending.count_max)
@@ -268,12 +268,12 @@ class Performer:
 
     def _commit(self, store: StagingStore, epoch: int) -> None:
         while self._peers.calls.make(lambda: store.commit(epoch)):
-            self._peers.report("waiting", {})  # a heartbeat between two steps
+            self._peers.report("waiting", {})  # lets the process send a heartbeat between two steps
 
     def _write_bundle(self, effect: WriteBundle) -> None:
         store = self._peers.stores[effect.channel]
         self._peers.calls.make(lambda: store.write(effect.bundle))
-        if not effect.bundle.count or not effect.origins:  # requests are no output
+        if not effect.bundle.count or not effect.origins:  # requests are not output
             return
         if effect.channel in self._staging:
             self.latencies.staged(effect.channel, effect.bundle.epoch, effect.origins)
@@ -320,7 +320,7 @@ class Performer:
         self.pending.pop(channel, None)
         gathering.took(len(batch.records), count_max, now_ns)
         if batch.records and not self.first_record_ns:
-            # A record that was due before this process started counts from the time at which it is read.
+            # For a record that was due before this process started, measure from the time at which it is read.
             since_ns = batch.origin_ns
             self.first_record_ns = since_ns if since_ns >= self._began_ns else self._peers.now_ns()
         self._answers.append(SourceRead(channel, position, batch.records, batch.origin_ns, batch.ended))

@@ -1,11 +1,11 @@
 """The choice of the next input: by arrival, in turn, or by content (`delivery="ordered"`, 0009.5).
 
-By arrival, an input that is behind in event time may be chosen before its turn: the elements of a faster one wait in
-transit, where credit bounds them, and not in the state of a join or in windows that cannot close.
+By arrival, an input that lags in event time may be chosen before its turn. The elements of a faster input then wait in
+transit, where credit bounds them, rather than in the state of a join or in windows that cannot close.
 
-An *ordered* task delivers, of the inputs that are neither blocked nor idle, one chunk of the one whose last delivered
-watermark is lowest; ended ones come last. Chunks are regenerated unchanged, so this is a function of earlier
-deliveries: nothing has to be logged, and arrival has no influence.
+An *ordered* task considers the inputs that are neither blocked nor idle and delivers one chunk from the input whose
+last delivered watermark is lowest; ended inputs come last. Chunks are regenerated unchanged, so the choice is a
+function of earlier deliveries: nothing has to be logged, and the order of arrival has no influence.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from causal.records.batch import BARRIER
 from causal.task.batch_sizer import BatchSizer
 
 Pick = tuple[InputQueue, int]
-"""An input, and how many of its elements make the next event."""
+"""An input, and the number of its elements that form the next event."""
 
 
 PASSES_MAX = 4
-"""The most events in a row of inputs that are behind, before the one whose turn it is."""
+"""The maximum number of consecutive events from lagging inputs before the input whose turn it is gets chosen."""
 
 
 class ByArrival:
-    """The choice by turns among the inputs that have elements: it has to be logged."""
+    """The choice in turn among the inputs that have elements; each choice has to be logged."""
 
     def __init__(self, inputs: Sequence[InputQueue], pace: BatchSizer, bytes_max: int) -> None:
         self._inputs = inputs
@@ -33,13 +33,13 @@ class ByArrival:
         self._bytes_max = bytes_max
         self._next = 0
         self._passes = 0
-        """The inputs that came since one whose turn it is has been passed over."""
+        """The number of inputs chosen since the input whose turn it is was first passed over."""
 
     def pick(self, full: bool) -> Pick | None:
-        """Return the next input in turn that has something to deliver, or one that is behind it; None if none has.
+        """Return the next input in turn that has elements, or one that lags it in event time; None if no input has any.
 
         Args:
-            full: whether only barriers, no records, are to be delivered now.
+            full: whether only barriers, and no records, are to be delivered now.
         """
         inputs = self._inputs
         turn: InputQueue | None = None
@@ -72,14 +72,14 @@ class ByContent:
         self._inputs = inputs
 
     def ruled(self, full: bool) -> Pick | None:
-        """Return what the rule delivers next; None while that has not arrived."""
+        """Return the input that the rule selects and the size of its next chunk; None until that chunk has arrived."""
         candidates = [each for each in self._inputs if not (each.blocked or each.idle)]
         if not candidates:
             return None
         return _whole(min(candidates, key=_progress), full)
 
     def arrived(self, full: bool) -> Pick | None:
-        """Return what has arrived on an idle input: the rule does not wait for it, so this is a choice."""
+        """Return a pick from an idle input that has elements; the rule does not wait for it, so this is a choice."""
         for channel in self._inputs:
             if channel.idle and not channel.blocked:
                 picked = _whole(channel, full)
@@ -94,7 +94,8 @@ class ByContent:
 
 
 def _progress(channel: InputQueue) -> tuple[bool, bool, int, int]:
-    """Return the sort key: inputs furthest behind first, ended ones last, as only barriers follow there, which wait."""
+    """Return the sort key: the lowest watermark first, ended inputs last, because only barriers follow on them."""
+
     mark = channel.mark
     return channel.ended, mark is not None, mark or 0, channel.ordinal
 

@@ -1,11 +1,12 @@
-"""The reads of a source's partitions: how far ahead, and how long to wait for more elements.
+"""The reads of a source's partitions: how far to read ahead, and how long to wait for more elements.
 
-Many small batches cost more than the wait: a batch costs each task of the pipeline the same, of one element or of
-hundreds. So a partition that returns a few elements at a time, more often than `FEW_PER_S`, is read again only at the
-next multiple of `latency_target_ms`. One that returns as many as requested, or seldom anything, is read immediately.
+Many small batches cost more than a short wait, because each task of the pipeline spends about as much on a batch of one
+element as on a batch of hundreds. A partition that returns few elements at a time, more often than `FEW_PER_S`, is
+therefore read again only at the next multiple of `latency_target_ms`. A partition that returns as many elements as
+requested, or rarely returns any, is read immediately.
 
-Multiples of the monotonic clock, which the tasks of a host share: the elements of its sources arrive within the
-millisecond in which they wake, so the tasks downstream often process all of them together.
+The multiples refer to the monotonic clock, which all tasks on a host share. The sources on a host therefore wake within
+the same millisecond, and the tasks downstream can often process the elements of all of them together.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from causal.task.batch_sizer import BatchSizer
 from causal.task.determinant_cursor import DeterminantCursor
 
 FEW_PER_S = 100
-"""The batches per second of a partition up to which none waits."""
+"""The rate of batches per second up to which a partition is read without waiting."""
 REMEMBERED = 8
-"""The number of batches over which their pace is measured."""
+"""The number of batches over which the rate is measured."""
 
 
 class Reading:
-    """The reads of all partitions of one task: one each ahead, more where a replay waits for it."""
+    """The reads of all partitions of one task: one read ahead per partition, more if a replay waits for elements."""
 
     def __init__(self, partitions: list[Partition], cursor: DeterminantCursor, pace: BatchSizer) -> None:
         self._partitions = partitions
@@ -33,7 +34,7 @@ class Reading:
         self._pace = pace
 
     def due(self) -> list[Effect]:
-        """Return the reads to ask for now."""
+        """Return the reads to request now."""
         effects: list[Effect] = []
         for partition in self._partitions:
             if partition.reading or partition.read_out or partition.ended:
@@ -56,19 +57,20 @@ class Reading:
 
 
 class Gathering:
-    """The pace of the small batches of one partition.
+    """The rate of small batches from one partition, and the wait that follows from it.
 
     Args:
-        wait_ns: they begin at its multiples, once there are many; 0: immediately.
+        wait_ns: once small batches are frequent, reads begin at multiples of this time; 0 for no wait.
     """
 
     def __init__(self, wait_ns: int) -> None:
         self._wait_ns = wait_ns
         self._small_ns: deque[int] = deque(maxlen=REMEMBERED)
-        """The times of the last small batches."""
+        """The times of the most recent small batches."""
 
     def again_ns(self, now_ns: int) -> int:
-        """Return when a partition is to be asked that has something at a moment: then, or later."""
+        """Return when to read a partition that has elements at `now_ns`: at that time or later."""
+
         small_ns, wait_ns = self._small_ns, self._wait_ns
         if not wait_ns or len(small_ns) < REMEMBERED:
             return now_ns
