@@ -1,6 +1,6 @@
 """The recording of one epoch of a task: its determinants and the elements they deliver, for a rehearsal.
 
-It exists only where a job checks its operators (`causal run --verify-replay`): otherwise nothing is kept twice.
+A recording exists only if a job verifies its operators (`causal run --verify-replay`); otherwise nothing is kept twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from causal.records.batch import LISTED, RECORDS, Chunk, decode_records, encode_
 from causal.records.values import NotCarried, decode, encode
 
 RECORDING_BYTES_MAX = 256 << 20
-"""The most bytes of elements of one epoch of one task; an epoch with more is not recorded and not rehearsed."""
+"""The maximum size in bytes of a task's elements in one epoch; a larger epoch is neither recorded nor rehearsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Recording:
         self._bytes = 0
 
     def delivered(self, input: int, chunks: Sequence[Chunk]) -> None:
-        """Keep the elements as they are now: user code may change what it receives."""
+        """Record the elements in their current form, because user code may modify the objects it receives."""
         if self.unfit:
             return
         try:
@@ -57,7 +57,7 @@ class Recording:
         self.unfit, self._deliveries = why, []
 
     def parts(self, log: bytes) -> list[bytes]:
-        """Return the whole epoch, with the determinants that were logged, for `read_recording`; starts a new one."""
+        """Return the complete epoch with its logged determinants, for `read_recording`, and start a new recording."""
         head = encode([self.unfit, [[input, listed] for input, listed, _ in self._deliveries]])
         parts = [head, log, *(packed for _, _, packed in self._deliveries)]
         self.unfit, self._deliveries, self._bytes = "", [], 0
@@ -70,7 +70,7 @@ def _as_bytes(chunk: Chunk) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A whole epoch of one task."""
+    """A complete recorded epoch of one task."""
 
     unfit: str
     log: bytes
@@ -81,7 +81,7 @@ def read_recording(parts: Sequence[bytes]) -> Recorded:
     """Read the epoch that these parts record.
 
     Raises:
-        CorruptData: the parts are not from `Recording.parts`.
+        CorruptData: the parts were not produced by `Recording.parts`.
     """
     try:
         fields: Any = decode(parts[0])

@@ -1,7 +1,7 @@
-"""The state machine of a recovery: which state follows which, and what each state may do.
+"""The state machine of a recovery: the states, the transitions between them, and what a task may do in each state.
 
-A first start, a restart after total failure and a promotion take the same path; a first start merely
-has nothing to collect and nothing to replay (D1, D5).
+A first start, a restart after a total failure and a promotion follow the same path; a first start merely has nothing
+to collect and nothing to replay (D1, D5).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from causal.errors import invariant
 
 
 class State(Enum):
-    """The states of a task from its promotion to running."""
+    """The states of a task from its promotion until it is running."""
 
     RESTORED = "restored"  # the state at the last complete checkpoint is loaded; nothing has been sent
-    SHADOWING = "shadowing"  # a hot standby: performs what its task has performed, and sends nothing
+    SHADOWING = "shadowing"  # a hot standby performs the events that its task has performed, and sends nothing
     COLLECTING = "collecting"  # asks all tasks downstream for determinants and positions; answers none upstream
-    REPLAYING = "replaying"  # performs the events of the log, with elements replayed by upstream
-    RUNNING = "running"  # the log is at its end: what arrives is performed and logged
+    REPLAYING = "replaying"  # performs the events in the log, on elements replayed by the tasks upstream
+    RUNNING = "running"  # the log has been replayed to its end; new events are performed and logged
     FAILED = "failed"  # absorbing
 
 
 class RecoveryStep(Enum):
     """The transitions of a task from one state to the next."""
 
-    SHADOWED = "shadowed"  # the task's echo follows the state that is loaded
+    SHADOWED = "shadowed"  # the loaded state is one from which the task's echo can be performed
     STARTED = "started"
     COLLECTED = "collected"  # every output channel and every store has answered
     REPLAYED = "replayed"  # the log has been performed to its end
@@ -47,14 +47,14 @@ TRANSITIONS: dict[tuple[State, RecoveryStep], State] = {
 }
 
 REPLAYS = frozenset((State.SHADOWING, State.REPLAYING))
-"""The states in which events are performed that were performed before, by the log or by receivers of the output."""
+"""The states in which a task performs events that the log or the receivers' positions show were performed before."""
 
 PERFORMS = REPLAYS | {State.RUNNING}
 """The states in which events of the schedule are performed."""
 
 
 class Recovery:
-    """The state of one task, and the history of its states."""
+    """The recovery state of one task, and the history of its states."""
 
     def __init__(self, task_name: str) -> None:
         self.task_name = task_name
@@ -63,11 +63,11 @@ class Recovery:
 
     @property
     def replays(self) -> bool:
-        """Whether an event that is performed now was performed before, so that its effects are not new (D22)."""
+        """Whether the event being performed was performed before, so that its effects are not new (D22)."""
         return self.state in REPLAYS
 
     def step(self, step: RecoveryStep, now_ns: int) -> State:
-        """Take the step, which must be legal in the current state."""
+        """Perform `step`, which must be legal in the current state, and return the new state."""
         after = TRANSITIONS.get((self.state, step))
         invariant(
             after is not None, "no such transition", task=self.task_name, state=self.state, step=step, story=self.story

@@ -1,6 +1,7 @@
-"""Performs one epoch of a task again, in another process, and compares: finds nondeterminism without a failure (D7).
+"""Performs one epoch of a task again in another process and compares the results: detects nondeterminism early (D7).
 
-It is the replay of a recovery, by the same `Execution`, without neighbours: the elements come from a recording.
+A rehearsal is the replay of a recovery by the same `Execution`, but without a failure and without neighbours: the
+elements come from a recording.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ def rehearse(
     recorded: Recorded,
     reached: Cut,
 ) -> None:
-    """Perform the events of `recorded`, from `cut` to the next barrier, and compare with the task's cut there.
+    """Perform the events of `recorded`, from `cut` to the next barrier, and compare the cut with the task's cut there.
 
     Args:
-        chain: the chain, restored to `cut`; it is at the barrier of `reached` afterwards, and may be compared further.
+        chain: the chain, restored to `cut`; afterwards it is at the barrier of `reached` and may be compared further.
         reached: the cut that the task itself wrote at that barrier.
 
     Raises:
-        ReplayDivergence: it performed other events, or its output differs.
-        OperatorFailed: user code raised, which it had not.
+        ReplayDivergence: the rehearsal performed other events, or its output differs.
+        OperatorFailed: user code raised an error that it did not raise in the task.
     """
     operators = " > ".join(topology.tasks[task].operators)
     name = f"{topology.tasks[task].name} ({operators})" if operators else str(topology.tasks[task].name)

@@ -1,8 +1,8 @@
-"""Bounds what a task keeps until the next checkpoint: in-flight entries, determinants, staged rows.
+"""Bounds the data that a task keeps until the next checkpoint: in-flight entries, determinants and staged rows.
 
-Only a complete checkpoint shortens any of them: `truncate` forgets what it covers.  A task that has reached half of a
-bound requests one; the supervisor begins it immediately and has the sources hold back records until it is complete
-(design page 0021).  In-flight entries beyond the memory that they may have go to disk.
+Only a complete checkpoint shortens these: `truncate` drops the data that the checkpoint covers. A task that has reached
+half of a bound requests a checkpoint; the supervisor begins it immediately and makes the sources hold back records
+until it is complete (design page 0021). In-flight entries that exceed their memory budget are spilled to disk.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from causal.events import SegmentWritten
 from causal.logs.dissemination import Holdings
 
 AGAIN_NS = 500_000_000
-"""The time before a write of a segment that failed is retried."""
+"""The time before a failed write of a segment is retried."""
 
 
 class Retention:
     """The bounds of one incarnation of one task.
 
     Args:
-        epoch: the epoch of the checkpoint that it was restored from.
+        epoch: the epoch of the checkpoint that the task was restored from.
     """
 
     def __init__(self, channels: Channels, holdings: Holdings, config: JobConfig, epoch: int) -> None:
@@ -42,7 +42,7 @@ class Retention:
         self._completed_epoch = epoch
 
     def completed(self, epoch: int) -> None:
-        """Record that checkpoint `epoch` is complete, and what it covers is forgotten."""
+        """Record that checkpoint `epoch` is complete, and that the data it covers is being dropped."""
         self._completed_epoch = max(self._completed_epoch, epoch)
 
     @property
@@ -52,13 +52,15 @@ class Retention:
         if 2 * sum(self._channels.inflight_bytes()) > self._inflight_max or 2 * self._holdings.size > self._log_max:
             epoch = self._completed_epoch + 1
         for sink in self._channels.sinks.values():
-            if 2 * sink.staged_bytes > self._staged_max:  # the last checkpoint may be complete and not committed yet
+            if (
+                2 * sink.staged_bytes > self._staged_max
+            ):  # the last checkpoint may be complete without having been committed yet
                 epoch = max(epoch, sink.committed + 1)
         return epoch
 
 
 class Spilling:
-    """The spilling of one segment at a time, from the channel that holds most."""
+    """Spills one segment at a time from the channel that uses most memory."""
 
     def __init__(self, channels: Channels, config: JobConfig) -> None:
         self._channels = channels
@@ -69,11 +71,12 @@ class Spilling:
         self._not_before_ns = 0
 
     def over_bounds(self) -> bool:
-        """Return whether no more may be appended to the logs now.
+        """Return whether nothing more may be appended to the in-flight logs now.
 
-        A task waits for the disk while a segment is being written, and for a neighbour that is unavailable. With all
-        neighbours connected it continues over its bounds: only the next checkpoint shortens the logs, and its barrier
-        follows the waiting elements. `Retention` requests that checkpoint before, and sources wait for it.
+        Over its bounds, a task waits while a segment is being written, and while a neighbour is unavailable. If all
+        neighbours are connected, the task continues over its bounds, because only the next checkpoint shortens the logs
+        and its barrier follows the waiting elements. `Retention` requests that checkpoint in advance, and the sources
+        wait for it.
         """
         memory, disk = self._channels.inflight_bytes()
         full = memory > 2 * self._memory_max
@@ -84,7 +87,7 @@ class Spilling:
         return not all(output.welcomed for output in self._channels.downstream.values())
 
     def due(self, now_ns: int) -> list[Effect]:
-        """Return the segment to write now, if any."""
+        """Return the effect that writes a segment, if one is to be written now."""
         if self._under_way or now_ns < self._not_before_ns or not self._channels.downstream:
             return []
         if self._channels.inflight_bytes()[0] <= self._memory_max:
@@ -98,7 +101,7 @@ class Spilling:
         return [SpillSegment(output.id, self._segment, entries)]
 
     def written(self, event: SegmentWritten) -> list[Effect]:
-        """Free the memory of entries whose segment is on disk; removes it if a checkpoint has covered them."""
+        """Free the memory of entries whose segment is on disk; remove the segment if a checkpoint covers it already."""
         self._under_way = False
         log = self._channels.downstream[event.channel].log
         if log.start >= event.first + event.count:
@@ -107,18 +110,18 @@ class Spilling:
         return []
 
     def failed(self, now_ns: int) -> None:
-        """Schedule a retry after a write failed; the entries are still in memory."""
+        """Schedule a retry after a failed write; the entries are still in memory."""
         self._under_way = False
         self._not_before_ns = now_ns + AGAIN_NS
 
 
 def truncate(epoch: int, cut: Cut | None, holdings: Holdings, channels: Channels) -> list[Effect]:
-    """Forget what came before checkpoint `epoch`, which is complete; rows staged before it become visible.
+    """Drop the data that checkpoint `epoch`, which is complete, covers; rows staged before it become visible.
 
     Args:
-        cut: the position of this task at that barrier, if it is known.
+        cut: the position of this task at that barrier, if known.
 
-    State: `holdings` and `channels` lose what the checkpoint covers.
+    State: removes from `holdings` and `channels` the data that the checkpoint covers.
     """
     effects: list[Effect] = []
     holdings.truncate(epoch)

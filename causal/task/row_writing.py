@@ -1,6 +1,7 @@
-"""Writes the rows of a task to its stores, sends requests after the determinants that they depend on, reports the end.
+"""Writes the rows of a task to its stores, sends its requests, and reports its end.
 
-A request leaves only once the determinants that it depends on are stored, so no other request follows from it (D4).
+A request is sent only after the determinants that it depends on are stored, so that a replay cannot produce a different
+request (D4).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class RowWriting:
     Attributes:
         wrote: whether a bundle of this incarnation has been written.
         staged: whether the task has finished and all its rows are staged or visible.
-        covered: whether no row waits for a checkpoint: a complete one has the task finished, or rows are never staged.
-        rollback: the number of the last known decision about lost determinants; bundles are marked with it.
+        covered: whether no row waits for a checkpoint, because a complete checkpoint contains the finished task or
+            because rows are never staged.
+        rollback: the number of the last known decision about lost determinants, which every bundle carries.
     """
 
     def __init__(
@@ -52,19 +54,19 @@ class RowWriting:
         """The requests whose determinants are not stored yet."""
 
     def ask(self, requests: Sequence[Request]) -> None:
-        """Queue these requests to leave with the next bundles, never before what they depend on is stored (D4)."""
+        """Queue requests to be sent with the next bundles, but never before their determinants are stored (D4)."""
         if requests and not self._schedule.standing:
             self._asked.update(dict.fromkeys((each.operator, each.number) for each in requests))
             self._unsent += requests
 
     def answered(self, operator: int, number: int) -> bool:
-        """Return whether a response is the first one to a request of this incarnation."""
+        """Record a response; return whether it is the first one to a request of this incarnation."""
         return self._asked.pop((operator, number), self) is None
 
     def flush(self, effects: list[Effect], force: bool) -> None:
-        """Write the rows that wait, if they are many or if `force`; after them, requests are sent.
+        """Write the waiting rows if they are many or `force` is set; then send requests.
 
-        Reports the end of the task if these were its last rows.  A hot standby keeps them.
+        Report the end of the task if these were its last rows. A hot standby keeps its rows instead.
         """
         if self._recovery.state is State.SHADOWING:
             return
@@ -85,12 +87,12 @@ class RowWriting:
                 self._report_end(effects)
 
     def cover(self, epoch: int) -> None:
-        """Record that all rows staged below barrier `epoch` are visible."""
+        """Record that all rows staged before barrier `epoch` are visible."""
         cut = self._checkpointing.cuts.get(epoch)
         self.covered = self.covered or (cut is not None and cut.finished)
 
     def last_bundles(self) -> list[Effect]:
-        """Return, at the end of the job, the bundles that inform every store that its rows stay."""
+        """Return the bundles that inform every store, at the end of the job, that its rows are final."""
         if not self.reported_finished:
             return []
         partial = self._logging and self._holdings.partial
@@ -98,7 +100,7 @@ class RowWriting:
         return [WriteBundle(sink.id, sink.last(partial, self.incarnation, self.rollback), []) for sink in sinks]
 
     def _report_end(self, effects: list[Effect]) -> None:
-        """Report the end, as all rows are in the store: "finished", or "staged" if they wait for a checkpoint."""
+        """Report the end once all rows are in the store: "finished", or "staged" if rows wait for a checkpoint."""
         if self.covered:
             self.reported_finished = True
             effects.append(Phase("finished"))

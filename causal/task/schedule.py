@@ -1,8 +1,8 @@
 """The schedule of a task: which event comes next (D1).
 
-While the log has entries, the log answers; where it has none in a replay, the rule of an ordered task; live, what is
-due or has arrived, which is logged before it is performed. `causal.task.step` performs the event and does not see who
-answered.
+While the log has entries, the log determines the event. In a replay beyond the log's entries, the rule of an ordered
+task does. In the live task, the event is one that is due or has arrived, and it is logged before it is performed.
+`causal.task.step` performs the event and does not know how it was chosen.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from causal.task.recovery import Recovery, State
 from causal.task.services import CausalServices
 
 ScheduledEvent = Order | Timer | Barrier | Answer
-"""Deliver the next elements of an input; fire timers; pass a barrier, at a source; process a response."""
+"""Respectively: deliver the next elements of an input; fire timers; pass a barrier, at a source; process a response."""
 
 LOOSE_BYTES_MAX = ALLOWANCE_BYTES_MIN // 2
-"""The bytes of events whose order is left open: all inputs' queues can hold them while a replay waits for one."""
+"""The maximum size of the events whose order is left open: while a replay waits for one input, the queues of the other
+inputs must be able to hold their elements."""
 
 
 class Schedule:
-    """The events of one incarnation of one task, one after the other.
+    """The sequence of events of one incarnation of one task.
 
     Args:
         cursor: reads and extends the task's log.
         cut: the position of the task at the restored checkpoint.
 
     Attributes:
-        answers: the responses of the outside world that have arrived and are not scheduled yet.
-        finished: whether all inputs have ended and the chain has emitted its last output: no timer fires any more.
-        standing: whether the final barrier has been performed, after which no event is.
+        answers: the responses from the outside world that have arrived but are not scheduled yet.
+        finished: whether all inputs have ended and the chain has emitted its last output; no timer fires any longer.
+        standing: whether the final barrier has been performed, after which no event is performed.
         holding: whether a source delivers no records until a checkpoint is complete.
-        commutes: whether the order of events may be left open until something shows it; only then are `show` and
-            `performed` to be called.
-        replayed_elements: the elements of the events that were performed before.
+        commutes: whether the order of events may be left open until output makes it visible; `show` and `performed`
+            are called only if so.
+        replayed_elements: the number of elements in events that were performed before and have been replayed.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Schedule:
         self.holding = False
         self.replayed_elements = 0
         self._asked_epoch = self._final_epoch = 0
-        """The last checkpoint that was requested, and the one whose barrier is to be the last; 0 for none."""
+        """The last requested checkpoint, and the one whose barrier is the final one; 0 for none."""
         self._held_epoch = self._completed_epoch = cut.epoch
         self._recovery = recovery
         self._chain = chain
@@ -73,16 +74,16 @@ class Schedule:
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self.commutes = chain.commutes and self._by_content is None and not self._reads
         self._loose_bytes = 0
-        """The bytes of events that commute and have no entry in the log."""
+        """The size in bytes of commuting events that have no entry in the log."""
         self._loose_bytes_max = min(LOOSE_BYTES_MAX, config.channel_window_bytes // 4)
 
     # -- requests that change what comes next ----------------------------------------------------------
 
     def request_checkpoint(self, epoch: int, final: bool, hold: bool) -> None:
-        """Schedule the barrier of a checkpoint, at a source; it is the last one if it is `final`.
+        """Schedule the barrier of a checkpoint, at a source; no barrier follows a `final` one.
 
         Args:
-            hold: deliver no records of a source until it is complete.
+            hold: whether to deliver no records of a source until the checkpoint is complete.
         """
         self._asked_epoch = max(self._asked_epoch, epoch)
         if final:
@@ -92,33 +93,34 @@ class Schedule:
             self.holding = self._held_epoch > self._completed_epoch
 
     def checkpoint_completed(self, epoch: int) -> None:
-        """Record that checkpoint `epoch` is complete: a source that waited for it resumes."""
+        """Record that checkpoint `epoch` is complete; a source that waited for it resumes."""
         self._completed_epoch = max(self._completed_epoch, epoch)
         self.holding = self._held_epoch > self._completed_epoch
 
     # -- what comes next -------------------------------------------------------------------------------
 
     def next(self) -> ScheduledEvent | None:
-        """Return the event that comes next; None if none can be performed now.
+        """Return the next event; None if no event can be performed now.
 
         Raises:
-            ReplayDivergence: the log has an event that cannot happen here.
+            ReplayDivergence: the log contains an event that cannot occur here.
         """
         if self._recovery.state is State.RUNNING:
             return self._live()
         return self._logged() if self._cursor.replaying else self._between()
 
     def performed(self) -> None:
-        """End the event that `next` returned: one that nothing shows has no place among those before it.
+        """End the event that `next` returned; its order among earlier events stays open if no output has shown it.
 
-        This covers few bytes: a replay waits for the elements of one input while those of the others fill their queues.
+        The order stays open for few bytes only, because a replay may wait for the elements of one input while those of
+        the other inputs fill their queues.
         """
         self._cursor.settle_order()
         if self._loose_bytes >= self._loose_bytes_max:
             self._log_run()
 
     def show(self) -> None:
-        """Record that the event has output, which depends on the state, and so on all events before."""
+        """Record that the event has output, which depends on the state and therefore on all earlier events."""
         if not self._cursor.replaying:
             self._log_run()
 
@@ -128,9 +130,9 @@ class Schedule:
 
     @property
     def replayed(self) -> bool:
-        """Whether everything that is to be performed again has been.
+        """Whether all events to be replayed have been performed.
 
-        An ordered task's log does not show its own progress, but the receivers of its output know their positions.
+        The log of an ordered task does not show the task's progress, but the positions of its output's receivers do.
         """
         if not self._cursor.exhausted():
             return False
@@ -138,9 +140,9 @@ class Schedule:
 
     @property
     def may_continue(self) -> bool:
-        """Whether another event may be performed now; false only if none can before something arrives or is due.
+        """Whether another event may be performed now; false only if none can be until something arrives or is due.
 
-        So a task whose queues are empty becomes idle without a failed attempt, and a sink writes its rows.
+        Thus a task with empty queues becomes idle without a failed attempt, and a sink writes its rows.
         """
         if self._recovery.state is not State.RUNNING or self._by_content is not None or self.answers:
             return True
@@ -151,7 +153,7 @@ class Schedule:
     # -- in a replay -----------------------------------------------------------------------------------
 
     def _logged(self) -> ScheduledEvent | None:
-        """Return the next event of the log, once its elements have arrived."""
+        """Return the next event in the log, once its elements have arrived."""
         cursor, rule = self._cursor, self._by_content
         if cursor.run_left and rule is not None:
             return self._ruled(rule)
@@ -188,7 +190,7 @@ class Schedule:
         return not channel.starved
 
     def _between(self) -> ScheduledEvent | None:
-        """Return the event that the rule selects where this epoch's log has ended; None if there is none to perform."""
+        """Return the event that the rule selects after the end of this epoch's log; None if none can be performed."""
         cursor, rule = self._cursor, self._by_content
         exhausted = cursor.exhausted()
         if rule is None:
@@ -217,7 +219,7 @@ class Schedule:
     # -- live ------------------------------------------------------------------------------------------
 
     def _live(self) -> ScheduledEvent | None:
-        """Return the event that is due or has arrived, and log it."""
+        """Return and log the event that is due or has arrived."""
         if self.standing:
             return None
         event: Timer | Barrier | Answer
@@ -250,6 +252,6 @@ class Schedule:
         return Order(channel.ordinal, count)
 
     def _defer(self, channel: InputQueue, count: int) -> None:
-        """Begin an event that may be exchanged with earlier ones, as long as nothing shows its order."""
+        """Begin an event that may be reordered with earlier ones as long as no output makes its order visible."""
         self._cursor.defer_order(channel.ordinal, count)
         self._loose_bytes += channel.head_bytes(count)

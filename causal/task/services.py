@@ -1,7 +1,7 @@
-"""The causal services: each answered by the log in a replay, by the environment otherwise.
+"""The causal services: the log answers each call in a replay, and the environment answers it otherwise.
 
-An answer is recorded before the operator sees it.  Whether an event is a replay is answered by the event (D22), not by
-the rest of the log.  Implements `causal.ports.Services`.
+An answer is recorded before the operator sees it. Whether an event is being replayed depends on the event itself (D22),
+not on the rest of the log. This module implements `causal.ports.Services`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from causal.task.recovery import Recovery, State
 class CausalServices:
     """The services that a chain may call during an event.
 
-    Clock readings never go back, whatever the machine's clock does and across failovers.
+    Clock readings never decrease, whatever the machine's clock does, and even across failovers.
     """
 
     __slots__ = ("_cursor", "_live", "_recovery", "_seed", "_seed_epoch", "_last_ns")
@@ -40,7 +40,7 @@ class CausalServices:
         return reading
 
     def reading_ns(self) -> int:
-        """Read the wall clock, which is kept from running backwards; the reading is not recorded."""
+        """Read the wall clock without recording the reading; readings never decrease."""
         self._last_ns = max(self._live.wall_ns(), self._cursor.last_ns, self._last_ns)
         return self._last_ns
 
@@ -58,10 +58,10 @@ class CausalServices:
         return self._cursor.epoch
 
     def replaying(self) -> bool:
-        """Return whether the event that is performed now was performed before.
+        """Return whether the event being performed was performed before.
 
-        An ordered task has no entry for an event that its rule selects.  One that asks has effects that are not to be
-        repeated, so it is logged as if it had asked for an answer.
+        An ordered task has no log entry for an event that its rule selects. An event that calls this method has effects
+        that must not be repeated, so the event is logged as if it had asked for an answer.
         """
         replays = self._recovery.replays
         if not replays:

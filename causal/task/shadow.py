@@ -1,7 +1,7 @@
-"""A hot standby: receives the echo of its task, and makes a task of its own perform it (D18, 0026).
+"""A hot standby: receives the echo of its task and makes a task object of its own perform the echo (D18, 0026).
 
-It begins at a checkpoint after which everything was echoed. Anything that does not fit ends it without harm: the
-process is a passive standby then, which has to load the last checkpoint again. The states are those of
+The shadow begins at a checkpoint after which everything was echoed. Any input that does not fit ends the shadow without
+harm: the process is then a passive standby, which has to load the last checkpoint again. The states are those of
 `causal.task.echo_states.SHADOW`, and ARRIVALS defines the handling of each frame.
 """
 
@@ -26,10 +26,10 @@ Frame = tuple[wire.Header, bytes | memoryview]
 
 
 def read_frames(job: int, count: int, body: bytes) -> list[Frame]:
-    """Read the frames in the body of an ECHO, whose header has their number.
+    """Read the `count` frames in the body of an ECHO, whose header states that number.
 
     Raises:
-        PeerViolation: they contradict the header.
+        PeerViolation: the body contradicts the header.
     """
     frames: list[Frame] = []
     view, place = memoryview(body), 0
@@ -53,9 +53,9 @@ class Shadow:
         job: the fingerprint of the job.
 
     Attributes:
-        state: `task` is None in every state but PERFORMING.
-        task: what performs the echo.
-        compared: the barriers at which its outputs were those of its task.
+        state: the state of the shadow; `task` is None in every state except PERFORMING.
+        task: the task object that performs the echo.
+        compared: the number of barriers at which the outputs of both tasks were equal.
     """
 
     def __init__(self, job: int) -> None:
@@ -63,35 +63,35 @@ class Shadow:
         self.task: TaskProtocol | None = None
         self.compared = 0
         self.incarnation = 0
-        """The incarnation of the task whose echo counts, as the supervisor says."""
+        """The incarnation whose echo this shadow follows, as announced by the supervisor."""
         self.rollback = 0
-        """The last rollback that the task knew when its echo began."""
+        """The number of the last rollback that the task knew when its echo began."""
         self._job = job
         self._echo = 0
-        """The number of the last echo that has begun; 0 for none of this incarnation."""
+        """The number of the last echo that has begun; 0 if none of this incarnation has."""
         self._following = 0
-        """The number of the frame that follows the last one of it."""
+        """The number of the next frame that is expected in that echo."""
         self._link = b""
         self._starts: dict[int, int] = {}
-        """The position from which on each input is echoed."""
+        """The position from which each input is echoed."""
         self._parts: list[Echoed] = []
-        """The frames that have arrived of a turn of the task that is not complete."""
+        """The frames that have arrived from an incomplete turn of the task."""
         self._waiting: deque[Echoed] = deque()
         self._waiting_bytes = 0
         self._marks: dict[int, int] = {}
-        """The digest of the task's outputs at each barrier that is still to be compared."""
+        """The digest of the task's outputs at each barrier that has not been compared yet."""
         self._acknowledged = -1
         self._answer_due = False
-        """Whether the task has sent something since it last heard that this echo is lost."""
+        """Whether the task has to be informed (again) that this echo is lost."""
 
     def _step(self, step: ShadowStep) -> None:
         self.state = transition(SHADOW, self.state, step, incarnation=self.incarnation, echo=self._echo)
 
     def announce(self, incarnation: int) -> bool:
-        """Set the incarnation of the task to follow; returns whether the work so far is void.
+        """Set the incarnation of the task to follow; return whether the work so far is void.
 
-        Another incarnation may have performed other events since the checkpoint: a task whose determinants no other
-        process holds is free to do so.
+        Another incarnation may have performed other events since the checkpoint, because a task is free to do so if no
+        other process holds its determinants.
         """
         if incarnation == self.incarnation:
             return False
@@ -102,15 +102,15 @@ class Shadow:
         return void
 
     def receive(self, link: bytes, parts: Sequence[bytes]) -> bool:
-        """Store a frame; returns whether the work so far is void because another echo has begun.
+        """Store a frame; return whether the work so far is void because another echo has begun.
 
         Raises:
-            PeerViolation: it does not follow the one before, and the echo is lost.
+            PeerViolation: the frame does not follow the previous one, so the echo is lost.
         """
         try:
             echo = read_echo(wire.read_header(parts, self._job))
         except PeerViolation:
-            return False  # if it was of this echo, the next one has a gap before it
+            return False  # if the frame belonged to this echo, the next frame will reveal a gap
         action = ARRIVALS[self.state][self._arrival(echo)]
         if action is Action.DROP:
             return False
@@ -158,7 +158,9 @@ class Shadow:
         self._waiting_bytes += len(parts[1]) + len(parts[2])
         if self._waiting_bytes > 2 * ECHO_BYTES_MAX:
             raise PeerViolation("more of an echo waits than its task may send")
-        if not echo.more:  # otherwise logs follow that its events have asked for
+        if (
+            not echo.more
+        ):  # otherwise further frames of the same turn follow, which must be performed together with these
             self._waiting += self._parts
             self._parts = []
 
@@ -171,27 +173,27 @@ class Shadow:
         self._waiting_bytes, self._acknowledged = 0, -1
 
     def lose(self) -> None:
-        """Give up this echo; the next one begins from a later checkpoint."""
+        """Give up the current echo; the next one begins from a later checkpoint."""
         self._forget()
         self._step(ShadowStep.LOST)
         self._answer_due = True
 
     def begin(self, task: TaskProtocol) -> None:
-        """Make a task perform the echo, which follows the state from which it was made."""
+        """Start performing the echo with `task`, from whose restored state the echo continues."""
         self._step(ShadowStep.LOADED)
         self.task = task
 
     def follows(self, cut: Cut) -> bool:
-        """Return whether everything that the task has taken since a checkpoint was echoed."""
+        """Return whether everything that the task has accepted since the checkpoint of `cut` was echoed."""
         starts = self._starts
         behind = all(start <= cut.inputs.get(each, _NOWHERE)[0] for each, start in starts.items())
         return self.state is ShadowState.BUFFERING and bool(starts) and behind
 
     def hand_over(self, now_ns: int) -> None:
-        """Hand what has arrived to the task, whose turns perform it.
+        """Pass the arrived frames to the task, whose turns perform them.
 
         Raises:
-            PeerViolation: it does not follow on what the task has.
+            PeerViolation: the frames do not continue the elements that the task has.
         """
         task = self.task
         while task is not None and self._waiting:
@@ -200,7 +202,7 @@ class Shadow:
             self._waiting_bytes = 0
 
     def compare(self) -> str:
-        """Compare the outputs at each barrier that both have passed; returns what differs, empty for nothing."""
+        """Compare the outputs at each barrier that both tasks have passed; return any difference, or an empty text."""
         task = self.task
         if task is None:
             return ""
@@ -214,7 +216,7 @@ class Shadow:
         return ""
 
     def acknowledgement(self) -> tuple[bytes, list[bytes]] | None:
-        """Return the link of the task and the frame that reports how much has been performed; None for no news."""
+        """Return the link to the task and a frame that reports the progress; None if there is nothing new to report."""
         position, lost, self._answer_due = self._acknowledged, self._answer_due, False
         if self.task is not None:
             self._acknowledged = sum(channel.delivered for channel in self.task.channels.network)
@@ -225,5 +227,6 @@ class Shadow:
 
     @property
     def behind(self) -> int:
-        """The elements that have been echoed and not been performed yet."""
+        """The number of elements that have been echoed but not performed yet."""
+
         return 0 if self.task is None else sum(channel.queued for channel in self.task.channels.network)

@@ -24,7 +24,8 @@ class Step:
     """Performs the events of one incarnation of one task.
 
     Attributes:
-        unchanged: whether nothing was performed since the last barrier, so that another one would find the same state.
+        unchanged: whether nothing has been performed since the last barrier, so that another barrier would snapshot
+            the same state.
     """
 
     def __init__(
@@ -48,10 +49,10 @@ class Step:
         self._recording = recording
 
     def perform(self, event: ScheduledEvent, effects: list[Effect]) -> None:
-        """Perform the event that the schedule has named.
+        """Perform an event that the schedule has selected.
 
         Raises:
-            ReplayDivergence: the event cannot happen here.
+            ReplayDivergence: the event cannot occur here.
             OperatorFailed: user code raised.
         """
         if type(event) is Order:
@@ -87,7 +88,7 @@ class Step:
             self._emit(self._chain.deliver(channel.ordinal, chunks, first, self._services))
 
     def _finish(self) -> None:
-        """Finish the chain, once: after the event that ended the last input and left no request unanswered."""
+        """Finish the chain once all inputs have ended and no request is unanswered."""
         schedule = self._schedule
         if schedule.finished or self._chain.waiting() or not all(channel.ended for channel in self._inputs):
             return
@@ -97,7 +98,7 @@ class Step:
             output.put(batch.end())
 
     def _pass_barrier(self, epoch: int, final: bool, effects: list[Effect]) -> None:
-        """Pass barrier `epoch` on, which all inputs have reached, and freeze the state."""
+        """Forward barrier `epoch`, which all inputs have reached, and freeze the state."""
         invariant(epoch == self._cursor.epoch + 1, "barriers come in order", task=self._name, barrier=epoch)
         schedule = self._schedule
         self._writing.flush(effects, force=True)
@@ -117,7 +118,7 @@ class Step:
         self.unchanged = True
 
     def _emit(self, outputs: list[Output]) -> None:
-        """Pass on what the chain returned for an event."""
+        """Put the chunks that the chain returned for an event into the outputs."""
         self.unchanged = False
         if outputs and self._schedule.commutes:
             self._schedule.show()

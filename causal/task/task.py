@@ -1,7 +1,8 @@
-"""A task: one single-threaded state machine, events in, effects out (D1).
+"""A task: a single-threaded state machine that accepts events and returns effects (D1).
 
-Live, `Turn` picks the next event from the arrived elements and logs it; replaying, it reads the log and waits until the
-next event can be performed (`causal.task.execution`): there is no second code path for recovery.
+In the live task, `Turn` picks the next event from the arrived elements and logs it. In a replay, it reads the next
+event from the log and waits until the event can be performed (`causal.task.execution`). There is no second code path
+for recovery.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ from causal.topology import Topology
 
 _ABSENT = EchoState.ABSENT
 _NOT_WHILE_ASKED = frozenset((FrameReceived, Turn))
-"""The events that would change the answer to an inquiry; frames that are dropped are requested again."""
+"""The events that would change the answer to an inquiry and are therefore dropped; dropped frames are requested again
+later."""
 
 
 class TaskProtocol:
@@ -82,12 +84,12 @@ class TaskProtocol:
     Args:
         cut: the position of the task at the checkpoint that `chain` was restored from; `Cut()` for none.
         files: the files of that checkpoint.
-        report: called with one line on each new sort of fault; for the log of the process.
+        report: called with one line for each new kind of fault; for the log of the process.
         rollback: the decisions about lost determinants since that checkpoint.
-        retained: the determinants that stand and that the incarnation before, which ran in this process, held.
+        retained: the determinants that remain valid from the previous incarnation, if it ran in this process.
 
-    `handle` is the only mutator.  It raises an error of `causal.errors` when the task cannot continue;
-    the task is then in state FAILED and must not be handled further.
+    `handle` is the only mutator. It raises an error of `causal.errors` if the task cannot continue; the task is then in
+    state FAILED and must not handle any further event.
     """
 
     def __init__(
@@ -139,20 +141,20 @@ class TaskProtocol:
         self.echo = Echo(self.exchange.job, output, channels.network, self.holdings, report)
         self.echo.rollback = rollback.number
         self.withheld: list[WriteSnapshot] = []
-        """The snapshots that a hot standby has encoded and not written."""
+        """The snapshots that a hot standby has encoded but not written."""
         self.inquiry = Inquiry(rollback)
         self.lost: list[Extent] = []
-        """The extents of its own log beyond which others depend on it; it waits for a decision (D9)."""
+        """The extents of the task's own log beyond which others depend on it; the task waits for a decision (D9)."""
         self.replayed_per_turn = 64
-        """The events that a replay performs before it sends: small ones cost more to send than to perform."""
+        """The number of events that a replay performs before it sends: sending costs more than a small event."""
         self.idle = False
-        """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
+        """Whether a `Turn` would have nothing to do until something arrives or a deadline passes."""
         self._first_output_reported = False
         self._rows_visible: dict[int, int] = {}
 
     @property
     def finished(self) -> bool:
-        """Whether all inputs have ended and everything that follows from them has been emitted."""
+        """Whether all inputs have ended and all resulting output has been emitted."""
         return self.execution.schedule.finished
 
     @property
@@ -161,7 +163,7 @@ class TaskProtocol:
 
     @property
     def encoding(self) -> bool:
-        """Whether a snapshot is being encoded: between its steps the loop should handle what has arrived."""
+        """Whether a snapshot is being encoded; between its steps, the loop should handle arrived messages."""
         return self.execution.checkpointing.encoding
 
     @property
@@ -174,9 +176,9 @@ class TaskProtocol:
     # -- the one mutator ---------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
-        """Handle `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
+        """Handle `event` at monotonic time `now_ns`; return the effects, to be performed in order (see `effects`)."""
         asked = self.inquiry.asked is not None
-        self.idle = asked  # otherwise the event may have given a Turn something to do
+        self.idle = asked  # without an inquiry, the event may have created work for a Turn
         if asked and type(event) in _NOT_WHILE_ASKED:
             return []
         try:
@@ -216,10 +218,10 @@ class TaskProtocol:
         return []
 
     def _echoed(self, event: Echoed, now_ns: int) -> list[Effect]:
-        """Perform what the task has performed.
+        """Accept the logs and elements that the task has echoed.
 
         Raises:
-            PeerViolation: it does not follow the events performed here.
+            PeerViolation: the echo does not continue the elements received here.
         """
         self.holdings.merge(event.logs)
         self.holdings.depend(event.depends)
@@ -230,9 +232,9 @@ class TaskProtocol:
         return []
 
     def _shadowed_turn(self, now_ns: int) -> list[Effect]:
-        """Perform what the log says; what a snapshot has is kept, and in-flight entries stay in their bounds.
+        """Perform the events in the log, withhold encoded snapshots, and keep in-flight entries within their bounds.
 
-        Everything else is the task's own business.
+        All other effects are left to the task itself.
         """
         checkpointing, effects = self.execution.checkpointing, list[Effect]()
         grown = self.holdings.own.grown
@@ -248,17 +250,18 @@ class TaskProtocol:
         return self._spilling.due(now_ns)
 
     def covers(self, epoch: int) -> bool:
-        """Return whether a hot standby can become its task from checkpoint `epoch`: it has passed that barrier or the
-        next.
+        """Return whether a hot standby can take over from checkpoint `epoch`, because it has passed that barrier and at
+        most one later barrier.
         """
         behind = self.execution.checkpointing.encodes_behind(epoch) + sum(each.epoch > epoch for each in self.withheld)
         return self.cursor.epoch >= epoch and behind < 2
 
     def settle(self, epoch: int, files: Sequence[SnapshotFile]) -> list[Effect]:
-        """Forget, as a hot standby that has passed barrier `epoch`, what that checkpoint covers, which is complete.
+        """Drop, in a hot standby that has passed barrier `epoch`, the data that this complete checkpoint covers.
 
         Args:
-            files: those of the checkpoint, which the task has written: they decide when a snapshot is to be complete.
+            files: the files that the task has written for the checkpoint; they determine when the next complete
+                snapshot is due.
         """
         invariant(self.cursor.epoch >= epoch, "the barrier has been passed", task=self.name, epoch=epoch)
         self.withheld = [each for each in self.withheld if each.epoch > epoch]
@@ -270,7 +273,7 @@ class TaskProtocol:
         return [each for each in effects if isinstance(each, RemoveSegments)]
 
     def _promoted(self, event: Promoted, now_ns: int) -> list[Effect]:
-        """Becomes the task; everything that it has performed counts as if it had been restored."""
+        """Turn this hot standby into the task; the events performed so far count as restored."""
         invariant(self.covers(event.epoch), "a hot standby has come that far", task=self.name, epoch=event.epoch)
         effects = self.settle(event.epoch, event.files)
         self.inquiry = Inquiry(event.rollback)
@@ -326,7 +329,7 @@ class TaskProtocol:
         return []
 
     def _collected(self, now_ns: int) -> list[Effect]:
-        """Begin to replay once all tasks downstream have answered (D5), unless something is lost (D9)."""
+        """Begin to replay once all tasks downstream have answered (D5), unless determinants are lost (D9)."""
         if self.recovery.state is not State.COLLECTING or self.inquiry.asked is not None:
             return []
         answered = [o.welcomed for o in self.channels.downstream.values()]
@@ -356,7 +359,7 @@ class TaskProtocol:
     def _inquiry_resolved(self, event: InquiryResolved, now_ns: int) -> list[Effect]:
         if not self.inquiry.decided(event.rollback):
             return []
-        self.idle = self.inquiry.asked is not None  # otherwise what waited in the queues may be performed
+        self.idle = self.inquiry.asked is not None  # without an open inquiry, queued elements may be performed
         self.echo.give_up(now_ns)
         self.execution.writing.rollback = self.echo.rollback = event.rollback.number
         retreats = event.rollback.retreats
@@ -373,7 +376,7 @@ class TaskProtocol:
         return self._answer_early() + self._pump(now_ns)
 
     def retained(self, rollback: Rollback) -> Knowledge:
-        """Return what the incarnation that follows this one in its process keeps of its determinants."""
+        """Return the determinants that the next incarnation in this process keeps."""
         self.holdings.cut(rollback.retreats)
         return self.holdings.knowledge()
 
@@ -446,7 +449,8 @@ class TaskProtocol:
         execution.begin_turn(event.took_ns)
         self.idle = True
         if self.recovery.state in PERFORMS:
-            # What an event has made leaves with its turn; the state is encoded in turns between, never before it.
+            # The output of an event is sent in the same turn; the state is encoded in separate turns so that encoding
+            # does not delay the output.
             checkpointing = execution.checkpointing
             performed = not checkpointing.encodes_next and not self.full
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
@@ -466,7 +470,7 @@ class TaskProtocol:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
         effects += self.flushing.due(now_ns)
-        if echoes and self.recovery.state in PERFORMS:  # before, its own log may lack what is stable
+        if echoes and self.recovery.state in PERFORMS:  # in earlier states, its own log may lack stable bytes
             effects += self.echo.due(execution.checkpointing.cuts[self.cursor.epoch], self.incarnation, now_ns)
         if not self._first_output_reported and (self.exchange.first_output or execution.writing.wrote):
             self._first_output_reported = True
@@ -475,11 +479,11 @@ class TaskProtocol:
 
     @property
     def full(self) -> bool:
-        """Returns whether the task must wait: a connected peer is slow, or the in-flight log is over its bounds."""
+        """Whether the task must wait because a connected peer is slow or the in-flight log is over its bounds."""
         return any(o.congested for o in self.channels.downstream.values()) or self._spilling.over_bounds()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """Return the monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
+        """Return the monotonic time at which a `Turn` is due even if nothing arrives; None if there is none."""
         if self.inquiry.asked is not None:
             return None
         due = [self.exchange.next_deadline_ns(), self.flushing.next_deadline_ns(now_ns)]
@@ -492,6 +496,7 @@ class TaskProtocol:
 
     def counters(self) -> dict[str, Any]:
         """Return counters for heartbeats; positions are absolute, so the last report of any incarnation is valid."""
+
         return {
             **self.channels.counters(),
             "determinant_bytes": dict(self.cursor.bytes_by_kind),
