@@ -1,6 +1,6 @@
-"""The headers of ECHO and ECHOED by name: both use the fields of the one fixed header, for other things than DATA does.
+"""The headers of ECHO and ECHOED by name: both reuse the fields of the fixed header with meanings of their own.
 
-`docs/wire.md` has the attributes of both as a table, by the fields that they are packed into.
+`docs/wire.md` lists the attributes of both headers with the fields into which they are packed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class EchoHeader(NamedTuple):
     """The header of an ECHO, which a task sends to its hot standby.
 
     Attributes:
-        channel: an output of the task, which shows whose frame it is.
-        incarnation: that of the task.
-        echo: the number of the echo; those of an incarnation are numbered from 1.
-        number: that of the frame in its echo, from 0.
-        frames: the frames of DATA in the body.
+        channel: an output of the task, which identifies the sender of the frame.
+        incarnation: the incarnation of the task.
+        echo: the number of the echo; the echoes of an incarnation are numbered from 1.
+        number: the number of the frame in its echo, from 0.
+        frames: the number of DATA frames in the body.
         barrier: the last barrier that the task has passed.
-        outputs: the digest of where its outputs stood there.
-        more: whether frames of the same turn follow; they are performed together.
+        outputs: the digest of the positions and digests of the task's outputs at that barrier.
+        more: whether frames of the same turn follow; the frames of a turn are performed together.
         body_bytes: the length of the body.
     """
 
@@ -44,13 +44,13 @@ class EchoHeader(NamedTuple):
 
 
 class EchoedHeader(NamedTuple):
-    """The header of an ECHOED, which a hot standby answers its task with.
+    """The header of an ECHOED, with which a hot standby answers its task.
 
     Attributes:
-        incarnation: that of the ECHO that it answers.
-        echo: the number of that echo.
-        lost: whether something of that echo is missing, so that nothing more of it counts.
-        performed: the sum of the elements of all inputs that have been performed, from the beginning of the job.
+        incarnation: the incarnation in the ECHO that is answered.
+        echo: the number of the echo that is answered.
+        lost: whether part of that echo is missing, so that further frames of it are ignored.
+        performed: the number of elements performed on all inputs together since the beginning of the job.
     """
 
     incarnation: int
@@ -68,7 +68,7 @@ def read_echo(header: wire.Header) -> EchoHeader:
     """Read the header of an ECHO.
 
     Raises:
-        PeerViolation: it is of another kind, or a flag of it is neither set nor clear.
+        PeerViolation: the header is of another kind, or a flag in it is neither 0 nor 1.
     """
     if header.kind != wire.ECHO or header.origin_ns > 1:
         raise PeerViolation("no header of an echo")
@@ -82,7 +82,7 @@ def read_echoed(header: wire.Header) -> EchoedHeader:
     """Read the header of an ECHOED.
 
     Raises:
-        PeerViolation: it is of another kind, or a flag of it is neither set nor clear.
+        PeerViolation: the header is of another kind, or a flag in it is neither 0 nor 1.
     """
     if header.kind != wire.ECHOED or header.count > 1:
         raise PeerViolation("no header of an answer to an echo")
@@ -90,11 +90,12 @@ def read_echoed(header: wire.Header) -> EchoedHeader:
 
 
 class Start(NamedTuple):
-    """The frame of DATA without elements by which an echo says where it starts on one channel.
+    """A DATA frame without elements, with which an echo announces its start position on one channel.
 
     Attributes:
-        position: that of the first element which is echoed.
-        rollback: the last rollback that the task knows; a later one makes the echo worthless.
+        channel: the input of the task.
+        position: the position of the first element that is echoed.
+        rollback: the number of the last rollback that the task knows; a later rollback invalidates the echo.
     """
 
     channel: int
@@ -106,5 +107,5 @@ class Start(NamedTuple):
 
 
 def read_start(header: wire.Header) -> Start | None:
-    """Read a frame in the body of an ECHO as a start; None for one that has elements."""
+    """Read a frame in the body of an ECHO as a start; return None if the frame has elements."""
     return None if header.count else Start(header.channel, header.position, header.session)

@@ -1,4 +1,4 @@
-"""All ends of channels of one task, set up where the restored cut says they stood."""
+"""All channel ends of one task, set up at the positions in the restored cut."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from causal.ids import OUTSIDE, TaskIndex
 from causal.topology import Topology
 
 ORDERED_BYTES_MAX = 256 << 20
-"""Bytes that may wait on one input of an ordered task before its sender has to."""
+"""The number of bytes that may wait on one input of an ordered task before the input's sender has to wait."""
 
 
 class Channels:
-    """Inputs in the order of `Topology.inputs`, outputs in that of `Topology.outputs`.
+    """The inputs in the order of `Topology.inputs`, and the outputs in the order of `Topology.outputs`.
 
     Attributes:
-        partitions: inputs that readers fill; `network`: those from other tasks.
-        downstream: outputs to tasks, by channel; `sinks`: outputs to stores, by channel, those that carry
-            requests among them.
-        ordered: inputs are delivered by the rule of `causal.task.picking.ByContent`.
+        partitions: the inputs that readers fill; `network`: the inputs from other tasks.
+        downstream: the outputs to tasks, by channel; `sinks`: the outputs to stores, by channel, including those that
+            carry requests.
+        ordered: whether inputs are delivered by the rule of `causal.task.picking.ByContent`.
     """
 
     def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, cut: Cut) -> None:
@@ -70,11 +70,11 @@ class Channels:
 
     @property
     def committed(self) -> int:
-        """Rows of epochs below it are visible, where they are staged."""
+        """The epoch below which staged rows are visible."""
         return min((sink.committed for sink in self.sinks.values()), default=0)
 
     def inflight_bytes(self) -> tuple[int, int]:
-        """Return the bytes of in-flight logs (in memory, on disk)."""
+        """Return the sizes in bytes of the in-flight logs: (in memory, on disk)."""
         memory = disk = 0
         for sender in self.downstream.values():
             memory += sender.log.memory_bytes
@@ -82,7 +82,7 @@ class Channels:
         return memory, disk
 
     def counters(self) -> dict[str, Any]:
-        """Return the figures of all ends together."""
+        """Return the counters summed over all ends."""
         memory, disk = self.inflight_bytes()
         return {
             "records_in": sum(c.delivered - c.ended for c in self.partitions),
@@ -101,6 +101,6 @@ class Channels:
 
 
 def _upstream(topology: Topology, sender: TaskIndex, depth: int) -> Upstream:
-    """Return what the graph says about a channel from this sender."""
+    """Return the upstream tasks, from the topology, for a channel from `sender`."""
     behind = (sender, *topology.ancestors(sender))
     return Upstream(behind, frozenset(topology.shared_by(sender, depth)), topology.held_by(sender, depth))

@@ -1,8 +1,8 @@
-"""The conversation of a task with its neighbours: looks a frame up, hands it to its end, and sends due frames.
+"""The exchange of frames between a task and its neighbours: dispatches arriving frames and sends due frames.
 
-One handshake serves the first connection, a cut network and a promoted standby (D5).  `causal.channels.frames` says
-which frame is legal when, `causal.channels.states` what follows.  A frame that is dropped is counted, reported once
-per sort, and changes nothing.
+The same handshake serves the first connection, an interrupted network and a promoted standby (D5).
+`causal.channels.frames` defines which frame is legal in which state, and `causal.channels.states` the transitions. A
+dropped frame is counted, reported once per kind of fault, and changes no state.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from causal.logs.rollback import Extent
 from causal.topology import Topology
 
 CORRUPT_FRAMES_MAX = 5
-"""Frames in a row that do not fit, although each was asked for again: the sender cannot do better."""
+"""The number of consecutive frames that do not fit, although each was requested again, after which the task gives up:
+the sender cannot send anything better."""
 DELTA_BYTES_TARGET = 16 << 20
-"""Determinants beyond it travel ahead, in frames of their own."""
+"""The size in bytes beyond which determinants are sent ahead in frames of their own."""
 FAULT_SORTS_MAX = 64
 FAULT_CHARACTERS_MAX = 200
 _OPEN = SenderState.OPEN
@@ -42,7 +43,7 @@ class Exchange:
     """All network channels of one task.
 
     Args:
-        report: called with one line per *sort* of bad frame; `faults` counts them all.
+        report: called with one line per *kind* of bad frame; `faults` counts all bad frames.
     """
 
     def __init__(
@@ -57,28 +58,28 @@ class Exchange:
         self.outputs = outputs
         self.logging = config.guarantee == "causal"
         self.adapting = config.guarantee in ("at-least-once", "none")
-        """Ends of a channel may stand at different places after a failure, and meet where they can."""
+        """Whether the ends of a channel may be at different positions after a failure and agree on a common one."""
         self.collecting = True
-        """This task asks downstream for its determinants, and answers no task upstream."""
+        """Whether this task is asking downstream for its determinants; until then it answers no task upstream."""
         self.compress: dict[int, bool] = {}
         self.first_output = False
         self.taken: Callable[[wire.Header, bytes | memoryview, list[Extent]], None] | None = None
-        """Called with each DATA frame that has been accepted, its plain payload, and what its elements depend on: the
-        echo of the task."""
+        """Called, for the echo of the task, with the header of each accepted DATA frame, its uncompressed payload and
+        the dependencies of its elements."""
         self.echoed: Callable[[wire.Header, int], None] | None = None
-        """Called with the header of each ECHOED, and the time."""
+        """Called with the header of each ECHOED and the current time."""
         self.faults: Counter[str] = Counter()
         self._report = report
 
     @property
     def delta_bytes(self) -> int:
-        """Bytes of determinants that have been sent."""
+        """The number of bytes of determinants that have been sent."""
         return sum(sender.delta_bytes for sender in self.outputs.values())
 
     # -- what the supervisor announces -----------------------------------------------------------------------
 
     def peer_up(self, task: int, incarnation: int, compress: bool, now_ns: int) -> None:
-        """Record that a neighbour is that incarnation, and can be reached."""
+        """Record that `incarnation` of a neighbour is running and can be reached."""
         self.compress[task] = compress
         for sender in self.outputs.values():
             if sender.target == task and incarnation >= sender.peer_incarnation:
@@ -92,17 +93,17 @@ class Exchange:
                 sender.lose()
 
     def announce(self, source: int, incarnation: int) -> None:
-        """Record that a task upstream is that incarnation.
+        """Record the announced incarnation of a task upstream.
 
-        Only the supervisor raises what is believed here: a frame that did would let any process that can reach the
-        socket fence the real sender.
+        Only the supervisor's announcements raise the incarnation. If frames could raise it, any process that can reach
+        the socket could fence the real sender.
         """
         for receiver in self.inputs.values():
             if receiver.source == source:
                 receiver.announce(max(receiver.peer_incarnation, incarnation))
 
     def collected(self) -> list[Effect]:
-        """Answer the senders that waited for this task's determinants, which it now has."""
+        """Answer the senders that have been waiting until this task had collected its determinants."""
         self.collecting = False
         effects: list[Effect] = []
         for receiver in self.inputs.values():
@@ -112,7 +113,7 @@ class Exchange:
         return effects
 
     def answer_early(self) -> list[Effect]:
-        """Process the HELLOs that arrived before their incarnations were announced, and whose incarnations now are."""
+        """Process the HELLOs that arrived before their incarnations were announced, if these are announced now."""
         effects: list[Effect] = []
         for receiver in self.inputs.values():
             early = receiver.take_early()
@@ -123,7 +124,7 @@ class Exchange:
     # -- frames in -------------------------------------------------------------------------------------------
 
     def receive(self, link: bytes, parts: list[bytes], replaying: bool, now_ns: int) -> list[Effect]:
-        """Process one frame.
+        """Process one frame and return the resulting effects.
 
         Args:
             replaying: whether outputs may still be regenerated.
@@ -151,9 +152,7 @@ class Exchange:
             return []
 
     def _answered_echo(self, link: bytes, header: wire.Header, now_ns: int) -> list[Effect]:
-        """Pass the answer of a hot standby to the echo; an answer that arrives after the standby has ended is
-        dropped.
-        """
+        """Pass a hot standby's answer to the echo; drop an answer that arrives after the echo has ended."""
         if link or header.kind != wire.ECHOED:
             raise PeerViolation("an echo, at a task")
         if self.echoed is not None:
@@ -161,7 +160,7 @@ class Exchange:
         return []
 
     def fault(self, what: str) -> None:
-        """Count a dropped frame; report the first of its sort."""
+        """Count a dropped frame; report the first one of each kind of fault."""
         sort = "".join(ch for ch in what if not ch.isdigit())[:FAULT_CHARACTERS_MAX]
         if sort not in self.faults and len(self.faults) >= FAULT_SORTS_MAX:
             sort = "of other sorts"
@@ -172,7 +171,7 @@ class Exchange:
     def _refuse(
         self, rule: Rule, end: Receiver | Sender, link: bytes, header: wire.Header, parts: list[bytes]
     ) -> list[Effect]:
-        """Handle a frame of another incarnation according to its rule."""
+        """Handle a frame of another incarnation than the announced one according to `rule`."""
         refusal = rule.older if header.incarnation < end.peer_incarnation else rule.younger
         if isinstance(end, Receiver) and refusal is Refusal.KEEP:
             end.keep_early(EarlyHello(header.incarnation, link, wire.read_hello(parts[1])))
@@ -210,7 +209,7 @@ class Exchange:
         return []
 
     def _take(self, receiver: Receiver, header: wire.Header, parts: list[bytes]) -> None:
-        """Store the determinants first, before an element of the frame can be delivered (D4)."""
+        """Accept the frame, and store its determinants before any of its elements can be delivered (D4)."""
         deltas, depends = receiver.deltas.read(bytes(parts[1]), begins=not header.sequence)
         payload = wire.unpack_payload(header, parts[2])
         if not receiver.upstream.shared.issuperset(map(_task_of, deltas)):
@@ -218,7 +217,7 @@ class Exchange:
             raise PeerViolation(f"a delta of task {unshared[0]}, whose log the sender does not share")
         if not header.sequence:
             receiver.staged.clear()
-        if not header.count:  # half a determinant must not be held, so what travels ahead waits for the rest
+        if not header.count:  # deltas sent ahead wait for the rest: a log must not end inside a determinant
             receiver.staged += deltas
             receiver.followed(header.session, header.sequence)
             return
@@ -232,7 +231,8 @@ class Exchange:
         receiver.accept(header, payload)
         if self.taken is not None:
             self.taken(header, payload, depends)
-        # Bytes of a frame that is refused must not stay: no task would hear of what depends on them (seed 15780).
+        # Store deltas only after the frame is accepted: if it were refused, no task would learn what depends on them
+        # (seed 15780).
         if following is None:
             holdings.store(deltas)
         else:
@@ -242,7 +242,7 @@ class Exchange:
         receiver.followed(header.session, header.sequence)
 
     def _resync(self, link: bytes, receiver: Receiver, now_ns: int) -> list[Effect]:
-        """Something is missing before this frame: report where this end stands."""
+        """Report the position of this end, because frames before the current one are missing."""
         self.faults["gap"] += 1
         return self._welcome_frames(link, receiver, 0, collecting=False) if receiver.resync_due(now_ns) else []
 
@@ -257,8 +257,8 @@ class Exchange:
 
     def _answer(self, receiver: Receiver, hello: wire.Hello) -> list[Effect]:
         if self.adapting:
-            # Nothing lines up with an earlier incarnation: a new receiver begins where the sender can, an old
-            # one resumes with a new sender after its last element.
+            # Positions need not match those of an earlier incarnation: a new receiver begins where the sender can
+            # replay from, and an existing receiver continues with a new sender after the last accepted element.
             if receiver.fresh:
                 receiver.restart(hello.low, hello.low_digest)
             elif hello.collect:
@@ -283,7 +283,7 @@ class Exchange:
         return [Reply(link, parts) for parts in (*frames, [header.pack(), welcome.pack()])]
 
     def credit(self, receiver: Receiver, now_ns: int) -> list[Effect]:
-        """Report upstream how far delivery has progressed, and the allowance from there, where that is due."""
+        """Return a CREDIT frame, if due, that reports upstream the progress of delivery and the allowance beyond it."""
         if receiver.link is None:
             return []
         flow = receiver.flow
@@ -345,7 +345,7 @@ class Exchange:
     # -- frames out --------------------------------------------------------------------------------------------
 
     def pump(self, now_ns: int) -> list[Effect]:
-        """Send whatever there is, peer, and credit for; and HELLO where an answer is waited for."""
+        """Return the DATA frames for which a peer is connected and credit is left, and the HELLOs that are due."""
         effects: list[Effect] = []
         for sender in self.outputs.values():
             entry = sender.next_entry()
@@ -369,7 +369,7 @@ class Exchange:
         if self.logging:
             lacking, depends = self.holdings.lacking(sender.seen)
             *ahead, rest = split_deltas(lacking, DELTA_BYTES_TARGET)
-            for group in ahead:  # no elements of its own: only what those of the last frame depend on
+            for group in ahead:  # frames without elements, with deltas on which the elements of the last frame depend
                 deltas = sender.deltas.pack(group, [])
                 sender.delta_bytes += len(deltas)
                 header = self._data_header(sender, 0, entry.first)
@@ -395,7 +395,7 @@ class Exchange:
         return wire.Header(kind, self.job, end.id, self.incarnation if incarnation is None else incarnation)
 
     def next_deadline_ns(self) -> int | None:
-        """Return when `pump` or `credit` has something to do although nothing arrives."""
+        """Return the time at which `pump` or `credit` has work to do even if nothing arrives."""
         due = [sender.hello_at_ns for sender in self.outputs.values() if sender.waiting]
         for receiver in self.inputs.values():
             if receiver.flow.credit_due_ns:

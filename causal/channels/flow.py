@@ -1,7 +1,7 @@
-"""Flow control of both ends: what a sender has outstanding, and how much of it a receiver allows.
+"""Flow control at both ends: the bytes that a sender has outstanding, and the bytes that a receiver allows.
 
-A sender may have `allowance_bytes` under way.  The receiver fits them to the pace at which it delivers, because a
-barrier waits after the elements under way, and credits the elements delivered.
+A sender may have `allowance_bytes` outstanding. The receiver adjusts the allowance to the rate at which it delivers
+elements, because a barrier has to wait for the outstanding elements before it, and it credits delivered elements.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections import deque
 
 ALLOWANCE_BYTES_MIN = 1 << 16
-"""The bytes that a sender may have under way at first, and at least."""
+"""The initial and minimum number of bytes that a sender may have outstanding."""
 ALLOWANCE_NS = 10_000_000
-"""The time within which what is under way should be delivered."""
+"""The time within which the outstanding elements should be delivered."""
 CREDIT_WITHIN_NS = 200_000_000
-"""Little is credited after this long; much immediately."""
+"""The delay after which a small number of bytes is credited; a large number is credited immediately."""
 SHARE_AT_ONCE = 8
-"""A share of the allowance of one in this many is much."""
+"""Bytes are credited immediately from the allowance divided by this number."""
 _MEASURED_NS = 50_000_000
 
 
 class Credit:
-    """The bytes that a sender has under way, and may have.
+    """The bytes that a sender has outstanding, and the bytes that it may have.
 
     Args:
-        window_bytes: the most that it may have under way, whatever the receiver allows.
+        window_bytes: the maximum that may be outstanding, whatever the receiver allows.
     """
 
     def __init__(self, window_bytes: int) -> None:
@@ -31,15 +31,15 @@ class Credit:
         self.allowance_bytes = min(window_bytes, ALLOWANCE_BYTES_MIN)
         self.outstanding_bytes = 0
         self._outstanding: deque[tuple[int, int]] = deque()
-        """Frames that are not credited: the position after each, and its size."""
+        """The end position and the size of each frame that has not been credited."""
 
     def begin(self) -> None:
-        """Another process may be the receiver: nothing is outstanding, and it allows the least."""
+        """Reset to nothing outstanding and the minimum allowance, because the receiver may be another process."""
         self.forget()
         self.allowance_bytes = min(self.window_bytes, ALLOWANCE_BYTES_MIN)
 
     def forget(self) -> None:
-        """Forget the receiver, and what was outstanding with it."""
+        """Forget the receiver and all outstanding frames."""
         self._outstanding.clear()
         self.outstanding_bytes = 0
 
@@ -48,12 +48,12 @@ class Credit:
         self.allowance_bytes = max(min(allowance_bytes, self.window_bytes), min(ALLOWANCE_BYTES_MIN, self.window_bytes))
 
     def charge(self, position: int, size: int) -> None:
-        """Record that a frame up to `position` has been sent."""
+        """Record that a frame of `size` bytes that ends before `position` has been sent."""
         self._outstanding.append((position, size))
         self.outstanding_bytes += size
 
     def pay(self, position: int) -> bool:
-        """Everything below `position` is delivered; returns whether a frame that was outstanding is."""
+        """Record that everything below `position` is delivered; return whether that includes an outstanding frame."""
         outstanding = self._outstanding
         paid = False
         while outstanding and outstanding[0][0] <= position:
@@ -62,7 +62,7 @@ class Credit:
         return paid
 
     def settle(self, delivered: int, following: int) -> None:
-        """Pay for what is delivered, forget what the receiver lacks; what waits there is outstanding."""
+        """Set the outstanding frames to those that wait at the receiver, between `delivered` and `following`."""
         self.pay(delivered)
         while self._outstanding and self._outstanding[-1][0] > following:
             self._outstanding.pop()
@@ -70,29 +70,30 @@ class Credit:
 
 
 class Allowance:
-    """The bytes that a receiver allows its sender to have under way, and those that it owes it of credit.
+    """The bytes that a receiver allows its sender to have outstanding, and the credit that it has not sent yet.
 
     Args:
-        window_bytes: the most that it allows.
-        hoarding: elements are credited as they arrive, up to a bound: the allowance does not follow their delivery.
+        window_bytes: the maximum allowance.
+        hoarding: whether elements are credited on arrival, up to a bound, so that the allowance does not depend on
+            their delivery.
     """
 
     def __init__(self, window_bytes: int, hoarding: bool) -> None:
         self.window_bytes = window_bytes
         self.hoarding = hoarding
         self.allowance_bytes = min(window_bytes, ALLOWANCE_BYTES_MIN)
-        """Much where delivery is fast, little where it is slow."""
+        """The current allowance: large if delivery is fast, small if it is slow."""
         self.uncredited_bytes = 0
-        """Bytes that were delivered, or taken for a hoard, since the last CREDIT."""
+        """The number of bytes delivered, or accepted for a hoard, since the last CREDIT."""
         self.credit_due_ns = 0
-        """The time at which little is credited; 0 while nothing waits for that."""
+        """The time at which a small number of bytes is credited; 0 if none is waiting for credit."""
         self.grant_due_ns = 0
         self._measured_from_ns = 0
         self._measured_bytes = 0
-        """Bytes that were delivered from there to the last CREDIT."""
+        """The number of bytes delivered from `_measured_from_ns` to the last CREDIT."""
 
     def credit(self, now_ns: int) -> bool:
-        """Return whether CREDIT is due: immediately when much was delivered, a little later when little."""
+        """Return whether CREDIT is due: immediately if many bytes were delivered, after a delay if few were."""
         uncredited_bytes = self.uncredited_bytes
         if not uncredited_bytes:
             return False
@@ -106,11 +107,11 @@ class Allowance:
         return True
 
     def grant(self, now_ns: int) -> bool:
-        """Return whether CREDIT for the whole allowance is due: a replay waits for more elements than have arrived.
+        """Return whether CREDIT with the maximum allowance is due, because a replay waits for elements of one event.
 
-        The log has an event with more elements than have arrived; what was delivered together may come together. Live,
-        the allowance had grown until that much was here; a sender to a successor begins with the least. It is repeated
-        while the replay waits: the frame may be lost, and the sender be replaced.
+        The next event in the log has more elements than have arrived, and they must all arrive before it is performed.
+        In the live run the allowance had grown to that size, but a sender to a successor begins with the minimum.
+        CREDIT is repeated while the replay waits, because the frame may be lost or the sender replaced.
         """
         if now_ns < self.grant_due_ns:
             return False
@@ -124,10 +125,11 @@ class Allowance:
         self.uncredited_bytes = self.credit_due_ns = 0
 
     def resize(self, now_ns: int) -> None:
-        """Fit the allowance to the pace of delivery: outstanding elements should be delivered within `ALLOWANCE_NS`.
+        """Adjust the allowance to the rate of delivery: outstanding elements should be delivered within `ALLOWANCE_NS`.
 
-        A fast receiver has taken everything whenever it credits, so an empty queue means nothing. An allowance that
-        bounds the pace still grows, because the allowed elements are delivered and credited in less than that time.
+        The length of the queue is no measure, because a fast receiver has delivered everything whenever it credits. An
+        allowance that limits the rate still grows, because the allowed elements are then delivered and credited in less
+        than that time.
         """
         took_ns = now_ns - self._measured_from_ns
         most = min(self.window_bytes, 2 * self.allowance_bytes)

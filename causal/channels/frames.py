@@ -1,8 +1,8 @@
-"""The frames of a session as a table: which end accepts a kind, in which states, and what happens to it otherwise.
+"""The frames of a session as a table: which end accepts each kind, in which states, and how it is refused otherwise.
 
-An illegal frame is not a case in code: `causal.channels.exchange` looks the kind up here, compares the incarnation of
-the frame with the one that is announced and the state of the end with `legal`, and otherwise does what the rule says.
-Nothing that a frame does can change what is announced: only the supervisor does (D6).
+The handling of illegal frames is data rather than code: `causal.channels.exchange` looks the kind up here, compares the
+frame's incarnation with the announced one and the state of the end with `legal`, and otherwise follows the rule. No
+frame can change the announced incarnation; only the supervisor can (D6).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from causal.channels.states import ReceiverState, SenderState
 
 
 class Refusal(Enum):
-    """Names what becomes of a frame of another incarnation than the announced one, where it is not merely dropped."""
+    """The handling, other than dropping, of a frame whose incarnation is not the announced one."""
 
-    FENCE = "fence"  # its sender is a zombie: FENCED is sent back
-    KEEP = "keep"  # it came before its announcement, and waits for it
+    FENCE = "fence"  # the sender is a zombie: reply with FENCED
+    KEEP = "keep"  # the frame arrived before its incarnation was announced: keep it until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,15 @@ class Rule:
     """The rule of one kind of frame.
 
     Attributes:
-        name: as in the documentation.
-        from_upstream: it arrives at the socket that this task has bound, and a receiver accepts it; otherwise it is an
-            answer on a connection that this task has made, and a sender accepts it.
-        legal: the states of its end in which it is accepted.
-        illegal: the report of it in any other state; a frame that is dropped changes nothing.
-        older, younger: what happens to it if its incarnation is below or above the announced one: a line means that it
-            is dropped with this report.
-        misplaced: the report of it on a channel that has no such end here.
-        of_peer: its incarnation is that of the peer which has sent it.
+        name: the name of the kind in the documentation.
+        from_upstream: whether the frame arrives at the socket that this task has bound and a receiver accepts it;
+            otherwise it is an answer on a connection that this task has opened, and a sender accepts it.
+        legal: the states of the end in which the frame is accepted.
+        illegal: the report if the frame arrives in any other state and is dropped.
+        older, younger: the handling of a frame whose incarnation is below or above the announced one; a text means that
+            the frame is dropped with this report.
+        misplaced: the report if the channel has no such end in this task.
+        of_peer: whether the frame carries the incarnation of the peer that sent it.
     """
 
     name: str
@@ -52,7 +52,7 @@ _EARLY_DATA = "data before the handshake"
 
 
 def _answer(name: str, of_peer: bool = True) -> Rule:
-    """Return the rule of an answer, which a sender accepts in every state: its report is true in all of them."""
+    """Return the rule of an answer, which a sender accepts in every state as its content is valid in all of them."""
     return Rule(
         name,
         from_upstream=False,

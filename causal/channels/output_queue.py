@@ -1,4 +1,4 @@
-"""The elements of a sending end: put in order, kept as an in-flight log until truncated, sent from a cursor."""
+"""The elements of a sending end: added in order, kept as an in-flight log until truncated, and sent from a cursor."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from causal.records.batch import BARRIER, END, Chunk, pack_chunks
 from causal.rolling import RollingDigest
 
 FRAME_BYTES_TARGET = 256 << 10
-"""Chunks gather up to here at most while the peer does not keep up."""
+"""The size in bytes up to which chunks are gathered while the peer does not keep up."""
 CHUNK_BYTES_MAX = 40 << 20
-"""A frame has room for it, for what was gathered before it, and for the determinants that do not travel ahead."""
+"""The maximum size of a chunk: a frame must also fit the chunks gathered before it and the deltas not sent ahead."""
 
 
 class Expected(NamedTuple):
-    """The place where the receiver stands, to be compared when the replay gets there."""
+    """The position and digest of the receiver, to be compared when the replay reaches that position."""
 
     position: int
     digest: int
 
 
 class OutputQueue:
-    """The elements that a sending end has put: gathered to entries of an in-flight log, sent from a cursor.
+    """The elements of a sending end: gathered into entries of an in-flight log and sent from a cursor.
 
-    While a replay regenerates what the receiver has already, elements enter and are kept, and the cursor stands where
-    the receiver does; what was regenerated is compared there (D7).
+    While a replay regenerates elements that the receiver already has, the elements are added and kept but not sent.
+    When the replay reaches the receiver's position, the digest of the regenerated elements is compared with the
+    receiver's (D7).
 
     Args:
-        name: of the channel: "sender to receiver".
-        position, digest: where it stood at the barrier that was restored.
-        keeping: false for guarantees that never replay: entries are dropped once credited, but for the end of the
-            channel, without which a successor of the receiver would never end.
+        name: the name of the channel: "sender to receiver".
+        position, digest: the position and digest of the channel at the restored barrier.
+        keeping: false for guarantees that never replay. Entries are then dropped once credited, except for the end of
+            the channel, without which a successor of the receiver would never end.
     """
 
     def __init__(self, name: str, position: int, digest: int, epoch: int, keeping: bool) -> None:
@@ -43,13 +44,13 @@ class OutputQueue:
         self.keeping = keeping
         self.log = InflightLog(position, digest)
         self.cursor = 0
-        """The place of the entry of the log that is sent next."""
+        """The index in the log of the entry to send next."""
         self.expected: Expected | None = None
-        """The place where the receiver stands, if the replay has still to get there."""
+        """The position and digest of the receiver if the replay has not reached that position yet."""
         self.loading: set[int] = set()
-        """Segments that were asked for of the disk."""
+        """The segments that have been requested from the disk."""
         self._end: int | None = None
-        """Position of the end, where it is kept separately."""
+        """The position of the channel's end if it is kept although other entries are not."""
         self._arena = Arena()
         self._digest = RollingDigest(digest)
         self._gathered: list[Chunk] = []
@@ -66,8 +67,8 @@ class OutputQueue:
         """Add the output of one event; a barrier closes the epoch and its frame.
 
         Raises:
-            ReplayDivergence: the replay regenerated something else than the receiver has.
-            OperatorFailed: no frame could carry it.
+            ReplayDivergence: the replay regenerated elements that differ from the receiver's.
+            OperatorFailed: the chunk is too large for a frame.
         """
         size = len(chunk.body)
         if size > CHUNK_BYTES_MAX:
@@ -108,7 +109,7 @@ class OutputQueue:
         self._gathered_bytes = 0
 
     def renumber(self, position: int, digest: int) -> None:
-        """Resume where the receiver stands: without determinants there is nothing to compare (at-least-once, none)."""
+        """Resume at the receiver's position; without determinants (at-least-once, none) there is nothing to compare."""
         invariant(not self._gathered and self.log.end == self.position, "renumbered before anything was sent")
         self.position = position
         self._digest = RollingDigest(digest)
@@ -118,10 +119,10 @@ class OutputQueue:
     # -- what the receiver has -----------------------------------------------------------------------------
 
     def resume(self, position: int, digest: int, replaying: bool) -> bool:
-        """Set the cursor to where the receiver stands; returns false if the replay has still to get there.
+        """Set the cursor to the receiver's position; return false if the replay has not reached that position yet.
 
         Raises:
-            ReplayDivergence: the receiver has other elements than were sent or regenerated.
+            ReplayDivergence: the receiver has elements that differ from those sent or regenerated.
         """
         self.seal()
         self.log.release_all()
@@ -145,7 +146,7 @@ class OutputQueue:
         elif self.log.at(place).first == expected.position:
             known = self.log.at(place).digest_before
         else:
-            return  # inside an entry: an earlier incarnation framed it otherwise; the receiver checks each frame
+            return  # inside an entry, because an earlier incarnation framed it differently; the receiver checks frames
         if known != expected.digest:
             raise self._divergence(expected)
 
@@ -173,10 +174,10 @@ class OutputQueue:
         return self.expected is not None
 
     def replayed(self) -> None:
-        """Refuse a receiver that has more than was regenerated: the determinant log is at its end.
+        """Record that the replay has reached the end of the determinant log.
 
         Raises:
-            ReplayDivergence: it has.
+            ReplayDivergence: the receiver has more elements than were regenerated.
         """
         if self.expected is not None:
             raise self._divergence(self.expected)
@@ -185,24 +186,24 @@ class OutputQueue:
 
     @property
     def cursor_position(self) -> int:
-        """The position that is sent next."""
+        """The position of the next element to send."""
         if self.cursor >= self.log.end_place:
             return self.log.end
         return self.log.at(max(self.cursor, self.log.first_place)).first
 
     def loaded(self, segment: int, payloads: dict[int, bytes]) -> None:
-        """Payloads, by first position, have come back from disk, for those that are to be sent."""
+        """Restore payloads that were read from disk, by first position, for the entries that are to be sent."""
         self.loading.discard(segment)
         self.log.loaded(segment, payloads, self.cursor)
 
     def drop_delivered(self, position: int) -> None:
-        """Forget what lies before `position`, where nothing is kept for a replay."""
+        """Drop the entries before `position`; only for guarantees that keep nothing for a replay."""
         place = self.log.place_of(position if self._end is None else min(position, self._end))
         if place is not None and place <= self.cursor:
             self.log.drop_before(place)
 
     def truncate(self, epoch: int) -> set[int]:
-        """Checkpoint `epoch` is complete; returns segments on disk to remove."""
+        """Drop the entries that complete checkpoint `epoch` covers; return the segments to remove from disk."""
         dropped = self.log.truncate(epoch)
         self.cursor = max(self.cursor, self.log.first_place)
         return dropped

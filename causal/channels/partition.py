@@ -1,6 +1,7 @@
-"""The input of a source task: a queue that the reader of a partition fills, with one read ahead.
+"""The input of a source task: a queue that is filled by a partition's reader, with one read ahead.
 
-The far end is not a process: there is no session, no link and no credit.  Its elements are lists that never were bytes.
+The far end is not a process, so there is no session, no link and no credit. The elements are lists that were never
+encoded as bytes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ class Partition(InputQueue):
     def __init__(self, id: int, ordinal: int, source: int, position: int, ended: bool) -> None:
         super().__init__(id, ordinal, source, position, ended)
         self.reading = False
-        """A read is outstanding."""
+        """Whether a read is outstanding."""
 
     def answered(self, first: int, records: list[Any], origin_ns: int, ended: bool) -> None:
-        """Queue what the reader has returned: records from position `first` onwards."""
+        """Queue the records that the reader has returned, from position `first` on."""
         self.reading = False
         chunks = []
         if records:

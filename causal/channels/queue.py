@@ -1,7 +1,7 @@
-"""The elements of a receiving end: accepted in order of position, and delivered as the task asks for them.
+"""The elements of a receiving end: accepted in order of position, and delivered when the task requests them.
 
-Every element is accepted once (D2).  Who sends, and which frame is the next one, is the business of the session
-(`causal.channels.receiver`); what may be under way, of flow control.
+Every element is accepted once (D2). The session (`causal.channels.receiver`) determines which process sends and which
+frame comes next; flow control determines how many bytes may be outstanding.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from causal.rolling import RollingDigest
 
 
 class InputQueue:
-    """One input of a task: chunks in order of position, delivered as the task asks for elements.
+    """One input of a task: chunks in order of position, delivered when the task requests elements.
 
     Args:
-        source: the task at its far end.
-        position: of the first element; where it stood at the barrier that was restored.
+        source: the task at the far end.
+        position: the position of the first element, as of the restored barrier.
     """
 
     cuts_stand_alone = False
-    """The rest of a chunk that was cut is an event of its own."""
+    """Whether the rest of a chunk that was cut forms an event of its own."""
     read_out = False
-    """No more elements can arrive: the queue has the rest."""
+    """Whether no more elements can arrive because the queue contains all the rest."""
 
     def __init__(self, id: int, ordinal: int, source: int, position: int, ended: bool) -> None:
         self.id = id
@@ -49,21 +49,21 @@ class InputQueue:
         self.source = source
         self.ended = ended
         self.next = position
-        """Position wanted next; everything below has been accepted."""
+        """The position to accept next; all elements below it have been accepted."""
         self.delivered = position
-        """Position delivered next; everything below has been through the chain."""
+        """The position to deliver next; the chain has processed all elements below it."""
         self.blocked = False
-        """A barrier has been delivered here and not yet on all other channels."""
+        """Whether a barrier has been delivered here but not yet on all other channels."""
         self.starved = False
-        """A replay waits for elements of one event, which may be more than the sender may have under way."""
+        """Whether a replay waits for the elements of one event, whose size may exceed the sender's allowance."""
         self.mark: int | None = None
-        """The time of the last watermark that was delivered, of those that say one."""
+        """The time of the last delivered watermark that carries a time."""
         self.idle = False
-        """The sender has said that no task should wait for it, and nothing has been delivered since."""
+        """Whether the sender has reported itself idle, so that no task waits for it, with nothing delivered since."""
         self._queue: deque[Chunk] = deque()
 
     def accept_chunks(self, first: int, chunks: Sequence[Chunk]) -> None:
-        """Queue chunks that were asked for, from position `first` on."""
+        """Queue requested chunks, from position `first` on."""
         invariant(first == self.next, "what arrives was asked for", channel=self.id, first=first, next=self.next)
         self._queue.extend(chunks)
         self.next += sum(chunk.count for chunk in chunks)
@@ -72,20 +72,20 @@ class InputQueue:
 
     @property
     def queued(self) -> int:
-        """Elements accepted and not yet delivered."""
+        """The number of elements that have been accepted but not delivered yet."""
         return self.next - self.delivered
 
     @property
     def deliverable(self) -> bool:
-        """Whether there is an element that no barrier holds back."""
+        """Whether an element is queued and no barrier blocks its delivery."""
         return bool(self._queue) and not self.blocked
 
     def head_count(self, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
-        """Return how many elements a live event should take: whole chunks up to the bounds and a watermark after them,
-        or one punctuation; 0 if there are none.
+        """Return how many elements a live event should contain: whole chunks up to the bounds and a watermark after
+        them, or one punctuation; 0 if none is deliverable.
 
         Args:
-            cutting: a chunk that alone is more than `elements_max` is not taken whole.
+            cutting: whether to cut a chunk that alone exceeds `elements_max`.
         """
         if not self._queue or self.blocked:
             return 0
@@ -108,18 +108,16 @@ class InputQueue:
 
     @property
     def head_chunk_count(self) -> int:
-        """The number of elements in the next chunk; 0 if there is none to deliver."""
+        """The number of elements in the next chunk; 0 if no chunk is deliverable."""
         return self._queue[0].count if self._queue and not self.blocked else 0
 
     @property
     def head_kind(self) -> int:
-        """The kind of the next chunk, where something is queued."""
+        """The kind of the next chunk; only valid if a chunk is queued."""
         return self._queue[0].kind
 
     def has_records_only(self, count: int) -> bool:
-        """Return whether the next `count` elements, which have arrived, are records in their original form, without
-        punctuation.
-        """
+        """Return whether the next `count` elements, which have arrived, are encoded records without punctuation."""
         for chunk in self._queue:
             if chunk.kind != RECORDS:
                 return False
@@ -129,7 +127,7 @@ class InputQueue:
         return True
 
     def head_bytes(self, count: int) -> int:
-        """Return the bytes of the chunks that hold the next `count` elements."""
+        """Return the total size in bytes of the chunks that contain the next `count` elements."""
         size = 0
         for chunk in self._queue:
             if count <= 0:
@@ -141,10 +139,10 @@ class InputQueue:
     # -- delivery ------------------------------------------------------------------------------------------
 
     def take(self, count: int) -> list[Chunk]:
-        """Remove the next `count` elements, which are there.  Where they end inside a chunk, it is cut.
+        """Remove and return the next `count` elements, which must have arrived; cut the last chunk if necessary.
 
         Raises:
-            PeerViolation: a chunk to be cut cannot be read.
+            PeerViolation: a chunk to be cut cannot be decoded.
         """
         taken: list[Chunk] = []
         left = count
@@ -158,7 +156,7 @@ class InputQueue:
         return taken
 
     def _cut(self, chunk: Chunk, count: int) -> Chunk:
-        """Return the first `count` elements of a chunk, and put the others back as a list."""
+        """Return the first `count` elements of a chunk, and put the others back into the queue as a list."""
         body = decode_records(chunk.body) if chunk.kind == RECORDS else chunk.body
         self._queue.appendleft(Chunk(LISTED, chunk.count - count, body[count:], chunk.origin_ns))
         return Chunk(LISTED, count, body[:count], chunk.origin_ns)
@@ -177,21 +175,22 @@ class InputQueue:
                 self.mark = stamp_ns
 
     def delivered_depends(self) -> list[Extent]:
-        """Return what has come to count since the last call of what elements depend on (D9)."""
+        """Return the dependencies of the elements that were delivered since the last call (D9)."""
         return []
 
     def digest_at_barrier(self, epoch: int) -> int:
-        """Return the digest after a barrier that was delivered; asked for once."""
+        """Return the digest after a delivered barrier; called once per barrier."""
         return 0
 
 
 class FramedQueue(InputQueue):
-    """An input whose elements come in frames of another task: with a digest, credit, and dependencies.
+    """An input whose elements arrive in frames from another task, with a digest, credit and dependencies.
 
     Args:
         digest: the digest at the restored barrier.
-        hoard_bytes_max: up to this size, waiting elements are credited on arrival, not on delivery: an ordered task
-            must be able to wait for one input while others fill, or a graph that forks and joins would stand still.
+        hoard_bytes_max: up to this size, waiting elements are credited on arrival rather than on delivery. An ordered
+            task must be able to wait for one input while others fill up; otherwise a graph that forks and joins could
+            deadlock.
     """
 
     cuts_stand_alone = True
@@ -209,25 +208,25 @@ class FramedQueue(InputQueue):
     ) -> None:
         super().__init__(id, ordinal, source, position, ended)
         self.marking = False
-        """True below full sharing depth: frames can be given back of which nothing has been delivered (D9)."""
+        """Whether undelivered frames can be given back; true for less than full sharing depth (D9)."""
         self.verifying = True
-        """False where senders may resume in the middle of what was never received here (guarantee none)."""
+        """Whether digests are checked; false if senders may skip elements that were never received (guarantee none)."""
         self.flow = Allowance(window_bytes, hoard_bytes_max > 0)
         self.queued_bytes = 0
         self.received_bytes = 0
         self._hoard_bytes_max = hoard_bytes_max
         self._restored = position
         self._cut_bytes = 0
-        """The bytes on the wire of the chunk of which a part has been delivered, and the rest waits as a list."""
+        """The size on the wire of the chunk that has been delivered in part, while its rest waits as a list."""
         self._depends: deque[tuple[int, list[Extent]]] = deque()
         self._frames: deque[tuple[int, RollingDigest]] = deque()
-        """The position of each frame that waits, and the digest there."""
+        """The start position of each waiting frame, and the digest at that position."""
         self._digest = RollingDigest(digest)
         self._digest_at_barrier: dict[int, int] = {}
 
     @property
     def digest(self) -> int:
-        """The digest after the last element that was accepted."""
+        """The digest after the last accepted element."""
         return self._digest.value
 
     @property
@@ -237,16 +236,16 @@ class FramedQueue(InputQueue):
 
     @property
     def credited(self) -> int:
-        """The position up to which the sender need not hold anything back."""
+        """The position up to which elements no longer count against the sender's credit."""
         return self.next if 0 < self._hoard_bytes_max >= self.queued_bytes else self.delivered
 
     # -- frames --------------------------------------------------------------------------------------------
 
     def accept(self, header: Header, payload: bytes | memoryview) -> bool:
-        """Queue the new elements of a frame's plain payload; returns false when there is a gap before it.
+        """Queue the new elements of a frame's uncompressed payload; return false if there is a gap before the frame.
 
         Raises:
-            PeerViolation: the frame contradicts itself or what was received before; nothing was taken.
+            PeerViolation: the frame contradicts itself or earlier frames; none of its elements was queued.
         """
         first, following = header.position, header.position + header.count
         if first > self.next:
@@ -291,17 +290,17 @@ class FramedQueue(InputQueue):
         raise PeerViolation(f"channel {self.id}: position {self.next} lies inside a chunk of a frame")
 
     def restart(self, position: int, digest: int) -> None:
-        """Continue where the sender can begin (guarantees without determinants)."""
+        """Continue at the position where the sender can begin (guarantees without determinants)."""
         invariant(self.fresh, "restarted before anything was accepted")
         self.next = self.delivered = self._restored = position
         self._digest = RollingDigest(digest)
 
     def rebase(self) -> None:
-        """Continue with a new sender from the digest so far, not from the bytes after it."""
+        """Continue with a new sender whose digest is seeded with the current digest value."""
         self._digest = RollingDigest(self._digest.value)
 
     def give_back(self) -> None:
-        """Forget the frames of which nothing was delivered: the sender goes back and may not send the same again."""
+        """Drop the frames of which nothing was delivered: the sender rolls back and may send different elements."""
         position, digest = self._frames[0] if self._frames else (self.next, self._digest)
         while self.next > position:
             chunk = self._queue.pop()
@@ -317,10 +316,10 @@ class FramedQueue(InputQueue):
     # -- delivery ------------------------------------------------------------------------------------------
 
     def take(self, count: int) -> list[Chunk]:
-        """Remove the next `count` elements, which have arrived; they are credited, a divided chunk with its last part.
+        """Remove, return and credit the next `count` elements; a divided chunk is credited with its last part.
 
         Raises:
-            PeerViolation: a chunk to be cut cannot be read.
+            PeerViolation: a chunk to be cut cannot be decoded.
         """
         head = self._queue[0]
         if head.count == count and head.kind != LISTED:
@@ -336,7 +335,7 @@ class FramedQueue(InputQueue):
         return taken
 
     def _take_several(self, count: int) -> tuple[list[Chunk], int]:
-        """Return several chunks or a part of one, and the bytes to give credit for."""
+        """Return several chunks or a part of one, and the number of bytes to credit."""
         taken: list[Chunk] = []
         size, left = 0, count
         while left:
@@ -356,7 +355,7 @@ class FramedQueue(InputQueue):
     # -- dependencies --------------------------------------------------------------------------------------
 
     def note_depends(self, position: int, extents: list[Extent]) -> None:
-        """Elements from `position` on depend on so much of these logs (D9); counts once one of them is delivered."""
+        """Record that elements from `position` on depend on `extents` (D9), which counts once one is delivered."""
         if extents and position >= self.delivered:
             self._depends.append((position, extents))
 
@@ -367,7 +366,7 @@ class FramedQueue(InputQueue):
         return due
 
     def queued_depends(self) -> list[Extent]:
-        """Return what elements depend on that wait in the queue: their sender must regenerate them."""
+        """Return the dependencies of the queued elements, which their sender must be able to regenerate."""
         return [extent for _, extents in self._depends for extent in extents]
 
     def digest_at_barrier(self, epoch: int) -> int:

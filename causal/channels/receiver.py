@@ -1,7 +1,7 @@
-"""The session of a receiving end: which process the sender is, which of its frames is next, which HELLO waits.
+"""The session of a receiving end: the current sender, the next frame to accept, and the HELLO that waits.
 
-The session follows the table `causal.channels.states.RECEIVER`.  It is a queue of elements, filled from the youngest
-incarnation of the sender only (D2, D6); a frame that is not the next one is answered with where this end stands.
+The session follows the table `causal.channels.states.RECEIVER`. The receiver is a queue of elements, filled only by the
+latest incarnation of the sender (D2, D6); a frame after a gap is answered with the position of this end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from causal.logs.deltas import DeltaReader
 from causal.logs.log import LogDelta
 
 RESYNC_NOT_BEFORE_NS = 20_000_000
-"""A gap is reported at most so often."""
+"""The minimum time between two reports of a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class EarlyHello:
     """A HELLO of an incarnation that the supervisor has not announced yet.
 
     Attributes:
-        link: where its sender is answered.
+        link: the connection on which to answer the sender.
     """
 
     incarnation: int
@@ -34,13 +34,13 @@ class EarlyHello:
 
 
 class Upstream(NamedTuple):
-    """The tasks whose determinants a channel carries, as the graph says.
+    """The upstream tasks of a channel, according to the topology.
 
     Attributes:
-        behind: the tasks whose logs its elements may depend on.
+        behind: the tasks on whose logs the channel's elements may depend.
         shared: the tasks whose logs the sender passes on.
-        held_by_sender: the tasks whose logs the sender holds.  Another path may bypass the sender, so that this
-            task holds logs that the sender is too far away to hold.
+        held_by_sender: the tasks whose logs the sender holds. This task may hold more logs, because another path may
+            bypass the sender and be shorter.
     """
 
     behind: tuple[TaskIndex, ...] = ()
@@ -49,7 +49,11 @@ class Upstream(NamedTuple):
 
 
 class Receiver(FramedQueue):
-    """One channel from a task upstream; its arguments are those of a queue, and the tasks from the graph."""
+    """One channel from a task upstream.
+
+    Args:
+        upstream: the upstream tasks of the channel; the other arguments are those of `FramedQueue`.
+    """
 
     def __init__(
         self,
@@ -71,15 +75,15 @@ class Receiver(FramedQueue):
         self.link: bytes | None = None
         """The connection on which the sender is answered."""
         self.next_frame = (0, 0)
-        """The session, and the number in it, of the frame that follows the last one."""
+        """The session of the next frame, and the frame's number in that session."""
         self.deltas = DeltaReader()
         self.staged: list[LogDelta] = []
-        """Deltas that travelled ahead of the frame whose elements depend on them."""
+        """The deltas that were sent ahead of the frame whose elements depend on them."""
         self._held_hello: Hello | None = None
         self._early_hello: EarlyHello | None = None
         self._resync_at_ns = 0
         self.corrupt_frames = 0
-        """Frames in a row that were next in line and could not be taken."""
+        """The number of consecutive frames that were next in order but could not be accepted."""
 
     # -- the session ---------------------------------------------------------------------------------------
 
@@ -87,20 +91,20 @@ class Receiver(FramedQueue):
         self.state = transition(RECEIVER, self.state, step, channel=self.id)
 
     def announce(self, incarnation: int) -> None:
-        """Record that the sender is that incarnation; a new one numbers its sessions from the beginning."""
+        """Record the announced incarnation of the sender; a new incarnation numbers its sessions from the beginning."""
         self._step(ReceiverStep.ANNOUNCED)
         if incarnation != self.peer_incarnation:
             self.peer_incarnation = incarnation
             self.next_frame = (0, 0)
 
     def collected(self) -> Hello | None:
-        """Record that this task may answer, and return the HELLO that waited for that."""
+        """Record that this task may answer now, and return the HELLO that has been waiting, if any."""
         self._step(ReceiverStep.COLLECTED)
         hello, self._held_hello = self._held_hello, None
         return hello
 
     def greet(self, link: bytes, hello: Hello) -> Hello | None:
-        """Accept a HELLO of the announced sender; returns it if it can be answered now, otherwise it is held."""
+        """Accept a HELLO of the announced sender; return it if it can be answered now, and hold it otherwise."""
         self.link = link
         if self.state is ReceiverState.OPEN:
             return hello
@@ -108,12 +112,12 @@ class Receiver(FramedQueue):
         return None
 
     def keep_early(self, early: EarlyHello) -> None:
-        """Keep a HELLO until its incarnation is announced; of several the lowest, which is the next to be announced."""
+        """Keep a HELLO until its incarnation is announced; if there are several, keep the lowest, announced next."""
         if self._early_hello is None or early.incarnation <= self._early_hello.incarnation:
             self._early_hello = early
 
     def take_early(self) -> EarlyHello | None:
-        """Return the HELLO that was kept, once its incarnation is announced; one below the announced is dropped."""
+        """Return the kept HELLO once its incarnation is announced; drop it if a higher one is announced."""
         early = self._early_hello
         if early is None or early.incarnation > self.peer_incarnation:
             return None
@@ -121,7 +125,7 @@ class Receiver(FramedQueue):
         return early if early.incarnation == self.peer_incarnation else None
 
     def welcome(self, attempt: int) -> Welcome:
-        """Return the answer to a HELLO, or with attempt 0 the report of a gap, without determinants."""
+        """Return the answer to a HELLO or, with attempt 0, the report of a gap; both without determinants."""
         return Welcome(attempt, self.next, self.digest, [], [], [], self.credited)
 
     def give_back(self) -> None:
@@ -134,8 +138,8 @@ class Receiver(FramedQueue):
     def follows(self, session: int, sequence: int) -> bool | None:
         """Return true if a frame is the next one, false if frames before it are missing, None if it is an old one.
 
-        Positions alone cannot show it: a frame that was lost may have repeated elements that are here already, and
-        yet have carried determinants that are not (found by the rough world, seed 117).
+        Positions alone cannot show this: a lost frame may have repeated elements that this end already has, and yet
+        have carried determinants that this task lacks (detected by the rough world, seed 117).
         """
         frame = (session, sequence)
         if frame < self.next_frame:
@@ -148,7 +152,7 @@ class Receiver(FramedQueue):
         self.next_frame = (session, sequence + 1)
 
     def resync_due(self, now_ns: int) -> bool:
-        """Return whether a gap is to be reported now: not for every later frame."""
+        """Return whether to report a gap now; a gap is not reported for every later frame."""
         if now_ns < self._resync_at_ns:
             return False
         self._resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS

@@ -1,7 +1,7 @@
-"""The session of a sending end: which process the receiver is, what it asked for, and how it is asked again.
+"""The session of a sending end: the current receiver, the elements it requested, and the repetition of HELLO.
 
-The session follows the table `causal.channels.states.SENDER`.  It is a queue of elements with a cursor, which a
-WELCOME may set back or on; DATA leaves from there as far as credit goes.
+The session follows the table `causal.channels.states.SENDER`. The sender is a queue of elements with a cursor, which a
+WELCOME may move backwards or forwards; DATA is sent from the cursor as far as credit allows.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from causal.logs.dissemination import Seen
 from causal.logs.log import LogDelta
 
 HELLO_AGAIN_NS = 100_000_000
-"""A HELLO without an answer is repeated after this."""
+"""The time after which an unanswered HELLO is repeated."""
 PROBE_AFTER_NS = 1_000_000_000
 """The time without credit for outstanding frames after which a HELLO asks for the receiver's position."""
 FRAMES_PER_CREDIT = 8
-"""Frames that are sent again are a share of the credit, so that the sender need not wait for one to be delivered."""
+"""A frame has at most the allowance divided by this number, so that the sender need not wait for each delivery."""
 FRAMES_MAX = 1 << 31
-"""Frames of a session, whose numbers have 32 bits: after this many the next session begins."""
+"""The number of frames after which the next session begins; frame numbers have 32 bits."""
 CONTRADICTIONS_MAX = 5
 CONTRADICTED_NS_MAX = 10_000_000_000
-"""The contradictory answers in a row, and the time they span, after which asking again is in vain: a lost frame, or a
-neighbour that has not yet learned of a rollback, is repaired sooner."""
+"""The number of consecutive contradictory answers, and the time they span, after which repeating HELLO is futile: a
+contradiction due to a lost frame, or to a neighbour that has not yet learned of a rollback, is resolved sooner."""
 
 _GREETING, _OPEN = SenderState.GREETING, SenderState.OPEN
 _WELCOMED = (SenderState.OPEN, SenderState.COMPARING)
@@ -40,9 +40,9 @@ class Sender(OutputQueue):
     """One channel to a task downstream.
 
     Args:
-        target: the task.
-        window_bytes: the most that may be outstanding.
-        name, position, digest, epoch, keeping: as of a queue.
+        target: the task downstream.
+        window_bytes: the maximum number of bytes that may be outstanding.
+        name, position, digest, epoch, keeping: as for `OutputQueue`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Sender(OutputQueue):
         self.seen = Seen()
         self.deltas = DeltaWriter()
         self.session = 0
-        """Rises with each WELCOME that counts; what is lacking downstream is counted from there."""
+        """The number of accepted WELCOMEs; the logs that the receiver lacks are tracked from the last one."""
         self.sequence = 0
         """The number of the next frame in the session."""
         self.attempt = 0
@@ -74,11 +74,11 @@ class Sender(OutputQueue):
         self.accepted_attempt = 0
         self._attempt_at_truncation = 0
         self.hello_at_ns = 0
-        """The time at which HELLO is due, while an answer or credit is waited for."""
+        """The time at which HELLO is due while the sender is waiting for an answer or for credit."""
         self._logs_ahead: dict[tuple[int, int, int], LogDelta] = {}
-        """Bytes of logs that travelled ahead of a WELCOME of this incarnation."""
+        """The log deltas that the receiver's announced incarnation has sent ahead of its WELCOME."""
         self._contradictions = (0, 0)
-        """The number of answers in a row that contradicted the logs here, and the time of the first."""
+        """The number of consecutive answers that contradicted this task's logs, and the time of the first one."""
         self.sent_bytes = 0
         self.sent_frames = 0
         self.delta_bytes = 0
@@ -95,12 +95,12 @@ class Sender(OutputQueue):
 
     @property
     def waiting(self) -> bool:
-        """Whether an answer or credit is waited for: HELLO is repeated then."""
+        """Whether the sender is waiting for an answer or for credit, so that HELLO is repeated."""
         return self.state is _GREETING or self.flow.outstanding_bytes > 0
 
     def dial(self, incarnation: int, now_ns: int) -> None:
-        """Begin a session with a receiver that is a new process, or new to this one: nothing is sent before its
-        WELCOME.
+        """Begin a session with a receiver that is new or to which the connection is new; only HELLO is sent before the
+        receiver's WELCOME.
         """
         self._step(SenderStep.ANNOUNCED)
         if incarnation != self.peer_incarnation:
@@ -112,13 +112,13 @@ class Sender(OutputQueue):
         self._contradictions = (0, 0)
 
     def lose(self) -> None:
-        """Record that the receiver is dead and has no successor yet: keep its elements, wait for nothing."""
+        """Record that the receiver is dead and has no successor yet: keep its elements and stop waiting for it."""
         self._step(SenderStep.LOST)
         self.log.release_all()
         self.flow.forget()
 
     def hello(self, collecting: bool, now_ns: int) -> Hello:
-        """Return the next HELLO; without an answer it is due again after a while, a longer one each time."""
+        """Return the next HELLO; the interval at which an unanswered HELLO is repeated grows each time."""
         self.attempt += 1
         if self.state is _GREETING:
             self.hello_at_ns = now_ns + min(HELLO_AGAIN_NS * self.attempt, PROBE_AFTER_NS)
@@ -130,11 +130,11 @@ class Sender(OutputQueue):
         self.hello_at_ns = now_ns + PROBE_AFTER_NS + 1
 
     def welcome(self, welcome: Welcome, replaying: bool, now_ns: int) -> bool:
-        """Begin the session that the receiver requests; returns whether it is a new one.
+        """Begin the session that the receiver requests; return whether it is a new one.
 
         Raises:
-            ReplayDivergence: it holds other elements than were sent or regenerated.
-            DeterminantsLost: it wants elements that were truncated.
+            ReplayDivergence: the receiver has elements that differ from those sent or regenerated.
+            DeterminantsLost: the receiver requests elements that were truncated.
         """
         if welcome.attempt and welcome.attempt <= self.accepted_attempt:
             return False
@@ -142,7 +142,7 @@ class Sender(OutputQueue):
             return False
         if welcome.next < self.log.start:
             if welcome.attempt <= self._attempt_at_truncation:
-                return False  # said before the checkpoint that made these elements needless
+                return False  # sent before the checkpoint that made these elements unnecessary
             raise DeterminantsLost(
                 f"{self.name}: the peer wants position {welcome.next}, the in-flight log begins at {self.log.start}"
             )
@@ -163,17 +163,17 @@ class Sender(OutputQueue):
         self._step(SenderStep.REGENERATED)
 
     def stage(self, deltas: Sequence[LogDelta]) -> None:
-        """Store bytes of logs that travelled ahead of a WELCOME; a repeated HELLO requests them again."""
+        """Store log deltas that were sent ahead of a WELCOME; a repeated HELLO requests them again."""
         for delta in deltas:
             self._logs_ahead[delta.task, delta.epoch, delta.offset] = delta
 
     def unstage(self) -> list[LogDelta]:
-        """Return what has travelled ahead of the WELCOME that is here now."""
+        """Return and clear the log deltas that arrived before the WELCOME just received."""
         staged, self._logs_ahead = self._logs_ahead, {}
         return list(staged.values())
 
     def contradicted(self, now_ns: int) -> bool:
-        """Count an answer whose logs contradict those here; returns whether to give up."""
+        """Count an answer whose logs contradict the logs of this task; return whether to give up."""
         count, since_ns = self._contradictions
         if not count:
             since_ns = now_ns
@@ -183,9 +183,9 @@ class Sender(OutputQueue):
     # -- frames out ----------------------------------------------------------------------------------------
 
     def next_entry(self) -> Entry | None:
-        """Return what to send now as one frame, which may be several entries of the log (see `InflightLog.frame_at`).
+        """Return the entry to send now as one frame, which may combine several log entries (`InflightLog.frame_at`).
 
-        None when there is none, or no credit, or no peer.  Its payload may be on disk.
+        Return None if there is no entry, no credit or no peer. The payload of the entry may be on disk.
         """
         flow = self.flow
         room = flow.allowance_bytes - flow.outstanding_bytes
@@ -199,7 +199,7 @@ class Sender(OutputQueue):
         return self.log.frame_at(self.cursor, bytes_max)
 
     def sent(self, entry: Entry, now_ns: int) -> None:
-        """Record that the frame of `entry`, which `next_entry` returned last, was handed to the transport."""
+        """Record that the frame of `entry`, the last result of `next_entry`, was passed to the transport."""
         flow = self.flow
         if not flow.outstanding_bytes:
             self._note_progress(now_ns)
@@ -211,7 +211,7 @@ class Sender(OutputQueue):
         self.cursor = self.log.release_sent(self.cursor, entry.next)
 
     def credit(self, position: int, allowance_bytes: int, now_ns: int) -> None:
-        """Record that the receiver has delivered everything below `position` and allows that much under way."""
+        """Record that the receiver has delivered everything below `position` and allows `allowance_bytes`."""
         self.flow.allow(allowance_bytes)
         if self.flow.pay(position):
             self._note_progress(now_ns)
@@ -222,9 +222,10 @@ class Sender(OutputQueue):
 
     @property
     def congested(self) -> bool:
-        """Whether a connected peer does not keep up; an absent one owes nothing: the in-flight log takes over.
+        """Whether a connected peer does not keep up; for an absent peer, elements stay in the in-flight log instead.
 
-        What is gathered meanwhile waits as what is under way does, so half of the allowance bounds it too.
+
+        Gathered elements wait as outstanding ones do, so they may not exceed half of the allowance.
         """
         flow = self.flow
         if flow.outstanding_bytes < flow.allowance_bytes:
@@ -232,7 +233,7 @@ class Sender(OutputQueue):
         return self.cursor < self.log.end_place or 2 * self._gathered_bytes >= flow.allowance_bytes
 
     def truncate(self, epoch: int) -> set[int]:
-        """Checkpoint `epoch` is complete; returns segments on disk to remove."""
+        """Drop the entries that complete checkpoint `epoch` covers; return the segments to remove from disk."""
         before = self.log.start
         dropped = super().truncate(epoch)
         if self.log.start > before:
@@ -240,5 +241,5 @@ class Sender(OutputQueue):
         return dropped
 
     def spillable(self) -> Sequence[Entry]:
-        """Return entries that memory can be had from: sent ones, or all while the peer is absent."""
+        """Return the entries whose memory can be freed: sent entries, or all entries while the peer is absent."""
         return self.log.spillable(self.cursor if self.welcomed else self.log.end_place)

@@ -1,7 +1,7 @@
-"""The channel to the outside world: rows gather into bundles, which carry the determinants they depend on (D8).
+"""The channel to the outside world: rows are gathered into bundles, which carry the rows' determinants (D8).
 
-The store is a peer: opening it is the handshake, `StoreState` is its WELCOME.  Positions count rows.  Under the
-guarantee `epoch` bundles are staged, and become visible when the checkpoint that covers them is complete.
+The store acts as a peer: opening it is the handshake, and `StoreState` corresponds to WELCOME. Positions count rows.
+Under the guarantee `epoch`, bundles are staged and become visible when the checkpoint that covers them is complete.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from causal.rolling import RollingDigest
 
 BUNDLE_BYTES_TARGET = 256 << 10
 BUNDLE_EVENTS_MAX = 64
-"""Rows of this many events may wait for one atomic write while more input is waiting."""
+"""The number of events whose rows may wait for one atomic write while more input is waiting."""
 
 
 def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]:
-    """Return the marks without those of earlier epochs, but for the last of these: later marks begin there.
+    """Return the marks without those of epochs before `epoch`, except for the last of these, where later marks begin.
 
-    Its rows are covered by the checkpoint and depend on nothing later; its knowledge of later epochs, because its
-    writer's neighbours were ahead, counts for the rows after it, and for the logs that came with it.
+    The rows up to that mark are covered by the checkpoint and depend on nothing later. The mark may nevertheless name
+    extents of later epochs, because neighbours of its writer were ahead; these count for the rows after the mark and
+    for the logs stored with it.
     """
     earlier = [mark for mark in marks if mark.epoch < epoch]
     if len(earlier) < 2:
@@ -36,7 +37,7 @@ def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]
 
 
 def depended(marks: Sequence[WithdrawPoint]) -> dict[tuple[int, int], int]:
-    """Return all that the rows up to the last mark depend on, of what no complete checkpoint covers."""
+    """Return the extents, not covered by a complete checkpoint, on which the rows up to the last mark depend."""
     return vector_of(extent for mark in marks for extent in mark.depends)
 
 
@@ -44,8 +45,8 @@ class SinkChannel:
     """One output of a task to the outside world.
 
     Args:
-        staging: rows are staged.
-        requests: its rows are the keys of requests, which leave once their bundle is written.
+        staging: whether rows are staged.
+        requests: whether the rows are the keys of requests, which are sent once their bundle is written.
     """
 
     def __init__(
@@ -56,22 +57,22 @@ class SinkChannel:
         self.position = position
         self.epoch = epoch
         self.covered = epoch
-        """The last complete checkpoint that is known here."""
+        """The last complete checkpoint that this task knows of."""
         self.opened = False
         self.staging = staging
         self.requests = requests
         self.committed = epoch
-        """Staged rows of epochs below it are visible."""
+        """The epoch below which staged rows are visible."""
         self._staged_bytes: dict[int, int] = {}
-        """Bytes of rows per epoch that are staged and not visible yet."""
+        """Epoch → the size in bytes of its rows that are staged but not visible yet."""
         self._visible = position
         self._barriers: dict[int, int] = {}
-        """Position at each barrier that no complete checkpoint covers, where rows are staged."""
+        """The position at each barrier that no complete checkpoint covers, if rows are staged."""
         self.withdrawn = 0
-        """Rows that its store has ever taken back."""
+        """The total number of rows that the store has withdrawn."""
         self.seen = Seen()
         self.bundle_delta_bytes = 0
-        """Bytes of determinants that went into bundles."""
+        """The number of bytes of determinants that were written in bundles."""
         self._digest = RollingDigest(digest)
         self._held_next = position
         self._held_digest = digest
@@ -86,15 +87,14 @@ class SinkChannel:
         """The position at each barrier that no complete checkpoint covers, in a hot standby."""
 
     def shadow(self) -> None:
-        """Keep rows: when a hot standby takes over, the store of the task may or may not have them."""
+        """Keep rows, because the store may or may not have them when this hot standby takes over."""
         self._befores = []
 
     def orphaned(self, state: StoreState, rollback: Rollback) -> WithdrawPoint | None:
-        """Return the place to which visible rows must be taken back, because the rows after it depend on what was
-        lost.
+        """Return the point after which visible rows must be withdrawn because they depend on lost determinants, if any.
 
         Raises:
-            DeterminantsLost: rows that a complete checkpoint covers would have to go.
+            DeterminantsLost: rows that a complete checkpoint covers would have to be withdrawn.
         """
         depends: dict[tuple[int, int], int] = {}
         for place, mark in enumerate(state.marks):
@@ -110,11 +110,11 @@ class SinkChannel:
 
     @property
     def counted(self) -> bool:
-        """Whether the checkpoint counts rows in its store."""
+        """Whether the restored checkpoint counts rows in the store."""
         return self._first > 0
 
     def stands(self, lost: list[Extent]) -> dict[tuple[int, int], int]:
-        """Return what the visible rows depend on that may stay, if these logs are lost."""
+        """Return the dependencies of the visible rows that may stay if the `lost` extents are lost."""
         stands: dict[tuple[int, int], int] = {}
         for mark in self._marks:
             depends = stands | vector_of(mark.depends)
@@ -124,14 +124,14 @@ class SinkChannel:
         return stands
 
     def untruncated(self, state: StoreState) -> bool:
-        """Return whether the store has not heard yet of the checkpoint that this task was restored from."""
+        """Return whether the store has not yet been informed of the checkpoint from which this task was restored."""
         return sum(mark.epoch < self.covered for mark in state.marks) > 1
 
     def open(self, state: StoreState, aligned: bool) -> None:
-        """Take over the position and the logs that the store reports.
+        """Adopt the position and the logs that the store reports.
 
         Args:
-            aligned: false for guarantees without determinants: resume after the store's last row.
+            aligned: false for guarantees without determinants, with which the task resumes after the store's last row.
         """
         self.opened = True
         self.withdrawn = state.withdrawn
@@ -159,7 +159,7 @@ class SinkChannel:
             self._compare()
 
     def _drop_known(self, befores: list[tuple[int, int]]) -> None:
-        """Drop the rows of a hot standby that the store has."""
+        """Drop the rows, kept by a hot standby, that the store already has."""
         self._befores = None
         places = [*befores, (self.position, self._digest.value)]
         if self._held_next < self.position and (self._held_next, self._held_digest) not in places:
@@ -172,10 +172,10 @@ class SinkChannel:
             self._compare()
 
     def put(self, chunk: Chunk) -> None:
-        """Accept rows; those that the store already has are compared and dropped.
+        """Accept rows; compare and drop the rows that the store already has.
 
         Raises:
-            ReplayDivergence: the replay regenerated other rows than are visible.
+            ReplayDivergence: the replay regenerated rows that differ from the visible ones.
         """
         if chunk.kind == BARRIER:
             self._digest.close()
@@ -226,7 +226,7 @@ class SinkChannel:
             self._compare()
 
     def truncate(self, epoch: int) -> None:
-        """Checkpoint `epoch` is complete: rows before it stay, whatever is lost."""
+        """Record that checkpoint `epoch` is complete, so that the rows before it stay even if determinants are lost."""
         self._marks = truncated(self._marks, epoch)
         self.covered = max(self.covered, epoch)
         through = self._row_barriers.get(epoch)
@@ -237,13 +237,13 @@ class SinkChannel:
         self._row_barriers = {e: at for e, at in self._row_barriers.items() if e > epoch}
 
     def commit(self, epoch: int) -> bool:
-        """Checkpoint `epoch` is complete: whether staged rows are to be made visible now."""
+        """Return whether staged rows are to be made visible now that checkpoint `epoch` is complete."""
         due = epoch > self.committed
         invariant(not due or epoch in self._barriers, "a complete checkpoint was passed", sink=self.name, epoch=epoch)
         return due
 
     def shown(self, epoch: int) -> None:
-        """Staged rows of epochs below `epoch` are visible."""
+        """Record that staged rows of epochs below `epoch` are visible."""
         if epoch > self.committed:
             self.committed, self._visible = epoch, self._barriers[epoch]
             self._barriers = {e: at for e, at in self._barriers.items() if e > epoch}
@@ -251,12 +251,12 @@ class SinkChannel:
 
     @property
     def visible(self) -> int:
-        """The position up to which rows are visible, but for those that wait for their bundle."""
+        """The position up to which rows are visible, apart from those that wait for their bundle."""
         return self._visible if self.staging else self.position
 
     @property
     def staged_bytes(self) -> int:
-        """Bytes of rows that wait for a checkpoint; 0 where rows are not staged."""
+        """The size in bytes of the rows that wait for a checkpoint; 0 if rows are not staged."""
         return sum(self._staged_bytes.values())
 
     @property
@@ -266,7 +266,7 @@ class SinkChannel:
 
     @property
     def waiting(self) -> int:
-        """Rows that the store does not have."""
+        """The number of rows that the store does not have yet."""
         return self.position - self._first if self._rows else 0
 
     @property
@@ -274,7 +274,7 @@ class SinkChannel:
         return self._row_bytes >= BUNDLE_BYTES_TARGET or len(self._rows) >= BUNDLE_EVENTS_MAX
 
     def last(self, partial: bool, incarnation: int, rollback: int) -> Bundle:
-        """Return a bundle without rows and determinants: nothing is replayed any more."""
+        """Return a final bundle without rows and determinants, because nothing will be replayed any longer."""
         depends = () if partial else None
         return Bundle(
             self.position, 0, b"", self._digest.value, self.epoch, incarnation, (), True, depends, rollback
@@ -283,7 +283,7 @@ class SinkChannel:
     def bundle(
         self, holdings: Holdings | None, incarnation: int, rollback: int
     ) -> tuple[Bundle, list[tuple[int, int]]]:
-        """Return what waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
+        """Return the waiting rows as one bundle, and (origin_ns, rows) of each of its events for latency metrics."""
         logs, extents = ([], []) if holdings is None else holdings.lacking(self.seen, store=True)
         self.bundle_delta_bytes += sum([len(delta.bytes) for delta in logs])
         first, count = self._first, self.position - self._first

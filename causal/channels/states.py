@@ -1,8 +1,8 @@
-"""The session of a channel as two tables: which state of an end follows which, by what step.
+"""The session of a channel as two tables, one per end: the states and the transitions between them.
 
-A session carries elements from one incarnation of a sender to one incarnation of a receiver.  Both ends outlive it:
-their peers die, are replaced and announced by the supervisor, and HELLO and WELCOME begin the next session (D5).  A
-task that still collects holds the HELLOs of its senders, so chains of failed neighbours recover in order.
+A session carries elements from one incarnation of a sender to one incarnation of a receiver. Both ends outlive a
+session: when a peer dies, the supervisor replaces and announces it, and HELLO and WELCOME begin the next session (D5).
+A task that is still collecting holds the HELLOs of its senders, so that chains of failed neighbours recover in order.
 `causal.channels.frames` lists the legal frames of each state.
 """
 
@@ -19,32 +19,32 @@ class SenderState(Enum):
     """The state of the sending end of a channel."""
 
     ABSENT = "absent"  # no receiver is announced, or it has died: elements are kept, nothing is sent
-    GREETING = "greeting"  # HELLO is sent, and repeated until a WELCOME; nothing else is sent
-    COMPARING = "comparing"  # the receiver has more than the replay has regenerated: nothing is sent until it is there
-    OPEN = "open"  # DATA is sent as far as credit goes
+    GREETING = "greeting"  # HELLO is sent and repeated until a WELCOME arrives; nothing else is sent
+    COMPARING = "comparing"  # nothing is sent until the replay has regenerated all elements that the receiver has
+    OPEN = "open"  # DATA is sent as far as credit allows
 
 
 class SenderStep(Enum):
-    """A step from one state of a sender to the next."""
+    """A transition of the sending end."""
 
-    ANNOUNCED = "announced"  # the supervisor names an incarnation of the receiver and where it is
+    ANNOUNCED = "announced"  # the supervisor names an incarnation of the receiver and its address
     LOST = "lost"  # the supervisor reports that the receiver has died
-    WELCOMED = "welcomed"  # a WELCOME asks for elements that are in the in-flight log
+    WELCOMED = "welcomed"  # a WELCOME requests elements that are in the in-flight log
     OVERTAKEN = "overtaken"  # a WELCOME reports more elements than have been regenerated so far
-    REGENERATED = "regenerated"  # the replay has reached that position, and the digests are equal
+    REGENERATED = "regenerated"  # the replay has reached the receiver's position, and the digests are equal
 
 
 class ReceiverState(Enum):
     """The state of the receiving end of a channel."""
 
-    UNKNOWN = "unknown"  # no sender is announced, and this task still collects
-    HELD = "held"  # a sender is announced, this task still collects: its HELLO waits, DATA is refused
-    READY = "ready"  # this task has collected, no sender is announced
-    OPEN = "open"  # HELLO is answered with WELCOME, DATA is taken
+    UNKNOWN = "unknown"  # no sender is announced, and this task is still collecting
+    HELD = "held"  # a sender is announced, but this task is still collecting: HELLO waits, and DATA is refused
+    READY = "ready"  # this task has collected, but no sender is announced
+    OPEN = "open"  # HELLO is answered with WELCOME, and DATA is accepted
 
 
 class ReceiverStep(Enum):
-    """A step from one state of a receiver to the next."""
+    """A transition of the receiving end."""
 
     ANNOUNCED = "announced"  # the supervisor names an incarnation of the sender
     COLLECTED = "collected"  # this task has collected its determinants, and may answer upstream
@@ -54,9 +54,9 @@ SENDER: Mapping[SenderState, Mapping[SenderStep, SenderState]] = {
     SenderState.ABSENT: {
         SenderStep.ANNOUNCED: SenderState.GREETING,
         SenderStep.LOST: SenderState.ABSENT,
-        SenderStep.WELCOMED: SenderState.OPEN,  # the answer was under way when the receiver died
+        SenderStep.WELCOMED: SenderState.OPEN,  # the WELCOME was in transit when the receiver died
         SenderStep.OVERTAKEN: SenderState.COMPARING,
-        SenderStep.REGENERATED: SenderState.ABSENT,  # what it had when it died was made from the same log
+        SenderStep.REGENERATED: SenderState.ABSENT,  # the elements of the dead receiver came from the same log
     },
     SenderState.GREETING: {
         SenderStep.ANNOUNCED: SenderState.GREETING,
@@ -74,7 +74,7 @@ SENDER: Mapping[SenderState, Mapping[SenderStep, SenderState]] = {
     SenderState.OPEN: {
         SenderStep.ANNOUNCED: SenderState.GREETING,
         SenderStep.LOST: SenderState.ABSENT,
-        SenderStep.WELCOMED: SenderState.OPEN,  # the next session: a frame was lost, or an answer was late
+        SenderStep.WELCOMED: SenderState.OPEN,  # the next session, because a frame was lost or an answer was late
         SenderStep.OVERTAKEN: SenderState.COMPARING,
     },
 }
@@ -92,7 +92,7 @@ RECEIVER: Mapping[ReceiverState, Mapping[ReceiverStep, ReceiverState]] = {
         ReceiverStep.ANNOUNCED: ReceiverState.OPEN,
     },
     ReceiverState.OPEN: {
-        ReceiverStep.ANNOUNCED: ReceiverState.OPEN,  # another incarnation: its sessions are numbered from 1 again
+        ReceiverStep.ANNOUNCED: ReceiverState.OPEN,  # a new incarnation numbers its sessions from 1 again
     },
 }
 
@@ -101,10 +101,11 @@ Step = TypeVar("Step", bound=Enum)
 
 
 def transition(table: Mapping[State, Mapping[Step, State]], state: State, step: Step, **where: object) -> State:
-    """Return the state that follows `state` by `step`; the only place where one comes from.
+    """Return the state that follows `state` by `step`; all states are computed here.
 
     Args:
-        where: what an error names, the channel of a session for example.
+        where: the context to name in an error, for example the channel of a session.
+
 
     Raises:
         InvariantViolation: the table has no such step in this state.

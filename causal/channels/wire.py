@@ -1,16 +1,16 @@
 """The data plane's frames: one fixed header, then deltas and payload, or the body of a control message.
 
     DATA     downstream            deltas (may be empty); payload
-    HELLO    downstream            MessagePack list: what the sender can replay
-    WELCOME  upstream              MessagePack list: what the receiver wants next, and which logs it holds
+    HELLO    downstream            MessagePack list: the range of positions that the sender can replay
+    WELCOME  upstream              MessagePack list: the receiver's next position, and the logs that it holds
     CREDIT   upstream              none: delivered up to `position`; `count` bytes may be outstanding
-    FENCED   upstream              none: `incarnation` lives, the receiver of this ends
-    LOGS     upstream              deltas: what does not fit into the following WELCOME
-    ECHO     to a hot standby      deltas; headers of DATA, each with its plain payload
-    ECHOED   from a hot standby    none: what has been performed
+    FENCED   upstream              none: `incarnation` is the current one; the process that receives this exits
+    LOGS     upstream              deltas: those that do not fit into the following WELCOME
+    ECHO     to a hot standby      deltas; headers of DATA, each with its uncompressed payload
+    ECHOED   from a hot standby    none: the progress of the hot standby
 
-Everything that does not fit is a `PeerViolation`; sizes are checked before memory is allocated.  The page
-`docs/wire.md` describes the bytes.
+Every malformed frame is a `PeerViolation`; sizes are checked before memory is allocated. The page `docs/wire.md`
+describes the encoding in bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FRAME_BYTES_MAX = 64 << 20
 
 DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS, ECHO, ECHOED = 1, 2, 3, 4, 5, 6, 7, 8
 KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2, ECHO: 3, ECHOED: 1}
-"""The kinds: kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
+"""The kinds: kind → number of parts. The number of a kind is never reused; retired kinds stay here with a note."""
 
 ECHOES = frozenset((ECHO, ECHOED))
 """The kinds between a task and its hot standby; all others belong to a session."""
@@ -43,7 +43,7 @@ LAYOUT = {
     "magic": "2s", "version": "B", "kind": "B", "job": "Q", "channel": "I", "incarnation": "I", "session": "I",
     "sequence": "I", "count": "I", "flags": "B", "position": "Q", "digest": "Q", "origin_ns": "Q", "plain_bytes": "I",
 }  # fmt: skip
-"""The fields of a header in their order, as `struct` writes them: little-endian and unsigned."""
+"""The fields of a header in order, with their `struct` formats: little-endian and unsigned."""
 _HEADER = struct.Struct("<" + "".join(LAYOUT.values()))
 HEADER_BYTES = _HEADER.size
 _COMPRESS_FROM_BYTES = 1024
@@ -51,21 +51,21 @@ _COMPRESS_FROM_BYTES = 1024
 
 @dataclass(slots=True)
 class Header:
-    """The header that every frame begins with.
+    """The header with which every frame begins.
 
     Attributes:
         kind: see KINDS.
-        job: fingerprint of run, guarantee, sharing depth, key groups, determinant flush and topology.
-        channel: number of the channel in the topology.
-        incarnation: of the sending task; in FENCED of the one that lives.
-        session: DATA: the WELCOMEs that this sender has accepted on the channel.
-        sequence: DATA: number of the frame in its session, from 0.
-        count: DATA: elements in the payload; CREDIT: bytes that may be outstanding.
-        flags: bit 0: the payload is an LZ4 block; the others are 0.
-        position: DATA: of the first element; CREDIT: of the first one not yet delivered.
-        digest: DATA: rolling digest after the last element.
-        origin_ns: DATA: when its oldest record entered the job; for latency figures only.
-        plain_bytes: DATA: length of the payload before compression.
+        job: the fingerprint of run, guarantee, sharing depth, key groups, determinant flush and topology.
+        channel: the number of the channel in the topology.
+        incarnation: the incarnation of the sending task; in FENCED, the current incarnation of the fenced task.
+        session: DATA: the number of WELCOMEs that this sender has accepted on the channel.
+        sequence: DATA: the number of the frame in its session, from 0.
+        count: DATA: the number of elements in the payload; CREDIT: the number of bytes that may be outstanding.
+        flags: bit 0: the payload is an LZ4 block; the other bits are 0.
+        position: DATA: the position of the first element; CREDIT: of the first element that is not delivered yet.
+        digest: DATA: the rolling digest after the last element.
+        origin_ns: DATA: the time at which the oldest record entered the job; for latency metrics only.
+        plain_bytes: DATA: the length of the payload before compression.
     """
 
     kind: int
@@ -89,10 +89,10 @@ class Header:
 
 
 def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
-    """Read the header of a multipart frame, without its other parts.
+    """Read the header of a multipart frame, without the other parts.
 
     Raises:
-        PeerViolation: malformed, too long, of another version or of another job.
+        PeerViolation: the frame is malformed, too long, of another version or of another job.
     """
     if not parts or len(parts[0]) != HEADER_BYTES:
         raise PeerViolation(f"a frame's header has {len(parts[0]) if parts else 0} bytes, not {HEADER_BYTES}")
@@ -128,10 +128,10 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
 
 
 def read_echoed(packed: bytes | memoryview, job: int) -> Header:
-    """Read the header of a frame in the body of an ECHO: it is DATA, and its payload is plain.
+    """Read the header of a frame in the body of an ECHO, which must be DATA with an uncompressed payload.
 
     Raises:
-        PeerViolation: it is something else.
+        PeerViolation: the header is of another kind, or the payload is compressed.
     """
     header = read_header((packed, b"", b""), job)
     if header.kind != DATA or header.flags:
@@ -140,7 +140,7 @@ def read_echoed(packed: bytes | memoryview, job: int) -> Header:
 
 
 def channel_of(header: bytes) -> int | None:
-    """Return the channel that a header names; None for what is no header. `read_header` checks the rest."""
+    """Return the channel that a header names, or None if `header` is not a header. `read_header` checks the rest."""
     if len(header) != HEADER_BYTES or not header.startswith(MAGIC):
         return None
     channel: int = _HEADER.unpack(header)[4]
@@ -148,7 +148,7 @@ def channel_of(header: bytes) -> int | None:
 
 
 def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) -> list[bytes]:
-    """Return [header, payload], compressed where requested and worthwhile; sets the header's length and flags."""
+    """Return [header, payload], compressed if requested and worthwhile; set the header's length and flags."""
     header.plain_bytes = len(payload)
     if compress and len(payload) >= _COMPRESS_FROM_BYTES:
         packed = lz4.block.compress(payload, store_size=False)
@@ -159,10 +159,10 @@ def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) ->
 
 
 def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memoryview:
-    """Return the plain payload.
+    """Return the uncompressed payload.
 
     Raises:
-        PeerViolation: its length is not the one stated, or it does not decompress.
+        PeerViolation: the payload's length is not the stated one, or the payload cannot be decompressed.
     """
     if not header.flags & _LZ4:
         if len(payload) != header.plain_bytes:
@@ -183,8 +183,8 @@ def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memor
 class Hello:
     """The sender's half of the handshake (D5).
 
-    `attempt` rises with each HELLO of this end; `low` to `high` can be replayed; `low_digest` is the
-    rolling digest at `low`; `collect` asks for the bytes of the logs held for the sender.
+    `attempt` increases with each HELLO of this end; the positions from `low` to `high` can be replayed; `low_digest` is
+    the rolling digest at `low`; `collect` requests the bytes of the logs that the receiver holds for the sender.
     """
 
     attempt: int
@@ -199,9 +199,10 @@ class Hello:
 
 @dataclass(slots=True)
 class Welcome:
-    """The receiver's half: its next position, the digest there, its logs.  `attempt` 0: unasked, after a gap.
+    """The receiver's half: its next position, the digest at that position, and its logs.
 
-    What lies between `delivered` and `next` waits at the receiver and still counts against the sender's credit.
+    `attempt` is 0 if no HELLO requested the frame because it reports a gap. The elements between `delivered` and `next`
+    wait at the receiver and still count against the sender's credit.
     """
 
     attempt: int
@@ -226,7 +227,7 @@ def read_hello(body: bytes) -> Hello:
     """Read the HELLO in the body of a frame.
 
     Raises:
-        PeerViolation: it is none.
+        PeerViolation: the body is not a HELLO.
     """
     fields = decode(body)
     if type(fields) is not list or not _numbers(fields[:4], 4) or len(fields) < 5 or type(fields[4]) is not bool:
@@ -238,8 +239,9 @@ def read_welcome(body: bytes) -> Welcome:
     """Read the WELCOME in the body of a frame.
 
     Raises:
-        PeerViolation: it is none.
+        PeerViolation: the body is not a WELCOME.
     """
+
     fields = decode(body)
     if type(fields) is not list or len(fields) < 7 or not _numbers([*fields[:3], fields[6]], 4):
         raise PeerViolation("a WELCOME with other fields")
