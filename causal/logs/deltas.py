@@ -1,9 +1,9 @@
 """The encoding of deltas and dependencies in the frames of one channel (docs/wire.md).
 
-In a session both ends number the logs that are named, from 0.  A log is *named* with task, epoch and offset once; later
-deltas carry its number and the bytes, or a mark that its last byte, or the one before that, is repeated.  Dependencies
-are encoded likewise.  So one determinant costs one or two bytes on the wire, however long the log.  By the first byte,
-with `u` for a varint:
+In a session, both ends number the named logs from 0. A log is *named* once, with task, epoch and offset; later deltas
+carry its number and the bytes, or a mark that its last byte, or the one before that, is repeated. Dependencies are
+encoded in the same way. One determinant therefore costs one or two bytes on the wire, however long the log. The
+encodings by first byte, with `u` for a varint:
 
     `00`–`7f`  bytes                                      of log (byte >> 4), the next (byte & 15) + 1 bytes
     `80`–`ef`                                             with n = byte − `80`: of log n / 14, its last byte n % 14 + 1
@@ -29,7 +29,7 @@ from causal.logs.rollback import Extent
 from causal.records.varints import read_varint, varint
 
 DELTAS_PER_FRAME_MAX = 1 << 16
-"""The most deltas, and the most dependencies, of a frame; a session names no more logs than that."""
+"""The maximum number of deltas, and of dependencies, in a frame, and of the logs that a session names."""
 
 _NEAR = 8
 """The number of logs whose deltas of a few bytes have a header of one byte."""
@@ -42,7 +42,7 @@ _SMALL = 0x80
 """The limit below which a number takes one byte."""
 
 _Log = tuple[int, int, int, bytes]
-"""A log of a session: task, epoch, the offset of the next bytes, and up to two bytes before it that were carried."""
+"""A log of a session: task, epoch, the offset of the next bytes, and up to two bytes before that offset."""
 
 
 def _last(last: bytes, piece: bytes) -> bytes:
@@ -50,23 +50,23 @@ def _last(last: bytes, piece: bytes) -> bytes:
 
 
 class DeltaWriter:
-    """The sender's half, used for one session after the other."""
+    """The sender's half of the encoding, used for one session after another."""
 
     __slots__ = ("_logs", "_vector")
 
     def __init__(self) -> None:
         self._logs: dict[int, tuple[int, int, int, bytes]] = {}
-        """Task → number, epoch, the offset of the next bytes, up to two bytes before it."""
+        """Task → number, epoch, the offset of the next bytes, and up to two bytes before that offset."""
         self._vector: dict[int, tuple[int, int]] = {}
-        """Task → epoch and extent of the last dependency that was packed."""
+        """Task → the epoch and extent of the last packed dependency."""
 
     def begin(self) -> None:
-        """Begin a new session, in which nothing has been named."""
+        """Begin a new session, in which no log has been named."""
         self._logs = {}
         self._vector = {}
 
     def pack(self, deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
-        """Return the bytes for the next frame: none, if there is nothing to send."""
+        """Return the bytes for the next frame; empty if there is nothing to send."""
         out: list[bytes] = []
         logs = self._logs
         for task, epoch, offset, piece in deltas:
@@ -85,7 +85,7 @@ class DeltaWriter:
                     out += _BYTE[_FAR], varint(number), varint(size), piece
             elif not size and at == epoch and offset <= end:
                 out += _BYTE[_STABLE], varint(number), varint(end - offset)
-                continue  # the next bytes go where they would have gone
+                continue  # a report of stable bytes does not change the offset of the next bytes
             else:
                 number, last = len(logs) if number < 0 else number, b""
                 out += _BYTE[_NAME], varint(task), varint(epoch), varint(offset), varint(size), piece
@@ -107,7 +107,7 @@ class DeltaWriter:
 
 
 class DeltaReader:
-    """The receiver's half.  What a frame has named counts once the frame is accepted (`commit`)."""
+    """The receiver's half of the encoding; the logs that a frame names count once the frame is accepted (`commit`)."""
 
     __slots__ = ("_logs", "_numbers", "_vector", "_next")
 
@@ -119,7 +119,7 @@ class DeltaReader:
         self._next: tuple[list[_Log], dict[int, int], dict[int, tuple[int, int]]] = ([], {}, {})
 
     def read(self, data: bytes, begins: bool) -> tuple[list[LogDelta], list[Extent]]:
-        """Return the deltas and dependencies of the next frame; `begins` marks the first one of a session.
+        """Return the deltas and dependencies of the next frame; `begins` marks the first frame of a session.
 
         Raises:
             PeerViolation: the bytes do not encode deltas and dependencies.
@@ -156,7 +156,7 @@ class DeltaReader:
 
 
 def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
-    """Read consecutive short deltas: nearly always the whole part."""
+    """Read consecutive short deltas, which nearly always form the whole part."""
     named, stop = len(logs), min(len(data), place + DELTAS_PER_FRAME_MAX)
     while place < stop:
         tag = data[place]
@@ -260,7 +260,7 @@ def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends
 
 
 def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
-    """Pack deltas and dependencies outside of any session; no bytes, if there is nothing to send."""
+    """Pack deltas and dependencies outside of any session; return no bytes if there is nothing to pack."""
     return DeltaWriter().pack(deltas, depends)
 
 
@@ -268,7 +268,7 @@ def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[Extent]]:
     """Return the deltas and dependencies that `pack_deltas` packed.
 
     Raises:
-        PeerViolation: the bytes are not such a part.
+        PeerViolation: the bytes do not encode deltas and dependencies.
     """
     return DeltaReader().read(data, True)
 

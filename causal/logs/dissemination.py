@@ -1,8 +1,8 @@
 """The determinants that a task holds, and those that each neighbour downstream still lacks (D3).
 
-A task shares its own log and those of ancestors nearer than the sharing depth. The extents of the logs of farther
-ancestors travel too, as dependencies, to distinguish *lost* from *never shared* (D9). What an owner has on stable
-storage is reported instead of shared (0012).
+A task shares its own log and those of ancestors nearer than the sharing depth. For the logs of farther ancestors, it
+sends only the extents, as dependencies, to distinguish *lost* from *never shared* (D9). Bytes that an owner has on
+stable storage are reported instead of shared (0012).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from causal.logs.rollback import Extent, TaskRollback, vector_of
 from causal.topology import Topology
 
 STABLE_BYTES_REPORTED = 256
-"""The bytes of a log that become stable before holders are informed again and forget them."""
+"""The number of bytes of a log that must become stable before holders are informed again and drop them."""
 
 Following = tuple[DeterminantLog, bytearray, bytes]
 """A log, the bytes of its epoch, and the bytes to append."""
 
 _task_of = itemgetter(0)
 _EPOCHS_HELD = 4
-"""The number of epochs beyond which entries of older epochs are removed: a log has fewer at a time."""
+"""The number of epochs beyond which entries of older epochs are removed; a log has fewer epochs at any time."""
 
 
 class Seen:
-    """The extents that one holder downstream has been sent, per log and epoch.
+    """The extents that have been sent to one holder downstream, per log and epoch.
 
-    State: moves when a delta is taken, and is reset by each WELCOME.
+    State: advances with each delta that is returned for sending, and is reset by each WELCOME.
     """
 
     __slots__ = ("extents", "grown", "depends", "depends_version", "stable")
@@ -42,10 +42,10 @@ class Seen:
         self.depends: dict[tuple[int, int], int] = {}
         self.depends_version = -1
         self.stable: dict[int, dict[int, int]] = {}
-        """The extents reported to it as stable, if the job writes its determinants."""
+        """The extents reported to the holder as stable, if the job writes its determinants."""
 
     def reset(self, extents: Iterable[Extent]) -> None:
-        """Record the logs that the holder reports; anything sent before may have been lost."""
+        """Replace the extents with those that the holder reports; deltas sent earlier may have been lost."""
         self.extents = {}
         for task, epoch, extent in extents:
             self.extents.setdefault(task, {})[epoch] = extent
@@ -55,7 +55,7 @@ class Seen:
         self.stable = {}
 
     def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
-        """Record that the holder has forgotten what does not stand of these tasks' logs; they grow again from there."""
+        """Record that the holder has dropped the invalid parts of these tasks' logs, which grow again from there."""
         for task, retreat in retreats.items():
             sent = self.extents.get(task, {})
             self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in sent.items()}
@@ -65,7 +65,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Determinants, and the dependencies on logs of the task that holds them."""
+    """Determinants, and the dependencies of the task that holds them."""
 
     logs: tuple[LogDelta, ...] = ()
     depends: tuple[Extent, ...] = ()
@@ -75,14 +75,14 @@ NO_KNOWLEDGE = Knowledge()
 
 
 class Holdings:
-    """The own log, the replicas of ancestors' logs, and the dependencies of one task."""
+    """The own log of one task, its replicas of ancestors' logs, and its dependencies."""
 
     def __init__(
         self, topology: Topology, task: TaskIndex, sharing_depth: int, epoch: int, flushing: bool = False
     ) -> None:
         self.task = task
         self.flushing = flushing
-        """Whether owners write their logs to stable storage, and report it."""
+        """Whether owners write their logs to stable storage and report the stable extents."""
         self.own = DeterminantLog(task, epoch, owner=True)
         ancestors = topology.ancestors(task)
         owners = topology.held_by(task, sharing_depth)
@@ -91,26 +91,26 @@ class Holdings:
         self._shared = [self.logs[t] for t in topology.shared_by(task, sharing_depth)]
         self._everyone = frozenset((task, *ancestors))
         self.partial = sharing_depth < topology.depth
-        """Whether some task depends on logs that it does not hold, so that all tasks send their dependencies."""
+        """Whether some task may depend on logs that it does not hold, so that all tasks send their dependencies."""
         self._depends: dict[tuple[int, int], int] = {}
         self._depends_version = 0
 
     def merge(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
-        """Store what came with a message, before any element of it can be delivered (always-no-orphans, D4).
+        """Store the deltas of a message before any of its elements can be delivered (always-no-orphans, D4).
 
-        All or nothing: a log that ended inside a determinant could not be replayed.
+        Either all deltas are stored or none, because a log that ended inside a determinant could not be replayed.
 
         Args:
-            extents: what the sender claims to hold, and must then be held here.
+            extents: the extents that the sender claims to hold, which this task must hold after the merge.
 
         Raises:
-            PeerViolation: a log that this task cannot hold, a gap or a contradiction.
+            PeerViolation: a delta is of a log that this task does not hold, follows a gap, or contradicts held bytes.
         """
         self.check(deltas, extents)
         self.store(deltas)
 
     def check(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
-        """Raise what `merge` would raise; changes nothing."""
+        """Raise the error that `merge` would raise; change nothing."""
         reach: dict[tuple[int, int], int] = {}
         for delta in deltas:
             log = self.logs.get(delta.task)
@@ -134,9 +134,9 @@ class Holdings:
             self.logs[delta.task].merge(delta)
 
     def following(self, deltas: Sequence[LogDelta]) -> list[Following] | None:
-        """Return what `follow` is to append, if each delta continues the log that is held, and each log occurs once.
+        """Return the bytes for `follow` to append, if each delta continues a held log and each log occurs once.
 
-        It replaces `check` for nearly every message; None where `check` has to decide.
+        For nearly every message, this method replaces `check`. It returns None if `check` has to decide.
         """
         logs = self.logs
         appends: list[Following] = []
@@ -149,13 +149,13 @@ class Holdings:
         return appends if len(appends) < 2 or len(set(map(_task_of, deltas))) == len(appends) else None
 
     def follow(self, following: Iterable[Following]) -> None:
-        """Append what `following` has returned."""
+        """Append the bytes that `following` has returned."""
         for log, content, piece in following:
             content += piece
             log.grown += len(piece)
 
     def depend(self, extents: Iterable[Extent]) -> None:
-        """Record how far ancestors' logs had come that the elements depend on."""
+        """Record the extents of ancestors' logs on which delivered elements depend."""
         depends = self._depends
         for task, epoch, extent in extents:
             if extent > depends.get((task, epoch), 0) and epoch >= self.own.first_epoch and task in self._everyone:
@@ -163,11 +163,11 @@ class Holdings:
                 self._depends_version += 1
 
     def lacking(self, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Extent]]:
-        """Return what a message to that holder must carry; `seen` counts it as sent.
+        """Return the deltas and dependencies that the next message to a holder must carry; `seen` counts them as sent.
 
         Args:
-            store: the holder is a sink's store, which outlives processes: it gets all logs held here, for the rows
-                depend on them and no task further downstream holds any (D8).
+            store: whether the holder is a sink's store. The store outlives processes and receives all logs held here,
+                because the rows depend on them and no task further downstream holds them (D8).
         """
         deltas: list[LogDelta] = []
         for log in self.logs.values() if store else self._shared:
@@ -206,7 +206,7 @@ class Holdings:
         return deltas, self._news(seen)
 
     def _news(self, seen: Seen) -> list[Extent]:
-        """Return those of `dependencies` that this holder has not been sent; `seen` counts them as sent."""
+        """Return the dependencies that have not been sent to this holder yet; `seen` counts them as sent."""
         me, known = self.task, seen.depends
         if len(known) > _EPOCHS_HELD * len(self._everyone):
             known = seen.depends = {(t, e): extent for (t, e), extent in known.items() if e >= self.own.first_epoch}
@@ -218,7 +218,7 @@ class Holdings:
         return sorted([(task, epoch, extent) for (task, epoch), extent in fresh])
 
     def _settled(self, log: DeterminantLog, seen: Seen) -> list[LogDelta]:
-        """Return what that holder can forget because it is stable: not more than it has been sent."""
+        """Return reports of the stable bytes that the holder can drop, limited to the bytes that were sent to it."""
         reported = seen.stable.setdefault(log.task, {})
         fresh: list[LogDelta] = []
         for epoch, extent in log.stable.items():
@@ -231,16 +231,16 @@ class Holdings:
         return fresh
 
     def _depended(self, task: int) -> dict[int, int]:
-        """Return how much of that log to pass on where dependencies are sent: not more than they cover.
+        """Return the extents up to which to pass on the log of `task` if dependencies are sent: those they cover.
 
-        With bytes beyond, their owner would replay what no task has said to depend on.
+        If more bytes were sent, their owner would replay events on which no task has reported a dependency.
         """
         return {epoch: extent for (owner, epoch), extent in self._depends.items() if owner == task}
 
     def dependencies(self) -> list[Extent]:
-        """Return how far every log had come that this task's state depends on, held or not.
+        """Return the extents of all logs, held or not, on which this task's state depends.
 
-        What was merely received does not count: an element that waits in a queue has had no consequence yet.
+        Elements that were received but not delivered do not count, because they have had no effect yet.
         """
         own = [(self.task, epoch, extent) for epoch, extent in self.own.extents().items()]
         return sorted(
@@ -248,7 +248,7 @@ class Holdings:
         )
 
     def extents_for(self, tasks: Iterable[int]) -> list[Extent]:
-        """Return the extents held of the logs of these tasks: part of a WELCOME."""
+        """Return the extents held here of the logs of these tasks, for a WELCOME."""
         return [
             (task, epoch, extent)
             for task in tasks
@@ -257,10 +257,11 @@ class Holdings:
         ]
 
     def logs_for(self, tasks: Iterable[int], depends: Sequence[Extent]) -> list[LogDelta]:
-        """Return the bytes held of the logs of these tasks, for a task that collects.
+        """Return the bytes held here of the logs of these tasks, for a task that is collecting.
 
         Args:
-            depends: the dependencies sent with them; where they matter, no bytes go beyond them (see `_depended`).
+            depends: the dependencies that are sent with the bytes; below full sharing depth, no bytes beyond them are
+                returned (see `_depended`).
         """
         vector = vector_of(depends)
         deltas: list[LogDelta] = []
@@ -271,7 +272,7 @@ class Holdings:
         return deltas
 
     def needed(self) -> list[Extent]:
-        """Return how much of the own log others depend on, where they depend on more than could be collected."""
+        """Return the extents of the own log on which other tasks depend, if they exceed the collected extents."""
         own = self.own
         return [
             (task, epoch, extent)
@@ -280,19 +281,19 @@ class Holdings:
         ]
 
     def missing(self) -> list[Extent]:
-        """Test for orphans, once every task downstream has answered (D9).
+        """Test for orphans once every task downstream has answered (D9).
 
-        Returns: how far the own log could be collected, of each epoch in which others depend on more.
+        Returns: the collected extents of the own log for the epochs in which other tasks depend on more.
         """
         return [(task, epoch, self.own.extent(epoch)) for task, epoch, _ in self.needed()]
 
     @property
     def version(self) -> int:
-        """A number that rises with all that is learnt of the own log and of dependencies."""
+        """A number that increases with each change of the own log or of the dependencies."""
         return self.own.grown + self._depends_version
 
     def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
-        """Forget what does not stand of the logs of tasks that roll back."""
+        """Drop the invalid parts of the logs of tasks that roll back."""
         for task, retreat in retreats.items():
             if task in self.logs:
                 self.logs[task].cut(retreat.stands)
@@ -305,22 +306,23 @@ class Holdings:
         self._depends_version += 1
 
     def forget_beyond(self, depends: Iterable[Extent]) -> None:
-        """Forget the bytes of others' logs beyond `depends`: they came with elements that were given back."""
+        """Drop the bytes of other tasks' logs beyond `depends`, which arrived with elements that were given back."""
         vector = vector_of(depends)
         for task, log in self.logs.items():
             if task != self.task:
                 log.cut({epoch: extent for (owner, epoch), extent in vector.items() if owner == task})
 
     def knowledge(self) -> Knowledge:
-        """Return what a task keeps when it rolls back: its dependencies, and the logs it holds as far as these reach.
+        """Return what a task keeps when it rolls back: its dependencies, and the logs it holds up to these extents.
 
-        Bytes that only came with elements that were never delivered are forgotten with their elements.
+        Bytes that arrived with undelivered elements are dropped together with the elements.
         """
         depends = tuple(self.dependencies())
         return Knowledge(tuple(self.logs_for(self.logs, depends)), depends)
 
     def truncate(self, epoch: int) -> None:
-        """Forget what came before checkpoint `epoch`, which is complete: no task will replay it."""
+        """Drop the epochs before checkpoint `epoch`, which is complete, because no task will replay them."""
+
         for log in self.logs.values():
             log.truncate(epoch)
         self._depends = {(t, e): extent for (t, e), extent in self._depends.items() if e >= epoch}

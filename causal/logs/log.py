@@ -1,8 +1,8 @@
 """Determinant logs: append-only byte strings per (task, epoch), and deltas, which are byte ranges of them (D3).
 
-Merging is "take the longer prefix": idempotent, and free of order.  A gap is a protocol violation,
-an overlap must be byte-equal.  One class serves the owner, who appends, and the holders, who merge.
-Where an owner writes its log to stable storage, holders forget the stable bytes: theirs begin after them (0012).
+Merging keeps the longer prefix, so it is idempotent and independent of order. A gap is a protocol violation, and an
+overlap must be byte-equal. The same class serves the owner, who appends, and the holders, who merge. If an owner writes
+its log to stable storage, holders drop the stable bytes, and their copies begin after these (0012).
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import NamedTuple
 from causal.errors import PeerViolation, invariant
 
 MARK_BYTES = 32
-"""The stable bytes up to which bytes are sent as they are: runs of them are packed, and a mark costs about eight."""
+"""The number of stable bytes up to which the bytes themselves are sent, because a mark costs about eight bytes."""
 
 
 class LogDelta(NamedTuple):
-    """Bytes `offset` to `offset + len(bytes)` of the log of (task, epoch); without bytes: those before are stable."""
+    """Bytes `offset` to `offset + len(bytes)` of the log of (task, epoch).
+
+    A delta without bytes reports that the bytes before `offset` are stable.
+    """
 
     task: int
     epoch: int
@@ -28,11 +31,11 @@ class LogDelta(NamedTuple):
 class DeterminantLog:
     """The determinants of one task since the last complete checkpoint, one byte string per epoch.
 
-    Epochs are consecutive. `truncate(e)` forgets the epochs below e permanently: what arrives of them later is stale
-    and ignored.
+    Epochs are consecutive. `truncate(e)` drops the epochs below e permanently; deltas of these epochs that arrive later
+    are stale and ignored.
 
     Args:
-        owner: whether this is the owner's log and no replica: the owner keeps stable bytes as well.
+        owner: whether this is the owner's log rather than a replica; the owner also keeps stable bytes.
     """
 
     __slots__ = ("task", "first_epoch", "grown", "_epochs", "_begins", "_written", "_owner")
@@ -42,12 +45,12 @@ class DeterminantLog:
         self._owner = owner
         self.first_epoch = first_epoch
         self.grown = 0
-        """A number that rises with every change: it shows cheaply whether there is anything to pass on."""
+        """A number that increases with every change, for a cheap test of whether there is anything to pass on."""
         self._epochs: dict[int, bytearray] = {}
         self._begins: dict[int, int] = {}
-        """Epoch → offset of the first byte that is here, if above 0: those before are stable."""
+        """Epoch → the offset of the first byte kept here, if above 0; the bytes before it are stable."""
         self._written: dict[int, int] = {}
-        """Epoch → bytes that the owner has on stable storage; it keeps the bytes as well."""
+        """Epoch → the number of bytes that the owner has on stable storage, which it also keeps in memory."""
 
     def append(self, epoch: int, entry: bytes) -> None:
         """Add a determinant of the owner at the end of `epoch`."""
@@ -62,13 +65,13 @@ class DeterminantLog:
         self.grown += len(entry)
 
     def check(self, delta: LogDelta, reach: int = 0) -> int:
-        """Return the extent of its epoch that `delta` leads to, unless it cannot be merged; changes nothing.
+        """Return the extent of the epoch after merging `delta`, without merging it.
 
         Args:
-            reach: the extent that other deltas lead to, which are merged before.
+            reach: the extent after other deltas that will be merged before this one.
 
         Raises:
-            PeerViolation: it begins beyond the bytes held, or contradicts them.
+            PeerViolation: `delta` begins beyond the bytes held here, or contradicts them.
         """
         if delta.epoch < self.first_epoch:
             return 0
@@ -92,10 +95,10 @@ class DeterminantLog:
         return max(extent, delta.offset + len(delta.bytes))
 
     def merge(self, delta: LogDelta) -> int:
-        """Append the unseen suffix of `delta`; returns how many bytes were new.
+        """Append the unseen suffix of `delta`; return how many bytes were new.
 
         Raises:
-            PeerViolation: it begins beyond the bytes held, or contradicts them.  Nothing was appended.
+            PeerViolation: `delta` begins beyond the bytes held here, or contradicts them. Nothing was appended.
         """
         content = self._epochs.get(delta.epoch)
         if content is not None and delta.bytes and delta.offset == len(content) and not self._begins:  # nearly always
@@ -115,17 +118,18 @@ class DeterminantLog:
         return len(fresh)
 
     def tail(self, epoch: int, offset: int) -> bytearray | None:
-        """Return the bytes of `epoch`, if all are here and end at `offset`: a delta from there can be appended.
+        """Return the bytes of `epoch` if they are complete and end at `offset`, so that a delta from there can be
+        appended.
 
-        None where `check` and `merge` have to decide.
+        Return None if `check` and `merge` have to decide.
         """
         content = self._epochs.get(epoch)
         return None if content is None or offset != len(content) or self._begins else content
 
     def fresh(self, epoch: int, start: int, grown: int) -> bytearray | None:
-        """Return the bytes of `epoch`, if those from `start` are all that is new since `grown` and nothing is stable.
+        """Return the bytes of `epoch` if nothing is stable and only those from `start` are new since `grown`.
 
-        None where `deltas` has to decide.
+        Return None if `deltas` has to decide.
         """
         content = self._epochs.get(epoch)
         if content is None or len(content) - start != self.grown - grown or self._begins or self._written:
@@ -133,7 +137,7 @@ class DeterminantLog:
         return content
 
     def _settle(self, epoch: int, extent: int) -> None:
-        """Forget the first `extent` bytes of `epoch`, which are stable, and counts those that never came as known."""
+        """Drop the first `extent` bytes of `epoch`, which are stable, and count those that never arrived as known."""
         begin = self._begins.get(epoch, 0)
         if epoch < self.first_epoch or extent <= (self.extent(epoch) if self._owner else begin):
             return
@@ -150,26 +154,26 @@ class DeterminantLog:
 
     @property
     def stable(self) -> dict[int, int]:
-        """The bytes per epoch that are on stable storage, as far as is known here."""
+        """Epoch → the number of bytes on stable storage, as far as known here."""
         return self._written or self._begins
 
     @property
     def begins(self) -> dict[int, int]:
-        """The offset of the first byte that is here, of epochs whose first bytes are not."""
+        """Epoch → the offset of the first byte kept here, for epochs whose first bytes are not kept."""
         return self._begins
 
     def fill(self, epoch: int, prefix: bytes, extent: int) -> None:
-        """Fill in what the owner has read from stable storage: bytes that holders have forgotten, and up to `extent`.
+        """Fill in bytes that the owner has read from stable storage: those that holders have dropped, up to `extent`.
 
         Raises:
-            PeerViolation: it contradicts the bytes held.
+            PeerViolation: `prefix` contradicts the bytes held.
         """
         content, begin = self._epochs.get(epoch, bytearray()), self._begins.pop(epoch, 0)
         known = begin + len(content)
         if content and begin < len(prefix) and prefix[begin:known] != content[: len(prefix) - begin]:
             raise PeerViolation(f"log of task {self.task}, epoch {epoch}: what is stable contradicts what others hold")
         whole = bytearray(prefix[:begin])
-        if len(whole) == begin:  # otherwise there is a gap before the bytes held: it is lost
+        if len(whole) == begin:  # if shorter, there is a gap before the bytes held, so these are unusable
             whole += content
             whole += prefix[known:extent]
         self._epochs[epoch] = whole
@@ -182,22 +186,22 @@ class DeterminantLog:
         return len(content) + self._begins.get(epoch, 0) if self._begins else len(content)
 
     def extents(self) -> dict[int, int]:
-        """Return the bytes known per epoch, ascending, here or stable; epochs without any are left out."""
+        """Return the number of known bytes per epoch, kept here or stable, ascending; omit epochs without bytes."""
         return {epoch: extent for epoch in sorted(self._epochs) if (extent := self.extent(epoch))}
 
     def view(self, epoch: int) -> bytearray | bytes:
-        """Return the bytes themselves, for reading in place; valid until the next append or merge."""
+        """Return the bytes of `epoch` without a copy; valid until the next append or merge."""
         return self._epochs.get(epoch, b"")
 
     def bytes_of(self, epoch: int, start: int = 0) -> bytes:
-        """Return the bytes from `start`, or from the first one that is here."""
+        """Return the bytes of `epoch` from `start`, or from the first byte kept here if that is later."""
         content = self._epochs.get(epoch)
         return b"" if content is None else bytes(content[max(0, start - self._begins.get(epoch, 0)) :])
 
     def deltas(self, beyond: dict[int, int], limits: dict[int, int] | None = None) -> list[LogDelta]:
-        """Return what a holder with `beyond[epoch]` bytes of each epoch lacks; up to `limits[epoch]`, if given.
+        """Return the bytes that a holder with `beyond[epoch]` bytes of each epoch lacks, up to `limits[epoch]` if set.
 
-        Stable bytes are reported, not sent.
+        Stable bytes are reported rather than sent.
         """
         epochs = self._epochs
         if limits is None and not self._written and not self._begins:  # nearly always
@@ -224,7 +228,7 @@ class DeterminantLog:
         return lacking
 
     def whole(self, limits: Mapping[int, int] | None = None) -> list[LogDelta]:
-        """Return all bytes that are here, and where they begin; up to `limits[epoch]`, if given."""
+        """Return all bytes kept here and the offsets at which they begin, up to `limits[epoch]` if set."""
         deltas = []
         for epoch, extent in self.extents().items():
             end = extent if limits is None else min(extent, limits.get(epoch, 0))
@@ -236,7 +240,7 @@ class DeterminantLog:
         return deltas
 
     def unwritten(self) -> list[LogDelta]:
-        """Return what the owner has to put on stable storage."""
+        """Return the bytes that the owner has yet to write to stable storage."""
         return [
             LogDelta(self.task, epoch, start, bytes(content[start:]))
             for epoch, content in sorted(self._epochs.items())
@@ -244,7 +248,7 @@ class DeterminantLog:
         ]
 
     def cut(self, stands: Mapping[int, int]) -> None:
-        """Forget what is beyond `stands[epoch]` bytes of each epoch: it did not happen (D9)."""
+        """Drop the bytes beyond `stands[epoch]` of each epoch, because a rollback has undone their events (D9)."""
         self._written = {e: least for e, n in self._written.items() if (least := min(n, stands.get(e, 0)))}
         for epoch in list(self._epochs):
             begin, stand = self._begins.get(epoch, 0), stands.get(epoch, 0)
@@ -257,7 +261,7 @@ class DeterminantLog:
                 del self._epochs[epoch]
 
     def truncate(self, epoch: int) -> None:
-        """Forget every epoch below `epoch`."""
+        """Drop every epoch below `epoch`."""
         for old in [e for e in self._epochs if e < epoch]:
             del self._epochs[old]
             self._begins.pop(old, None)

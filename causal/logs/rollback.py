@@ -1,10 +1,10 @@
-"""Rollback of the smallest set (D9): lost determinants, the tasks that depend on them, and how far each log stands.
+"""Rollback of the smallest set (D9): lost determinants, the tasks that depend on them, and the valid part of each log.
 
-Beyond the sharing depth a failure can lose determinants on which other tasks depend. Those are orphans: their work
-since cannot be reproduced. Every task that channels connect with the loss is asked for its dependencies and pauses
-until the decision; a task that depends on nothing lost is unchanged, the others roll back to the last complete
-checkpoint and replay their own logs as far as an unchanged task depends on them. A rollback is no failure: a task keeps
-all determinants that it holds, so nothing more is lost by it.
+If failures exceed the sharing depth, determinants on which other tasks depend can be lost. These tasks are orphans: the
+work that they based on the lost determinants cannot be reproduced. Every task that is connected to the loss by channels
+is asked for its dependencies and pauses until the decision. A task that depends on nothing lost is unchanged; the
+others roll back to the last complete checkpoint and replay their own logs as far as unchanged tasks depend on them.
+Unlike a failure, a rollback loses no further determinants, because a task keeps all determinants that it holds.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any
 from causal.errors import PeerViolation
 
 Extent = tuple[int, int, int]
-"""The extent of a log: (task, epoch, bytes)."""
+"""The extent of a log: (task, epoch, number of bytes)."""
 
 Vector = Mapping[tuple[int, int], int]
-"""The dependencies of something: (task, epoch) → bytes of that log."""
+"""The dependencies of a state, row or element: (task, epoch) → the number of bytes of that log."""
 
 
 def beyond(depends: Vector, lost: Iterable[Extent]) -> Extent | None:
-    """Return the first of the lost logs that `depends` reaches into; None if it depends on nothing lost.
+    """Return the first lost log on whose lost part `depends` depends; None if there is none.
 
     Args:
-        lost: the bytes of each of these logs that could be collected.  Of later epochs of these tasks there are none.
+        lost: the number of bytes that could be collected of each of these logs; the later epochs of their tasks are
+            lost completely.
     """
     for task, epoch, extent in lost:
         for (owner, its_epoch), depended in depends.items():
@@ -45,7 +46,7 @@ def vector_of(extents: Iterable[Extent]) -> dict[tuple[int, int], int]:
 
 @dataclass(frozen=True, slots=True)
 class TaskRollback:
-    """The rollback of one task: its incarnation from then on, and the bytes per epoch of its log that stand."""
+    """The rollback of one task: its next incarnation, and the number of bytes per epoch of its log that stay valid."""
 
     incarnation: int
     stands: Mapping[int, int] = field(default_factory=dict)
@@ -56,9 +57,9 @@ class Rollback:
     """The outcome of the inquiries since the last complete checkpoint.
 
     Attributes:
-        number: the number of the last one; 0 for none.
-        lost: (number of the inquiry, task, epoch, bytes that could be collected).
-        retreats: the tasks that roll back in the last one.
+        number: the number of the last inquiry; 0 for none.
+        lost: (number of the inquiry, task, epoch, number of bytes that could be collected).
+        retreats: the tasks that roll back as a result of the last inquiry.
     """
 
     number: int = 0
@@ -66,11 +67,11 @@ class Rollback:
     retreats: Mapping[int, TaskRollback] = field(default_factory=dict)
 
     def lost_since(self, number: int) -> list[Extent]:
-        """Return what was lost after `number` inquiries had been decided."""
+        """Return the extents of the logs that were lost in inquiries after inquiry `number`."""
         return [(task, epoch, extent) for at, task, epoch, extent in self.lost if at > number]
 
     def message(self) -> dict[str, Any]:
-        """Return the rollback as a part of a message or a journal, for `read_rollback`."""
+        """Return the rollback as part of a message or a journal, for `read_rollback`."""
         retreats = [[task, r.incarnation, sorted(r.stands.items())] for task, r in sorted(self.retreats.items())]
         return {"number": self.number, "lost": [list(each) for each in self.lost], "retreats": retreats}
 
@@ -82,7 +83,7 @@ def read_rollback(message: Any) -> Rollback:
     """Read what `Rollback.message` returned; None stands for no decision.
 
     Raises:
-        PeerViolation: it is something else.
+        PeerViolation: `message` is not a rollback.
     """
     if message is None:
         return NO_ROLLBACK
@@ -103,9 +104,10 @@ class OrphanAnswer:
     """The answer of one task to an inquiry.
 
     Attributes:
-        settled: whether it has collected; a task that has not has no state to lose, and restarts.
-        orphan: the lost log that it depends on; None without one.
-        stands: all that it depends on if it stays; for an orphan, what its rows that can stay visible depend on.
+        settled: whether the task has collected its determinants; otherwise it has no state to lose and restarts.
+        orphan: the lost log on which the task depends; None if there is none.
+        stands: the dependencies of the task if it stays; for an orphan, the dependencies of its rows that may stay
+            visible.
     """
 
     settled: bool
@@ -114,9 +116,9 @@ class OrphanAnswer:
 
 
 def decide(findings: Mapping[int, OrphanAnswer]) -> dict[int, dict[int, int]]:
-    """Return the tasks that roll back, and how far the log of each stands: as far as a task that stays depends on it.
+    """Return the tasks that roll back, each with the valid extents of its log: those on which unchanged tasks depend.
 
-    What stands depends on nothing lost, because a task that depends on it would depend on that too and be an orphan.
+    A valid extent depends on nothing lost, because a task that depends on the extent would then be an orphan too.
     """
     stands: dict[int, dict[int, int]] = {
         task: {} for task, finding in sorted(findings.items()) if finding.orphan is not None or not finding.settled
