@@ -1,7 +1,7 @@
 """The commands that the supervisor sends to a worker, each a control message of one kind.
 
-A command may come twice, late or for a task that the worker no longer has; `operators.runtime.membership` decides what
-it means then.  Fields with their default value are not sent.
+A command may arrive twice, late, or for a task that the worker no longer has; `operators.runtime.membership` decides
+how to handle it then. Fields that have their default value are not sent.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from causal.errors import PeerViolation
 Natural = Annotated[int, Meta(ge=0)]
 EXTENTS_MAX = 100_000
 Extents = Annotated[tuple[tuple[Natural, Natural, Natural], ...], Meta(max_length=EXTENTS_MAX)]
-"""The (task, epoch, bytes) of each."""
+"""Extents of logs: (task, epoch, number of bytes) of each."""
 
 FILES_MAX = 10_000
 
 TERM = "term"
-"""The key of the leadership term in every message of a supervisor of several hosts."""
+"""The key of the leadership term in every message from the supervisor of a multi-host job."""
 
 SnapshotPath = Annotated[str, Meta(pattern=r"(?s)\Acheckpoints/(?!(.*/)?\.\.(/|\Z))[^\0]+\Z")]
 """A path relative to the job's directory, below its `checkpoints`."""
@@ -32,16 +32,16 @@ Files = Annotated[tuple[tuple[SnapshotPath, Natural, str], ...], Meta(max_length
 
 
 class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
-    """A command; `message` returns it as it is sent.
+    """A command; `message` returns it in the form that is sent.
 
     Attributes:
-        users: names of the fields that hold a value of the user's, which is sent as it is.
+        users: the names of the fields that contain a user's value, which is sent unchanged.
     """
 
     users: ClassVar[frozenset[str]] = frozenset()
 
     def message(self) -> dict[str, Any]:
-        """Return the map that `read_command` reads; only in fields of `users` may it hold a tuple."""
+        """Return the map that `read_command` reads; only fields in `users` may contain tuples."""
         facts = {"kind": self.__struct_config__.tag}
         for each in _fields(type(self)):
             value = getattr(self, each.name)
@@ -52,19 +52,19 @@ class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
 
 @cache
 def _fields(kind: type[Command]) -> tuple[structs.FieldInfo, ...]:
-    """Return the fields of a kind of command; msgspec evaluates all annotations each time."""
+    """Return the fields of a kind of command, cached because msgspec evaluates all annotations at each call."""
     return structs.fields(kind)
 
 
 def _listed(value: Any) -> Any:
-    """Return the value with lists for its tuples, which are longer as MessagePack."""
+    """Return the value with lists instead of tuples, whose encoding in MessagePack is longer."""
     if isinstance(value, Mapping):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 class Follow(Command, frozen=True, tag="follow"):
-    """Load the state of checkpoint `epoch` as a standby of the task, which runs in that incarnation."""
+    """Load the state of checkpoint `epoch` as a standby of the task, which runs as `incarnation`."""
 
     task: str
     epoch: Natural
@@ -73,10 +73,10 @@ class Follow(Command, frozen=True, tag="follow"):
 
 
 class Promote(Command, frozen=True, tag="promote"):
-    """Become the task in that incarnation, from the state that `files` restore, which is that of `epoch`.
+    """Become the task as `incarnation`, from the state of checkpoint `epoch`, which `files` restore.
 
     Attributes:
-        peers: neighbour → (endpoint, incarnation), those that run.
+        peers: neighbour → (endpoint, incarnation), for the neighbours that are running.
         rollback: the last decision about lost determinants, for `read_rollback`.
     """
 
@@ -89,7 +89,7 @@ class Promote(Command, frozen=True, tag="promote"):
 
 
 class Peer(Command, frozen=True, tag="peer"):
-    """A neighbour of the task runs in that incarnation, at that endpoint."""
+    """Reports the endpoint and incarnation of a running neighbour."""
 
     task: str
     endpoint: str
@@ -104,7 +104,7 @@ class PeerDown(Command, frozen=True, tag="peer_down"):
 
 
 class Echo(Command, frozen=True, tag="echo"):
-    """Echo what the task takes to its hot standby, which is at that endpoint; empty: it has none."""
+    """Echo the task's input to its hot standby at `endpoint`; an empty endpoint means that there is none."""
 
     endpoint: str
 
@@ -113,8 +113,8 @@ class Checkpoint(Command, frozen=True, tag="checkpoint"):
     """Begin checkpoint `epoch`: a source sends the barrier.
 
     Attributes:
-        final: the job ends with it.
-        hold: no record follows the barrier until the checkpoint is complete.
+        final: whether the job ends with this checkpoint.
+        hold: whether no record may follow the barrier until the checkpoint is complete.
     """
 
     epoch: Natural
@@ -123,7 +123,7 @@ class Checkpoint(Command, frozen=True, tag="checkpoint"):
 
 
 class Completed(Command, frozen=True, tag="completed"):
-    """Checkpoint `epoch` is complete: what it covers can be forgotten."""
+    """Reports that checkpoint `epoch` is complete, so that the data it covers can be dropped."""
 
     epoch: Natural
 
@@ -138,7 +138,7 @@ class Inspect(Command, frozen=True, tag="inspect"):
 
 
 class Inquire(Command, frozen=True, tag="inquire"):
-    """Report what the task depends on of the lost extents (task, epoch, bytes)."""
+    """Report which of the lost extents (task, epoch, number of bytes) the task depends on."""
 
     number: Natural
     lost: Extents
@@ -151,13 +151,13 @@ class Keep(Command, frozen=True, tag="keep"):
 
 
 class Stop(Command, frozen=True, tag="stop"):
-    """End; `finished`: because the job is."""
+    """End the process; `finished` if the job has finished."""
 
     finished: bool
 
 
 class Alive(Command, frozen=True, tag="alive"):
-    """The supervisor is alive."""
+    """Reports that the supervisor is alive."""
 
 
 AnyCommand = (
@@ -166,9 +166,9 @@ AnyCommand = (
 
 
 class HighestTerm:
-    """The highest leadership term that a process knows: messages of a supervisor with a lower one are refused.
+    """The highest leadership term that a process knows; messages from a supervisor with a lower term are refused.
 
-    A message without a term is of a job on one machine, whose supervisor has no successor elsewhere.
+    A message without a term belongs to a job on one machine, whose supervisor has no successor elsewhere.
     """
 
     def __init__(self, term: int = 0) -> None:
@@ -177,10 +177,10 @@ class HighestTerm:
         """The number of messages refused."""
 
     def admits(self, message: Any) -> bool:
-        """Record the term of a message; returns whether it is to be obeyed.
+        """Record the term of a message; return whether the message is to be obeyed.
 
         Raises:
-            PeerViolation: it is no message.
+            PeerViolation: `message` is not a map.
         """
         if not isinstance(message, Mapping):
             raise PeerViolation(f"a message is a map, and no {type(message).__name__}")
@@ -192,10 +192,10 @@ class HighestTerm:
         return True
 
     def read_command(self, message: Any) -> AnyCommand | None:
-        """Return the command in a message; None where it is refused.
+        """Return the command in a message; None if the message is refused.
 
         Raises:
-            PeerViolation: it is no message, of an unknown kind, or not what that kind holds.
+            PeerViolation: `message` is not a map, is of an unknown kind, or has invalid fields for its kind.
         """
         return read_command(message) if self.admits(message) else None
 
@@ -204,20 +204,20 @@ def read_command(message: Mapping[str, Any]) -> AnyCommand:
     """Return the command in a message.
 
     Raises:
-        PeerViolation: it is of an unknown kind, or not what that kind holds.
+        PeerViolation: the message is of an unknown kind, or has invalid fields for its kind.
     """
     command: AnyCommand = read_kind(message, AnyCommand, "command")
     return command
 
 
 def read_kind(message: Mapping[str, Any], kinds: Any, what: str) -> Any:
-    """Return a message as the one of these kinds that it names.
+    """Convert a message to the one of `kinds` that it names.
 
     Args:
-        what: a message of these kinds is called so.
+        what: the name, in errors, for a message of these kinds.
 
     Raises:
-        PeerViolation: it is of an unknown kind, or not what that kind holds.
+        PeerViolation: the message is of an unknown kind, or has invalid fields for its kind.
     """
     try:
         return convert(dict(message), kinds)

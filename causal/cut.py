@@ -1,4 +1,4 @@
-"""A cut: where one task stood at a barrier, which is the core's own part of its snapshot."""
+"""A cut: the position of one task at a barrier, which is the core's own part of the task's snapshot."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from causal.records.values import decode, encode
 class Cut:
     """The position of a task at a barrier: the core's own part of a snapshot.
 
-    Inputs: channel → (position, digest, ended).  Outputs: channel → (position, digest).  Marks: channel → (time in ns
-    of its last watermark or None, idle), for channels that have had one.
+    Inputs: channel → (position, digest, ended). Outputs: channel → (position, digest). Marks: channel → (time in ns of
+    its last watermark or None, idle), for channels that have delivered a watermark or are idle.
     """
 
     epoch: int = 0

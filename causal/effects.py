@@ -1,10 +1,9 @@
-"""The effects: everything that a task has others do for it.
+"""The effects: every action that a task requests from its surroundings.
 
-The law of order (D4): the effects of one `handle` are performed in the order given, and none of a later
-`handle` before them.  Determinants that came with a message are stored inside `handle`, before an element
-of it can be delivered; a frame carries the determinants its elements depend on; a bundle carries rows
-and determinants in one atomic write.  So nothing that is visible outside depends on a determinant that only
-dead processes held.
+The law of order (D4): the effects of one `handle` call are performed in the order of the list, and before the effects
+of any later call. The determinants in a message are stored inside `handle`, before an element of the message can be
+delivered; a frame carries the determinants on which its elements depend; a bundle carries rows and determinants in one
+atomic write. Therefore no externally visible output depends on a determinant that only dead processes held.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from causal.ports import Bundle, Request, WithdrawPoint
 
 @dataclass(slots=True)
 class Send:
-    """A frame to the task downstream."""
+    """Send a frame to a task downstream."""
 
     target: int
     parts: list[bytes]
@@ -29,7 +28,7 @@ class Send:
 
 @dataclass(slots=True)
 class Reply:
-    """A control frame back along a link to upstream."""
+    """Send a control frame back along a link to a task upstream."""
 
     link: bytes
     parts: list[bytes]
@@ -39,9 +38,9 @@ class Reply:
 class OpenSink:
     """Fence the store for this incarnation; answered by `SinkOpened`.
 
-    With `restored`, the epoch of the state that the task has, staged rows of epochs below it are made visible, and
-    those from there on are forgotten (guarantee `epoch`).  With `expected` the store was open when a checkpoint became
-    complete, so its place is there; with `counted` that checkpoint counts rows of the task in it.
+    With `restored`, the epoch of the restored state, staged rows of epochs below it are made visible, and those of
+    later epochs are discarded (guarantee `epoch`). With `expected`, the store was open when a checkpoint was completed,
+    so it must exist; with `counted`, that checkpoint counts rows of the task in the store.
     """
 
     channel: int
@@ -52,7 +51,7 @@ class OpenSink:
 
 @dataclass(slots=True)
 class WriteBundle:
-    """Write a bundle atomically; only answers to neighbours may be performed before it is done or the task fails."""
+    """Write a bundle atomically; until it is written or the task fails, only answers to neighbours may be performed."""
 
     channel: int
     bundle: Bundle
@@ -61,7 +60,7 @@ class WriteBundle:
 
 @dataclass(slots=True)
 class StageRows:
-    """Make rows of epochs below `epoch` as durable as is promised, before any later effect."""
+    """Make rows of epochs below `epoch` as durable as promised before any later effect is performed."""
 
     channel: int
     epoch: int
@@ -69,7 +68,7 @@ class StageRows:
 
 @dataclass(slots=True)
 class CommitRows:
-    """Checkpoint `epoch` is complete: make staged rows of epochs below it visible; answered by `RowsCommitted`."""
+    """Make staged rows below `epoch` visible, because checkpoint `epoch` is complete; answered by `RowsCommitted`."""
 
     channel: int
     epoch: int
@@ -77,7 +76,7 @@ class CommitRows:
 
 @dataclass(slots=True)
 class TruncateSink:
-    """The store may forget determinants of epochs below `epoch`."""
+    """Allow the store to drop the determinants of epochs below `epoch`."""
 
     channel: int
     epoch: int
@@ -93,7 +92,7 @@ class WithdrawRows:
 
 @dataclass(slots=True)
 class OrphanReport:
-    """The answer to an inquiry."""
+    """Report the answer to an inquiry."""
 
     number: int
     finding: OrphanAnswer
@@ -101,7 +100,7 @@ class OrphanReport:
 
 @dataclass(slots=True)
 class ReadSource:
-    """Read up to `count_max` records from `position`; answered by `SourceRead`, once, when there are some."""
+    """Read up to `count_max` records from `position`; answered once by `SourceRead`, when records are available."""
 
     channel: int
     position: int
@@ -110,7 +109,7 @@ class ReadSource:
 
 @dataclass(slots=True)
 class SourceCompleted:
-    """The source may forget elements below `position`: they are never read again."""
+    """Allow the source to drop elements below `position`, which are never read again."""
 
     channel: int
     position: int
@@ -126,27 +125,29 @@ class WriteSnapshot:
 
 @dataclass(slots=True)
 class ReadStable:
-    """Read what the highest incarnation that began a file of this task's log has written; answered by `StableRead`."""
+    """Read the log file of the highest incarnation of this task that began one; answered by `StableRead`."""
 
 
 @dataclass(slots=True)
 class BeginStable:
-    """Begin the file of this incarnation with these bytes, in one step, and forget older ones; answered by
-    `StableWritten`."""
+    """Begin the log file of this incarnation with `logs`, in one atomic step, and drop older files.
+
+    Answered by `StableWritten`.
+    """
 
     logs: list[LogDelta]
 
 
 @dataclass(slots=True)
 class AppendStable:
-    """Write these bytes of the own log after those that are written; answered by `StableWritten` or `StableFailed`."""
+    """Append bytes of the own log to those already written; answered by `StableWritten` or `StableFailed`."""
 
     logs: list[LogDelta]
 
 
 @dataclass(slots=True)
 class TruncateStable:
-    """Forget the written logs of epochs below `epoch`: they are no longer needed."""
+    """Drop the written logs of epochs below `epoch`, which are no longer needed."""
 
     epoch: int
 
@@ -161,7 +162,7 @@ class WriteRecording:
 
 @dataclass(slots=True)
 class ReportSnapshot:
-    """This checkpoint of the task is on disk: `files` restore it, oldest first."""
+    """Report that the task's snapshot for checkpoint `epoch` is on disk; `files` restore it, oldest first."""
 
     epoch: int
     files: list[tuple[str, int, str]]
@@ -169,7 +170,7 @@ class ReportSnapshot:
 
 @dataclass(slots=True)
 class SpillSegment:
-    """Write these in-flight entries to disk; answered by `SegmentWritten` or `SegmentFailed`."""
+    """Write in-flight entries to disk; answered by `SegmentWritten` or `SegmentFailed`."""
 
     channel: int
     segment: int
@@ -186,18 +187,17 @@ class ReadSegment:
 
 @dataclass(slots=True)
 class RemoveSegments:
-    """Remove segments that are not needed any more."""
+    """Remove segments that are no longer needed."""
 
     segments: list[int]
 
 
 @dataclass(slots=True)
 class SendRequests:
-    """Send these requests to the outside world, in this order as far as it accepts them; each answered by
-    `ResponseReceived`.
+    """Send requests to the outside world in order; each is answered by `ResponseReceived`.
 
-    A request may be sent again, by a later incarnation, as long as its answer is in no log. It follows the
-    `WriteBundle` that stores its dependencies (D4).
+    A later incarnation may send a request again as long as no log contains its answer. The effect follows the
+    `WriteBundle` that stores the dependencies of the requests (D4).
     """
 
     requests: list[Request]
@@ -205,7 +205,7 @@ class SendRequests:
 
 @dataclass(slots=True)
 class StateReply:
-    """The answer to a `StateQuery`: state of the task, epoch, incarnation and, while it performs events, the tables."""
+    """Answer a `StateQuery` with the task's state, epoch, incarnation and, while the task is running, its tables."""
 
     request: int
     facts: dict[str, Any]
@@ -213,7 +213,7 @@ class StateReply:
 
 @dataclass(slots=True)
 class Phase:
-    """The task has come to a new phase; `detail` is the number of replayed elements for `replayed`."""
+    """Report that the task has reached a new phase; `detail` is the number of replayed elements for `replayed`."""
 
     name: str
     detail: int = 0

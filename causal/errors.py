@@ -1,6 +1,6 @@
-"""The error families, each with a promise. Any other exception that escapes is a bug of the runtime.
+"""The error families, each with a promise. Any other exception that escapes is a bug in the runtime.
 
-Every message names what happened, where (operator, key, position) and what to do.
+Every message states what happened, where (operator, key, position) and what to do.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ CURE_OF_SOURCE = "; or its source: make(partition, i) or read(position) must giv
 
 
 class CausalError(Exception):
-    """The base of all errors raised on purpose; never raised itself."""
+    """The base class of all errors raised on purpose; never raised itself."""
 
 
 class InvariantViolation(CausalError):
-    """A bug of the runtime: the process stops immediately rather than continue with a broken promise."""
+    """A bug in the runtime: the process stops immediately rather than continuing with a broken promise."""
 
 
 class PeerViolation(CausalError):
@@ -29,9 +29,9 @@ class ReplayDivergence(CausalError):
     code was changed, `--code kept`.
 
     Args:
-        where: the task, or what is known of it.
+        where: the task, or a description if the task is not known exactly.
         difference: the difference between the first execution and the replay.
-        cause: the remedy, or the cause that was found; it precedes the difference.
+        cause: the remedy, or the detected cause; it precedes the difference in the message.
     """
 
     def __init__(self, where: str, difference: str, cause: str = CURE) -> None:
@@ -39,7 +39,7 @@ class ReplayDivergence(CausalError):
         super().__init__(self.because(cause))
 
     def because(self, cause: str) -> str:
-        """Return the line with another cause, in place of the general advice."""
+        """Return the message with another cause instead of the general advice."""
         return f"{self.where} {cause} (ReplayDivergence: {self.difference})"
 
 
@@ -56,11 +56,11 @@ class Fenced(CausalError):
 
 
 class Superseded(Fenced):
-    """A newer run has begun to write the same output: this run must not touch it again, and its job ends (D15)."""
+    """A newer run has begun to write the same output, so this run must not write it again, and its job ends (D15)."""
 
 
 class Unavailable(CausalError):
-    """Something outside (store, disk, source) did not answer; nothing was half done, and a retry is safe."""
+    """An external system (store, disk, source) did not answer; no operation was half done, and a retry is safe."""
 
 
 class RetriesExhausted(Unavailable):
@@ -73,10 +73,10 @@ class RetriesExhausted(Unavailable):
 class RowRefused(CausalError):
     """A sink's store will never take these rows (a constraint, a type, a schema that has changed).
 
-    Nothing of their bundle was written, and other rows of it may be refused as well.
+    No row of the bundle was written, and other rows of the bundle may be refused as well.
 
     Args:
-        position: the position of a row that is refused.
+        position: the position of a refused row.
         reason: the store's own message, in one line.
         more: (position, reason) of other rows of the bundle that are known to be refused.
     """
@@ -117,10 +117,10 @@ DEFINITE = (
     RetriesExhausted,
     Superseded,
 )
-"""The errors after which another try would fail again."""
+"""The errors after which another attempt would fail again."""
 
 PASSING = (RetriesExhausted,)
-"""Those of them after which the job may be started again without a change: what is outside of it has failed."""
+"""The definite errors caused by an external system, after which the job may be started again without a change."""
 
 
 def invariant(condition: object, message: str, **facts: object) -> None:
@@ -131,7 +131,7 @@ def invariant(condition: object, message: str, **facts: object) -> None:
 
 
 def fenced(task: str, incarnation: int) -> Fenced:
-    """Return the error of a sink's zombie that wants to write."""
+    """Return the error for a zombie of a sink task that tries to write."""
     return Fenced(
         f"sink task {task}: a younger process than incarnation {incarnation} writes its store; this one must exit"
     )

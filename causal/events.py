@@ -1,6 +1,6 @@
-"""The events: everything that can happen to a task.  Read this file and `effects.py` first.
+"""The events: everything that can happen to a task. Read this file and `effects.py` first.
 
-`TaskProtocol.handle(event, now_ns)` is the only thing that changes a task, and an event is all it learns.
+Only `TaskProtocol.handle(event, now_ns)` changes a task, and events are the task's only input.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Started:
-    """The state is restored and sockets are open: begin."""
+    """The state is restored and the sockets are open, so the task begins."""
 
 
 @dataclass(slots=True)
 class FrameReceived:
-    """A multipart frame came in; `link` leads back to its sender (empty for answers on a dialled connection)."""
+    """A multipart frame has arrived; `link` leads back to its sender (empty for answers on a dialled connection)."""
 
     link: bytes
     parts: Sequence[bytes]
@@ -32,7 +32,7 @@ class FrameReceived:
 
 @dataclass(slots=True)
 class PeerUp:
-    """A neighbour is up: if it is downstream, a new connection to it has been dialled."""
+    """A neighbour is running; if it is downstream, a new connection to it has been dialled."""
 
     task: int
     incarnation: int
@@ -49,22 +49,22 @@ class PeerDown:
 
 @dataclass(slots=True)
 class HotStandbyUp:
-    """The task has a hot standby, to which a new connection has been dialled: the task echoes its events."""
+    """The task has a hot standby, to which a new connection has been dialled, so the task begins to echo."""
 
 
 @dataclass(slots=True)
 class HotStandbyDown:
-    """The task has no hot standby any more."""
+    """The task no longer has a hot standby."""
 
 
 @dataclass(slots=True)
 class Shadowed:
-    """This is a hot standby, whose task's echo follows the state that is restored."""
+    """This process is a hot standby, and its task's echo continues from the restored state."""
 
 
 @dataclass(slots=True)
 class Echoed:
-    """A part of the echo of its task has come to a hot standby: logs, and the frames that the task has taken."""
+    """A part of the task's echo has arrived at a hot standby: logs, and the frames that the task has accepted."""
 
     logs: list[LogDelta]
     depends: list[Extent]
@@ -73,9 +73,9 @@ class Echoed:
 
 @dataclass(slots=True)
 class Promoted:
-    """The hot standby becomes its task: what `files` restore, of checkpoint `epoch`, is complete.
+    """The hot standby becomes the task; checkpoint `epoch`, which `files` restore, is complete.
 
-    `Started` follows.
+    `Started` follows this event.
     """
 
     incarnation: int
@@ -86,7 +86,7 @@ class Promoted:
 
 @dataclass(slots=True)
 class SourceRead:
-    """A reader's answer to `ReadSource`: records from position `first` onwards."""
+    """A reader's answer to `ReadSource`: records from position `first` on."""
 
     channel: int
     first: int
@@ -113,9 +113,9 @@ class RowsCommitted:
 
 @dataclass(slots=True)
 class CheckpointRequested:
-    """A source is to put barrier `epoch` into the stream; a final one is the last thing that any task performs.
+    """A source has to emit barrier `epoch`; no task performs anything after a final barrier.
 
-    With `hold` the source delivers no more records until checkpoint `epoch` is complete.
+    With `hold`, the source delivers no more records until checkpoint `epoch` is complete.
     """
 
     epoch: int
@@ -140,7 +140,7 @@ class OrphanQuery:
 
 @dataclass(slots=True)
 class InquiryResolved:
-    """The inquiry is decided and this task stays: it forgets what the others roll back, and resumes."""
+    """The inquiry is decided and this task stays: it drops the log bytes that other tasks roll back, and resumes."""
 
     rollback: Rollback
 
@@ -155,7 +155,7 @@ class SnapshotWritten:
 
 @dataclass(slots=True)
 class StableRead:
-    """The part of the own log that is on stable storage has been read: one delta from offset 0 per epoch."""
+    """The part of the own log on stable storage has been read, as one delta from offset 0 per epoch."""
 
     logs: Sequence[LogDelta]
 
@@ -169,7 +169,7 @@ class StableWritten:
 
 @dataclass(slots=True)
 class StableFailed:
-    """The own log could not be written; what was stable stays so."""
+    """The own log could not be written; bytes that were already stable stay stable."""
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class ResponseReceived:
 
 @dataclass(slots=True)
 class StateQuery:
-    """A query for what an operator keeps for a key; answered by `StateReply`, between two events of the task."""
+    """A query for an operator's state of a key; answered by `StateReply`, between two events of the task."""
 
     request: int
     operator: str
@@ -219,15 +219,15 @@ class StateQuery:
 
 @dataclass(slots=True)
 class JobEnded:
-    """Every sink has finished, which is final: no visible row will be withdrawn."""
+    """Every sink has finished for good, so that no visible row will be withdrawn."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """Perform the next event of the schedule, if there is one, and all timers that are due."""
+    """The task performs the next event of its schedule, if there is one, and all timers that are due."""
 
     took_ns: int = 0
-    """The duration of the previous turn, with its effects; 0 where no clock was read."""
+    """The duration of the previous turn including its effects; 0 if no clock was read."""
 
 
 Event = (

@@ -1,8 +1,8 @@
-"""The in-flight log of one channel: what was sent since the last complete checkpoint, as the bytes that were sent.
+"""The in-flight log of one channel: the encoded elements that were sent since the last complete checkpoint.
 
-It can replay from any element position, small neighbours in one frame, forgets whole epochs when a checkpoint
-completes, and frees memory by spilling runs of entries to disk; an entry on disk keeps its place and loses only
-its payload.
+The log can replay from any element position, joining small adjacent entries in one frame. It drops whole epochs when a
+checkpoint completes, and frees memory by spilling runs of entries to disk. An entry on disk keeps its place in the log
+and loses only its payload.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from itertools import islice
 from causal.errors import invariant
 
 SEGMENT_BYTES = 4 << 20
-"""The payload bytes that are spilled together."""
+"""The number of payload bytes that are spilled together."""
 ORIGINS_APART_NS_MAX = 25_000_000
-"""The longest time between origins in one frame, which carries the oldest: later records go into another frame."""
+"""The longest time between two origins in one frame, because a frame carries only the oldest origin."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One frame's payload: whole chunks of one epoch; `digest_before`/`digest` are the rolling digests around it."""
+    """One frame's payload: whole chunks of one epoch; `digest_before` and `digest` are the digests before and after."""
 
     first: int
     count: int
@@ -32,7 +32,7 @@ class Entry:
     digest: int
     origin_ns: int
     segment: int = 0
-    """The number of the segment on disk that also holds it; 0 without one."""
+    """The number of the segment on disk that also contains the entry; 0 if there is none."""
 
     @property
     def next(self) -> int:
@@ -40,7 +40,7 @@ class Entry:
 
 
 class InflightLog:
-    """Entries in order of position, without gaps.  An entry's *place* never changes while it is held."""
+    """Entries in order of position, without gaps. The *place* of an entry never changes while the log contains it."""
 
     __slots__ = ("_entries", "_dropped", "_firsts", "memory_bytes", "disk_bytes", "start", "start_digest")
 
@@ -77,8 +77,8 @@ class InflightLog:
         return self._entries[place - self._dropped]
 
     def place_of(self, position: int) -> int | None:
-        """Return the place of the entry that holds `position`, the end place if it is after all entries, None if
-        removed.
+        """Return the place of the entry that contains `position`; the end place if `position` is the end of the log;
+        None if it is outside the log.
         """
         if position < self.start or position > self.end:
             return None
@@ -87,10 +87,10 @@ class InflightLog:
         return self._dropped + bisect_right(self._firsts, position) - 1
 
     def frame_at(self, place: int, bytes_max: int) -> Entry:
-        """Return the entry at `place`, joined with later ones that may leave in the same frame.
+        """Return the entry at `place`, joined with later entries that may be sent in the same frame.
 
-        Chunks do not depend on how they were framed, and the digest after the last of them is the digest of all, so
-        they may be framed differently; an epoch ends a frame, and so does what is on disk.
+        Chunks do not depend on their framing, and the digest after the last chunk covers all of them, so they may be
+        framed differently from the first time. A frame ends at the end of an epoch and before an entry on disk.
         """
         place -= self._dropped
         head = self._entries[place]
@@ -117,14 +117,14 @@ class InflightLog:
         return Entry(head.first, count, head.epoch, payload, len(payload), head.digest_before, last.digest, oldest_ns)
 
     def truncate(self, epoch: int) -> set[int]:
-        """Forget entries of epochs below `epoch`; returns the segments on disk that are not needed any more."""
+        """Drop entries of epochs below `epoch`; return the segments on disk that are no longer needed."""
         keep = 0
         while keep < len(self._entries) and self._entries[keep].epoch < epoch:
             keep += 1
         return self._drop(keep)
 
     def drop_before(self, place: int) -> None:
-        """Forget entries before `place` immediately: for guarantees that replay nothing."""
+        """Drop entries before `place` immediately, for guarantees that replay nothing."""
         self._drop(place - self._dropped)
 
     def _drop(self, count: int) -> set[int]:
@@ -145,7 +145,7 @@ class InflightLog:
     # -- disk ------------------------------------------------------------------------------------
 
     def spillable(self, before_place: int) -> list[Entry]:
-        """Return the oldest run of entries in memory only that lies before `before_place`, up to one segment."""
+        """Return the oldest run of entries before `before_place` that are not on disk yet, up to one segment."""
         run: list[Entry] = []
         size = 0
         for entry in self._entries[: max(0, before_place - self._dropped)]:
@@ -174,7 +174,7 @@ class InflightLog:
             self.memory_bytes -= entry.size
 
     def release_sent(self, place: int, position: int) -> int:
-        """Drop the payloads from `place` to `position` that are on disk; returns the place after them."""
+        """Drop the payloads from `place` to `position` that are on disk; return the place after these entries."""
         place -= self._dropped
         while place < len(self._entries) and self._firsts[place] < position:
             self.release(self._entries[place])
@@ -182,7 +182,8 @@ class InflightLog:
         return self._dropped + place
 
     def release_all(self) -> None:
-        """Drop every payload that is also on disk: what was loaded is not what will be sent next."""
+        """Drop every payload that is also on disk, because the loaded entries are not those to be sent next."""
+
         for entry in self._entries:
             self.release(entry)
 
