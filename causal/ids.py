@@ -1,7 +1,6 @@
 """The types of identifiers: plain integers and strings with one meaning each.
 
-Tasks and channels are numbered by the topology, so the wire carries small integers; people see
-`TaskName` ("count/1").
+The topology numbers tasks and channels, so that frames carry small integers; users see a `TaskName` ("count/1").
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ ChannelId = NewType("ChannelId", int)
 """The channel's place in `Topology.channels`."""
 
 OUTSIDE = TaskIndex(-1)
-"""The far end of a channel that comes from a source's partition or goes to a sink's store."""
+"""The far end of a channel from a source's partition or to a sink's store."""
 
 HOT_STANDBY = TaskIndex(-2)
 """The hot standby of a task, as the target of its frames."""

@@ -1,7 +1,7 @@
-"""Places of operators in a drawing of the graph: layers by the longest way from a source: pure.
+"""The layout of operators in a drawing of the graph, in layers by the longest path from a source; pure functions.
 
-An edge over several layers gets a place in each one between, so that it passes between the boxes.  Inside a layer
-everything goes to the mean place of its neighbours (barycentre), which removes most crossings.
+An edge that spans several layers gets a place in each layer between, so that it passes between the boxes. Within a
+layer, each node moves to the mean place of its neighbours (barycentre), which removes most crossings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROUNDS = 4
 Edge = tuple[str, str]
 Place = tuple[int, int]
 _Node = str | tuple[Edge, int]
-"""An operator, or an edge where it passes a layer."""
+"""An operator, or an edge at the layer that it passes."""
 
 
 class Layers(NamedTuple):
@@ -33,8 +33,8 @@ def placed(names: Sequence[str], edges: Sequence[Edge]) -> Layers:
     """Return the layout of a graph.
 
     Args:
-        names: in topological order.
-        edges: each once, from an earlier to a later name.
+        names: the operators in topological order.
+        edges: each edge once, from an earlier to a later name.
     """
     depth: dict[str, int] = dict.fromkeys(names, 0)
     for name in names:

@@ -1,7 +1,7 @@
-"""The interfaces that the core uses: operators, live values, a sink's store.
+"""The interfaces that the core uses: operators, live values and a sink's store.
 
-The core calls these and nothing else.  In a worker they are real; in tests and in the simulator
-they are seeded.  The core never sees a record: chains take chunks and return chunks.
+The core calls only these interfaces. A worker implements them with real systems, and the tests and the simulator with
+seeded ones. The core never sees a record, because chains accept and return chunks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from causal.records.batch import Chunk
 
 
 class Environment(Protocol):
-    """The source of live values, which no log has yet."""
+    """The source of live values, which no log contains yet."""
 
     def wall_ns(self) -> int: ...
 
@@ -27,12 +27,12 @@ class Environment(Protocol):
 
 
 class Services(Protocol):
-    """The causal services a chain may use during an event: recorded when live, returned when replaying."""
+    """The causal services that a chain may use during an event: recorded live, and read from the log in a replay."""
 
     def now_ns(self) -> int: ...
 
     def seed(self) -> bytes:
-        """Return 16 bytes, the same for the whole epoch."""
+        """Return 16 random bytes, which are the same for the whole epoch."""
         ...
 
     def epoch(self) -> int: ...
@@ -40,7 +40,7 @@ class Services(Protocol):
     def replaying(self) -> bool: ...
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
-        """Return the bytes that `ask` returned when it ran live; it does not run again in a replay."""
+        """Return the bytes that `ask` returned when it ran live; a replay does not run `ask` again."""
         ...
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
@@ -48,49 +48,49 @@ class Services(Protocol):
         ...
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
-        """Record, or check against the record, which elements (start, length) a window holds as it fires."""
+        """Record which elements (start, length) a window contains when it fires; a replay compares them instead."""
         ...
 
 
 class SnapshotJob(Protocol):
-    """The state at a barrier, encoded little by little while the task continues (copy on write)."""
+    """The state at a barrier, encoded in small steps while the task continues (copy on write)."""
 
     def step(self, keys_max: int) -> bool:
-        """Encode up to `keys_max` more keys; true when all are encoded."""
+        """Encode up to `keys_max` more keys; return whether all keys have been encoded."""
         ...
 
     def parts(self, *before: bytes) -> Sequence[bytes]:
-        """Return, after `step` returned true, `before` and opaque parts for `Chain.restore`, stored in this order.
+        """Return `before` and opaque parts for `Chain.restore`, to be stored in this order, after `step` was true.
 
-        Another thread may read them, and a part may be put together when it is read.
+        Another thread may read the parts, and a part may be assembled only when it is read.
         """
         ...
 
     full: bool
-    """Whether the parts are complete, or extend what earlier snapshots hold."""
+    """Whether the parts are complete rather than an extension of earlier snapshots."""
 
 
 Output = tuple[int, Chunk]
-"""An output: (ordinal of the channel in `Topology.outputs(task)`, chunk), in the order of the elements of a channel.
-For a sink's channel the chunk is ROWS, in the sink's own encoding."""
+"""An output: (ordinal of the channel in `Topology.outputs(task)`, chunk); outputs to a channel are in element order.
+For a sink's channel, the chunk is ROWS in the sink's own encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question to the outside world, which is part of the chain's state until it is answered."""
+    """A question to the outside world; it is part of the chain's state until it is answered."""
 
     operator: int
     """The ordinal of the operator in the chain."""
     number: int
-    """The number of the request, never used twice by one operator of one task."""
+    """The number of the request, which an operator of a task never uses twice."""
     body: bytes
 
 
 class Chain(Protocol):
-    """The fused operators of one task.  The same calls and the same service answers give the same bytes.
+    """The fused operators of one task. The same calls with the same answers of the services return the same bytes.
 
     Attributes:
-        commutes: records of different inputs may change places, between two outputs: the state is the same.
+        commutes: whether records of different inputs can be reordered between two outputs without changing the state.
     """
 
     @property
@@ -110,11 +110,11 @@ class Chain(Protocol):
         ...
 
     def fire(self, due_ns: int, services: Services) -> list[Output]:
-        """Fire every timer and window due at or before `due_ns`, in a defined order; ones set meanwhile wait."""
+        """Fire every timer and window due at or before `due_ns` in a defined order; timers set meanwhile wait."""
         ...
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """Process the end of one input; others may continue."""
+        """Process the end of one input; other inputs may continue."""
         ...
 
     def finish(self, services: Services) -> list[Output]:
@@ -126,11 +126,11 @@ class Chain(Protocol):
         ...
 
     def asked(self) -> list[Request]:
-        """Return the requests that are new since the last call."""
+        """Return the requests made since the last call."""
         ...
 
     def outstanding(self) -> list[Request]:
-        """Return all requests without a response, in the order in which they were sent; part of the state."""
+        """Return all requests without a response, which are part of the state, in the order of sending."""
         ...
 
     def waiting(self) -> bool:
@@ -142,24 +142,24 @@ class Chain(Protocol):
         ...
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return operator → reason → the elements it has dropped, held back or revised, since the job began."""
+        """Return operator → reason → the number of elements dropped, held back or revised since the job began."""
         ...
 
     def inspect(self, operator: str, key: Any) -> dict[str, Any]:
-        """Return what the operator of that name keeps for a key, by table; empty if it is not in this chain."""
+        """Return the state that an operator keeps for a key, by table; empty if the operator is not in this chain."""
         ...
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Freeze the current state, for the job to encode. With `full` the parts are complete.
+        """Freeze the current state and return the job that encodes it; with `full`, its parts are complete.
 
         Args:
-            behind: the digest of the file that holds the snapshot before this one, where the parts, which are complete,
-                should also hold the changes since: a process that has loaded that file needs nothing else.
+            behind: the digest of the previous snapshot's file, if the complete parts should also contain the changes
+                since that snapshot, so that a process that has loaded that file can read only the changes.
         """
         ...
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        """Load parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
+        """Load the parts of a full snapshot and then of each later one, in order; may be called once per snapshot."""
         ...
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
@@ -167,7 +167,7 @@ class Chain(Protocol):
         ...
 
     def release(self) -> None:
-        """Free the state and its files; nothing else is called after it."""
+        """Free the state and its files; no other method is called afterwards."""
         ...
 
 
@@ -216,7 +216,7 @@ class Bundle:
     """The rows and determinants that a sink writes in one atomic step (D8)."""
 
     first: int
-    """The position of the first row; rows are numbered from 0 without gaps, forever."""
+    """The position of the first row; rows are numbered from 0 without gaps throughout the life of the job."""
     count: int
     rows: bytes
     """The bodies of the ROWS chunks, concatenated."""
@@ -225,16 +225,16 @@ class Bundle:
     epoch: int
     incarnation: int
     logs: tuple[LogDelta, ...]
-    """The determinants that the rows depend on and that the store does not hold yet."""
+    """The determinants on which the rows depend and which the store does not hold yet."""
     ended: bool = False
-    """Whether the job has ended: no rows follow, and none is ever withdrawn.  Such a bundle has no rows itself."""
+    """Whether the job has ended, so that no rows follow and none is withdrawn; such a bundle itself has no rows."""
     depends: tuple[Extent, ...] | None = None
-    """The extents, below full sharing depth, of every log that the rows depend on, if it has grown since the bundle
-    before.  None where the store holds all logs that its rows depend on."""
+    """Below full sharing depth, the extents of the logs on which the rows depend, as far as these have grown since the
+    previous bundle. None if the store holds all logs on which its rows depend."""
     rollback: int = 0
-    """The number of rollbacks that the writer knew to be decided."""
+    """The number of the last rollback decision that the writer knew."""
     refused: tuple[tuple[int, str], ...] = ()
-    """The refused rows, as (position, reason), ascending.  Their text is in `rows`, and must not be stored; their
+    """The refused rows as (position, reason), ascending. `rows` contains them, but they must not be stored; their
     positions count, because a replay regenerates these rows."""
 
 
@@ -256,95 +256,95 @@ class StoreState:
     next: int
     digest: int
     logs: tuple[LogDelta, ...]
-    """The held logs, each complete: from offset 0, or from the first byte after the stable part (then a delta without
-    bytes precedes it)."""
+    """The complete logs that the store holds, each from offset 0 or from the first byte after the stable part (then a
+    delta without bytes precedes it)."""
     marks: tuple[WithdrawPoint, ...] = ()
-    """The ends of the bundles that no complete checkpoint covers, and the one before them, oldest first; empty
-    where bundles came without dependencies."""
+    """The ends of the bundles that no complete checkpoint covers and of the bundle before them, oldest first; empty if
+    bundles have no dependencies."""
     withdrawn: int = 0
     """The number of rows ever withdrawn, by any incarnation."""
     refused: int = 0
-    """The number of rows below `next` that were left out because the store refused them."""
+    """The number of rows below `next` that were omitted because the store refused them."""
     place: str = ""
-    """The place of the rows, for messages; empty where the store does not say it."""
+    """The location of the rows, for messages; empty if the store does not report it."""
 
 
 class SinkStore(Protocol):
     """The store of one sink task."""
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """Fence every lower incarnation and return the store's state, in one step: no zombie can write in between.
+        """Fence every lower incarnation and return the store's state in one step, so that no zombie can write between.
 
         Args:
-            run: the identity of the job's run; a store that holds rows of another run raises PipelineError.
+            run: the identity of the job's run; a store that contains rows of another run raises PipelineError.
 
         Raises:
-            Fenced: a higher incarnation has opened it.
-            Unavailable: it cannot be reached or written.
-            PipelineError: a person must change something first, e.g. a permission.
+            Fenced: a higher incarnation has opened the store.
+            Unavailable: the store cannot be reached or written.
+            PipelineError: a person must change something first, for example a permission.
             CorruptData: the stored rows do not match their digest.
         """
         ...
 
     def last_bundle(self) -> StoreState:
-        """Read from the store where the last bundle ended and all determinants that are held.
+        """Read the end of the last bundle, and all determinants that the store holds.
 
-        Only the incarnation that has opened it calls this.
+        Only the incarnation that has opened the store calls this method.
 
         Raises:
-            Fenced: a higher incarnation has opened it.
-            Unavailable: it cannot be reached.
+            Fenced: a higher incarnation has opened the store.
+            Unavailable: the store cannot be reached.
         """
         ...
 
     def write(self, bundle: Bundle) -> None:
-        """Write rows (except the refused ones), position, digest and determinants, and check the incarnation,
-        atomically.
+        """Check the incarnation and write rows (except refused ones), position, digest and determinants atomically.
 
-        The rows are visible immediately.  Writing the last bundle again does nothing: its acknowledgement was lost.
+        The rows are visible immediately. Writing the last bundle again has no effect; this happens if the
+        acknowledgement was lost.
 
         Raises:
-            Fenced: a higher incarnation has opened it; nothing was written.
+            Fenced: a higher incarnation has opened the store; nothing was written.
             Unavailable: nothing was written, or the same bundle may be written again without harm.
-            RowRefused: it will never accept one of the rows; nothing was written.  The bundle is written again with
-                that row
-                in `refused`, if the job is configured to continue.
+            RowRefused: the store will never accept one of the rows; nothing was written. If the job is configured to
+                continue, the bundle is written again with that row in `refused`.
         """
         ...
 
     def truncate(self, epoch: int) -> None:
-        """Forget determinants of epochs below `epoch`: a complete checkpoint covers them."""
+        """Drop the determinants of epochs below `epoch`, which a complete checkpoint covers."""
         ...
 
     def close(self) -> None:
-        """Release resources; nothing is lost without this call."""
+        """Release resources; no data is lost if this method is not called."""
         ...
 
 
 @runtime_checkable
 class LastingStore(SinkStore, Protocol):
-    """A store that `open` makes where it is not there, unless it was open when a complete checkpoint was taken."""
+    """A store that `open` creates if it is missing, unless it was open when a complete checkpoint was taken."""
 
     def expect(self, counted: bool) -> None:
-        """Make `open` raise `Unavailable` where the store is missing: it was moved, and will be put back.
+        """Make `open` raise `Unavailable` if the store is missing, which then was moved and has to be restored.
 
         Args:
-            counted: the checkpoint counts rows of this task; if not, only the place that tasks share must be there.
+            counted: whether the checkpoint counts rows of this task; if not, only the location that the tasks share
+                must exist.
         """
         ...
 
 
 @runtime_checkable
 class WithdrawingStore(SinkStore, Protocol):
-    """A store that can withdraw rows whose determinants are lost (D9); with another store such a job stops."""
+    """A store that can withdraw rows whose determinants are lost (D9); with any other store, the job stops then."""
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """Withdraw atomically the rows and determinants of every bundle after `mark`, one of `StoreState.marks`.
+        """Atomically withdraw the rows and determinants of every bundle after `mark`, one of `StoreState.marks`.
 
-        These rows depend on determinants that are lost, which can happen below full sharing depth only. At the first of
-        the marks there are no dependencies: its own dependencies and all determinants are removed too.
+        These rows depend on lost determinants, which is possible only below full sharing depth. If `mark` is the first
+        of the marks, its own dependencies and all determinants are removed too.
 
-        Raises: as `write`.
+        Raises: as in `write`.
         """
         ...
 
@@ -357,19 +357,19 @@ class StagingStore(SinkStore, Protocol):
     """
 
     def stage(self, epoch: int) -> None:
-        """Make the writes of epochs below `epoch` as durable as promised: the snapshot may follow."""
+        """Make the writes of epochs below `epoch` as durable as promised, before the snapshot is written."""
         ...
 
     def commit(self, epoch: int) -> bool:
-        """Make staged rows of epochs below `epoch` visible, in one atomic step; true while more of them remain."""
+        """Make staged rows of epochs below `epoch` visible in one atomic step; return whether more of them remain."""
         ...
 
     def staged(self) -> tuple[int, int]:
-        """Return (rows, bytes) that wait for their checkpoint, as far as is known without reading the disk."""
+        """Return (rows, bytes) waiting for their checkpoint, as far as known without reading the disk."""
         ...
 
     def discard(self, epoch: int) -> StoreState:
-        """Forget the staged rows of epochs from `epoch` on, and return the state without them."""
+        """Discard the staged rows of epochs from `epoch` on, and return the state without them."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The rolling digest of a channel's element bytes, chained from epoch to epoch (D7).
 
-It is taken over packed chunks, so equal chunks give equal digests however they are framed.  At a
-barrier it is closed and seeds the next epoch's, so one number in a snapshot covers the whole past.
+The digest is computed over packed chunks, so equal chunks have equal digests however they are framed. At a barrier, the
+digest is closed and seeds that of the next epoch, so one number in a snapshot covers the whole past.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import xxhash
 
 
 class RollingDigest:
-    """A digest of 64 bits, `value`, over everything fed so far."""
+    """A 64-bit digest, `value`, of all bytes fed so far."""
 
     __slots__ = ("_hash", "value")
 
@@ -24,7 +24,7 @@ class RollingDigest:
         return self.value
 
     def feed_if(self, packed: bytes | memoryview, expected: int) -> bool:
-        """Feed `packed` only if the value after it is `expected`; returns whether it did."""
+        """Feed `packed` only if the resulting value is `expected`; return whether it was."""
         trial = self._hash.copy()
         trial.update(packed)
         if trial.intdigest() != expected:

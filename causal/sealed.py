@@ -1,4 +1,4 @@
-"""Sealed JSON and bytes: they contain the digest of the rest of them, so that damage is detected.  Pure."""
+"""Sealed JSON and bytes, which contain a digest of the remaining content so that damage is detected; pure functions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def seal(content: Mapping[str, Any]) -> str:
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """Return the object that `seal` wrote; one without a digest, written by hand, is accepted.
+    """Return the object that `seal` wrote; an object without a digest, written by hand, is accepted.
 
     Raises:
-        ValueError: it is not an object, or not the sealed one.
-        RecursionError: it is nested too deeply.
+        ValueError: the text is not an object, or its digest does not match.
+        RecursionError: the text is nested too deeply.
     """
     content = json.loads(text)
     if type(content) is not dict:
@@ -38,16 +38,17 @@ def digest_of(content: Mapping[str, Any]) -> str:
 
 
 def seal_bytes(place: bytes, body: bytes) -> bytes:
-    """Return the bytes after a digest of them and of the place that they belong to."""
+    """Return `body`, preceded by a digest of the place to which it belongs and of its bytes."""
     return _digest(place, body) + body
 
 
 def unseal_bytes(place: bytes, sealed: bytes) -> bytes:
-    """Return what `seal_bytes` sealed for that place.
+    """Return the body that `seal_bytes` sealed for `place`.
 
     Raises:
-        ValueError: it is damaged, or belongs to another place.
+        ValueError: the bytes are damaged or belong to another place.
     """
+
     body = sealed[DIGEST_BYTES:]
     if sealed[:DIGEST_BYTES] != _digest(place, body):
         raise ValueError("its digest does not match")

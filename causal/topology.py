@@ -1,7 +1,7 @@
-"""The immutable job graph: which task sends to which, and which holds whose determinants.
+"""The immutable job graph: the channels between tasks, and the tasks whose determinants each task holds.
 
-The outside world (a source's partition, a sink's store) is the far end of ordinary channels, so that
-positions, digests and handshakes need no second set of rules for it.
+The outside world (a source's partition, a sink's store) is the far end of ordinary channels, so that positions, digests
+and handshakes need no separate rules for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from causal.errors import invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 
 FULL_DEPTH = 1_000_000
-"""The sharing depth that covers any graph: every determinant is held by every task downstream."""
+"""The sharing depth that covers any graph: every task downstream holds every determinant."""
 REQUESTS = 1
 """The `partition` of a channel to the outside that carries requests."""
 
@@ -23,8 +23,8 @@ REQUESTS = 1
 class Channel:
     """One FIFO stream of elements from `source` to `target`; either may be `OUTSIDE`.
 
-    `partition` is the number of the source's partition where `source` is OUTSIDE, `REQUESTS` where `target` is OUTSIDE
-    and the elements are requests to the outside world instead of rows, otherwise 0.
+    `partition` is the number of the source's partition if `source` is OUTSIDE; `REQUESTS` if `target` is OUTSIDE and
+    the elements are requests to the outside world instead of rows; otherwise 0.
     """
 
     id: ChannelId
@@ -34,15 +34,16 @@ class Channel:
 
     @property
     def carries_requests(self) -> bool:
-        """Whether its store holds the determinants of requests; no row leaves through it."""
+        """Whether the channel carries requests, whose determinants its store holds, instead of rows."""
         return self.target == OUTSIDE and self.partition == REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One parallel instance of an operator chain: a process, when it runs.
+    """One parallel instance of an operator chain, which runs as a process.
 
-    `ordered`: its inputs are delivered in an order that follows from their content alone, and is not logged.
+    `ordered` tells whether the inputs are delivered in an order that follows from their content alone and is not
+    logged.
     """
 
     index: TaskIndex
@@ -56,7 +57,7 @@ class Topology:
     """All tasks and channels of a job.
 
     `tasks` are in topological order (an upstream task has the lower index), so cycles cannot be expressed.
-    `channels[i].id == i`.  A task's inputs and outputs are in the order of their ids everywhere.
+    `channels[i].id == i`. The inputs and outputs of a task are in the order of their ids everywhere.
     """
 
     tasks: tuple[Task, ...]
@@ -95,7 +96,7 @@ class Topology:
         return tuple(sorted({c.source for c in self.inputs(task)} - {OUTSIDE}))
 
     def downstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
-        """Return the tasks that `task` sends to, ascending, without the outside world."""
+        """Return the tasks to which `task` sends, ascending, without the outside world."""
         return tuple(sorted({c.target for c in self.outputs(task)} - {OUTSIDE}))
 
     def is_source(self, task: TaskIndex) -> bool:
@@ -115,9 +116,9 @@ class Topology:
     def components(self) -> tuple[tuple[TaskIndex, ...], ...]:
         """The connected components: the sets of tasks that channels connect in either direction, by their first task.
 
-        A store or a partition outside connects no tasks: no determinant travels through it.
+        An external store or partition does not connect tasks, because no determinant passes through it.
         """
-        first = [task.index for task in self.tasks]  # the lowest index that is known to be connected to each
+        first = [task.index for task in self.tasks]  # the lowest index known to be connected to each task
 
         def root(task: TaskIndex) -> TaskIndex:
             while first[task] != task:
@@ -149,8 +150,8 @@ class Topology:
     def depth(self) -> int:
         """A sharing depth that covers the job: no task depends on a log that it does not hold.
 
-        A task that passes elements on must pass on every log on which they depend, also where its neighbour is nearer
-        to that log's owner by another way: that way may be slower (found by the simulator, seed 4).
+        A task that passes on elements must also pass on every log on which they depend, even if its neighbour is nearer
+        to the owner of that log by another path, because that path may be slower (detected by the simulator, seed 4).
         """
         return max(
             (

@@ -1,7 +1,7 @@
-"""Objects in a directory of one machine, as files that are linked to their names when they are complete (D17, D21).
+"""Objects in a directory on one machine, stored as files that are linked to their names once complete (D17, D21).
 
-A link fails where the name exists, so one of several creators wins.  A name that begins with a dot is a creation under
-way, or one that was cut short.
+Linking fails if the name exists, so exactly one of several creators wins. A name that begins with a dot belongs to a
+creation that is in progress or was interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from causal.storage.objects import OBJECT_BYTES_MAX, Missing, Objects
 
 LOCK = ".lock"
 LOCK_WAIT_MS = 30_000
-"""The longest wait for the lock, which is held for a few file operations; after that it is reported."""
+"""The longest wait for the lock, which is held for a few file operations only, before an error is raised."""
 
 _log = logging.getLogger("causal.directory")
 
@@ -29,7 +29,7 @@ class Directory(Objects):
     """One job's objects in a directory of this machine; any number of processes may have it open.
 
     Args:
-        path: the directory, which exists; one that is missing is never made again, empty.
+        path: the directory, which must exist; a missing directory is never recreated, because it would be empty.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,8 +61,8 @@ class Directory(Objects):
         """Return the content of a file.
 
         Raises:
-            Missing: it does not exist.
-            CorruptData: it is larger than anything that is created here.
+            Missing: the file does not exist.
+            CorruptData: the file is larger than any object that this class creates.
         """
         path = self.path / name
         try:
@@ -78,7 +78,7 @@ class Directory(Objects):
             raise unavailable(path, problem) from problem
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the bytes of each file below a folder, by name."""
+        """Return the size in bytes of each file below a folder, by name."""
         with outside(self.path / folder):
             return dict(self._sizes(folder))
 
@@ -104,10 +104,10 @@ class Directory(Objects):
 
     @contextmanager
     def exclusive(self, folder: str) -> Iterator[bool]:
-        """Hold the lock of a folder; it ends with the process that holds it.
+        """Hold the lock of a folder; the lock is released if the process that holds it dies.
 
         Raises:
-            Unavailable: another process held it all the time.
+            Unavailable: another process held the lock throughout the wait.
         """
         place = self.path / folder
         with outside(place):
@@ -123,7 +123,7 @@ class Directory(Objects):
                     _remove(Path(place, file))
 
     def _make(self, folder: Path, durable: bool) -> None:
-        """Make a folder in the directory, which itself was moved or removed if it is missing."""
+        """Create a folder in the directory; raise an error if the directory itself is missing."""
         if not folder.is_dir():
             os.stat(self.path)
             make_directory(folder, durable)

@@ -1,7 +1,7 @@
-"""The disk as a peer: requests go to one thread, answers come back as events, the task never waits.
+"""The disk as a peer: one thread performs the requests and returns the answers as events, so the task never waits.
 
-Snapshots and stable determinants are kept; in-flight segments need not outlive their process, are compressed, and
-live in a directory of their own that is removed with it.
+Snapshots and stable determinants are kept. In-flight segments need not outlive the process; they are compressed and
+stored in a separate directory, which is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Written = TypeVar("Written")
 
 
 def _tried(write: Callable[[], Written]) -> Written:
-    """Retry a write that the task cannot continue without, because a disk may be full for a moment only."""
+    """Retry a write without which the task cannot continue, because a disk may be full only for a moment."""
     for tried in range(1, SNAPSHOT_TRIES_MAX):
         try:
             return write()
@@ -65,13 +65,14 @@ def _tried(write: Callable[[], Written]) -> Written:
 
 
 class Disk:
-    """One writer thread and the descriptor that wakes the task when there is an answer.
+    """One writer thread, and the descriptor that wakes the task when an answer is available.
 
     Args:
         job_directory: the directory of the job; snapshots go to `checkpoints/<task>/` below it.
-        spill_directory: the directory of in-flight segments; made on first use, removed by `close`.
-        sync: whether snapshots and determinants survive a loss of power: they are synced before they are answered.
-        depot: the shared store, of a job of several hosts: a snapshot is answered when it is there.
+        spill_directory: the directory of in-flight segments; created on first use, removed by `close`.
+        sync: whether snapshots and determinants must survive a loss of power, so that they are synced before they are
+            acknowledged.
+        depot: the shared store of a multi-host job, in which case a snapshot is acknowledged once it is stored there.
         first_incarnation: the lowest incarnation of this version of the job.
     """
 
@@ -99,7 +100,7 @@ class Disk:
         os.set_blocking(self.wake, False)
         self.uploads = Uploads(depot, self._answer) if depot is not None else None
         self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
-        """It starts with the first request: a standby that takes over has none before it has asked its neighbours."""
+        """The thread, started by the first request so that it does not delay a standby that takes over."""
         self._closed = False
         self.snapshot_bytes = 0
 
@@ -109,7 +110,7 @@ class Disk:
         return StableLogs(self._job_directory, self._task, incarnation, self._sync)
 
     def become(self, incarnation: int) -> None:
-        """Record that a hot standby, which has only spilled so far, becomes the task in that incarnation."""
+        """Record that a hot standby, which has only spilled segments so far, becomes `incarnation` of the task."""
         self._incarnation, self._stable = incarnation, self._stable_of(incarnation)
 
     def ask(self, effect: Effect | None) -> None:
@@ -121,7 +122,7 @@ class Disk:
         """Return the disk's answers since the last call.
 
         Raises:
-            Unavailable, CorruptData: it cannot do what the task needs to continue.
+            Unavailable, CorruptData: the disk cannot perform a request that the task needs to continue.
         """
         try:
             os.read(self.wake, 4096)
@@ -213,12 +214,12 @@ class Disk:
             return StableFailed()
 
     def _write_recording(self, effect: WriteRecording) -> None:
-        """Write a recording, before the snapshot at the same barrier; without it the epoch is not checked."""
+        """Write a recording before the snapshot at the same barrier; without a recording, the epoch is not verified."""
         name = f"checkpoints/{self._task}/e{effect.epoch:08d}-i{self._incarnation}{RECORDING_SUFFIX}"
         try:
             write_parts(self._job_directory / name, effect.parts, durable=False)
         except Unavailable:
-            return  # the standby reports that it finds none
+            return  # the standby reports that the recording is missing
         if self.uploads is not None:
             self.uploads.put(name, self._job_directory / name, None)
 

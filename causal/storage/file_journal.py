@@ -1,7 +1,7 @@
-"""The journal of one sink task: one file that its processes append to, each while it holds a lock.
+"""The journal of one sink task: a file to which the task's processes append, each while it holds a lock.
 
-Whatever goes wrong between two steps, what is in memory is read again before the next one.  A younger process puts a
-journal of its own in the place of the old one, or appends its claim; who had it before finds out under the lock.
+After any error between two steps, the journal is read into memory again before the next step. A newer process replaces
+the journal with its own or appends its claim, and the previous owner detects this under the lock.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from causal.storage.framing import HEAD_BYTES, bodies, framed, replace_file, wri
 from causal.storage.lock import FileLock, busy, is_at, unavailable
 
 JOURNAL_BYTES_MAX = 8 << 20
-"""A journal beyond this, and beyond twice what it was when it was new, is rewritten."""
+"""A journal that exceeds this size, and twice its initial size, is rewritten."""
 
 
 class FileJournal:
-    """The file, who may touch it, and how much is in it.  One thread at a time.
+    """The journal file, its lock and its valid length; used by one thread at a time.
 
     Args:
-        lock: the path of the lock that every process takes before it touches the file.
-        place: what people know the store by; errors name it.
+        lock: the path of the lock that every process acquires before it uses the file.
+        place: the user-visible location of the store, for errors.
         wait_ms: how long to wait for the lock.
-        sync: whether what is appended is on the disk before the next step.
-        mode: of the files.
+        sync: whether appended records must be on disk before the next step.
+        mode: the mode of the files.
 
-    State: `forget` is called when anything but a refused row went wrong: nothing in memory is to be trusted then.
+    State: `forget` is called after any error except a refused row, because the data in memory may then be invalid.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class FileJournal:
         """Hold the lock inside the context.
 
         Raises:
-            Unavailable: another process held it all the time; or the disk failed.
+            Unavailable: another process held the lock throughout the wait, or the disk failed.
         """
         with self.guarded():
             if not self._lock.acquire(self._wait_ms):
@@ -76,7 +76,7 @@ class FileJournal:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Make any error inside but a refused row discard what is in memory; an error of the disk is `Unavailable`."""
+        """Discard the data in memory after any error except a refused row; raise disk errors as `Unavailable`."""
         try:
             yield
         except RowRefused:
@@ -89,11 +89,11 @@ class FileJournal:
             raise
 
     def is_ours(self, incarnation: int) -> bool:
-        """Return whether the file is the one that is open, and has what was read and written here and no more.
+        """Return whether the open file is still the journal and contains only what this process read and wrote.
 
         Raises:
-            Unavailable: nothing is open.
-            Fenced: there is no such file any more.
+            Unavailable: no journal is open.
+            Fenced: the journal file no longer exists.
         """
         if self._file < 0:
             raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
@@ -110,11 +110,11 @@ class FileJournal:
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is anything in it after its first record."""
+        """Whether the journal contains anything after its first record."""
         return self._bytes > self._bytes_new
 
     def is_due(self, spare: int = 0) -> bool:
-        """Return whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        """Return whether the journal should be rewritten; `spare` is the number of bytes that a rewrite would keep."""
         return self._bytes > max(JOURNAL_BYTES_MAX, 2 * self._bytes_new) + spare
 
     def read(self) -> list[bytes]:
@@ -130,11 +130,11 @@ class FileJournal:
         return True
 
     def cut(self) -> None:
-        """Cut off what a writer left behind that died."""
+        """Cut off the torn end that a dead writer left."""
         os.ftruncate(self._file, self._bytes)
 
     def append(self, body: bytes, lasting: bool = True) -> None:
-        """Add a record, in one write; one that is not `lasting` may be lost with the machine's power."""
+        """Add a record in one write; a record that is not `lasting` may be lost in a loss of power."""
         record = framed(body)
         write_whole(self._file, record)
         if self.sync and lasting:
@@ -142,7 +142,7 @@ class FileJournal:
         self._bytes += len(record)
 
     def renew(self, body: bytes) -> None:
-        """Put a journal with just this record in the place of the one that is there."""
+        """Replace the journal with one that contains only this record."""
         record = framed(body)
         fresh = replace_file(self.path, record, self.sync, self._mode)
         self._let_go()

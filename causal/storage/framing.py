@@ -1,7 +1,7 @@
-"""A small file of framed, checksummed records that is only appended to, or replaced as a whole.
+"""A small file of framed, checksummed records that is only appended to or replaced as a whole.
 
-What a killed process leaves behind is a prefix of what it wrote: a record is there completely, or it is a torn tail,
-which is cut off.  Anything else that does not match its checksum is damage, and refused.
+A killed process leaves a prefix of the bytes it wrote, so each record is either complete or a torn tail, which is cut
+off. Any other record that does not match its checksum is damaged and refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The port of the journal of one sink task: a file of one host, or objects of a shared store."""
+"""The interface of the journal of one sink task: a file on one host, or objects in a shared store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Protocol
 
 
 class Journal(Protocol):
-    """The journal of one sink task, which at most one process at a time appends to.
+    """The journal of one sink task, to which at most one process at a time appends.
 
-    State: `forget` is called when anything but a refused row went wrong: nothing in memory is to be trusted then.
+    State: `forget` is called after any error except a refused row, because the data in memory may then be invalid.
     """
 
     forget: Callable[[], None]

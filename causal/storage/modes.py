@@ -1,8 +1,8 @@
-"""The permissions of what a job writes: its directory is private to its user, output has the user's own umask.
+"""The permissions of files that a job writes: its directory is private to the user, and output has the user's umask.
 
-A process of a job has umask 0077, set once where it begins and inherited by every process that it starts, so no other
-user can read what any library makes in the directory of the job.  The umask that the user had is in the environment;
-it decides the mode of files and directories that are made for the user (rows of a sink, a report).
+The processes of a job have umask 0077, which is set once at the start and inherited by every child process, so no other
+user can read files that a library creates in the directory of the job. The user's original umask is stored in the
+environment; it determines the mode of files and directories created for the user (rows of a sink, a report).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRIVATE = 0o077
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Make what this process, and those that it starts, write in a block readable by the user only."""
+    """Make all files that this process and its children write inside the context readable by the user only."""
     known = UMASK in os.environ
     before = os.umask(PRIVATE)
     os.environ.setdefault(UMASK, f"{before:03o}")
@@ -63,7 +63,7 @@ def mode_of_directories(private: bool = False) -> int:
 
 
 def opened(path: Path, flags: int, mode: int) -> int:
-    """Open a file like `os.open`; makes it with exactly that mode if it does not exist."""
+    """Open a file like `os.open`; create it with exactly `mode` if it does not exist."""
     while True:
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -77,7 +77,7 @@ def opened(path: Path, flags: int, mode: int) -> int:
 
 
 def ensure_directory(directory: Path, mode: int) -> None:
-    """Make a directory with exactly that mode if it does not exist; its parent exists."""
+    """Create a directory with exactly `mode` if it does not exist; its parent must exist."""
     try:
         directory.mkdir()
     except FileExistsError:

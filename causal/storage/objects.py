@@ -1,8 +1,8 @@
-"""The port of a place that keeps objects: they are created once and never changed (D17, D21).
+"""The interface of a store of objects, which are created once and never changed (D17, D21).
 
-A shared store of several hosts is such a place (`causal.storage.shared`), and so is a directory of one machine
-(`causal.storage.directory`).  The only race is two creations of one name: one wins, and the other learns of it.  Logs
-and journals need this and no more of a place, so each of them is tested in memory, with answers that are lost.
+It is implemented by a store that several hosts share (`causal.storage.shared`) and by a directory on one machine
+(`causal.storage.directory`). The only race is between two creations of the same name: one wins, and the other is
+informed. Logs and journals need only this interface, so each of them is tested in memory, including lost answers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Missing(CorruptData):
 
 
 class Objects(Protocol):
-    """One job's objects, by names with folders.  A name never begins with a dot.
+    """One job's objects, by names with folders; a name never begins with a dot.
 
-    Each method raises `Unavailable` where the place does not answer; a creation or a removal may have happened all the
-    same.
+    Each method raises `Unavailable` if the store does not answer; a creation or removal may have been performed
+    nevertheless.
 
     Attributes:
         url: the place, as errors name it.

@@ -1,7 +1,7 @@
-"""Writes of a process into the shared store, on a thread of their own, each acknowledged when it is there (D17).
+"""Uploads of a process to the shared store, on a separate thread, each acknowledged once it is stored (D17).
 
-A snapshot is on the local disk before it is uploaded, and is removed from there afterwards.  A store that is
-unavailable is asked again for as long as the process lives: only the checkpoint waits, and stable determinants.
+A snapshot is written to the local disk before it is uploaded, and removed from the disk afterwards. Requests to an
+unavailable store are repeated for as long as the process runs; only the checkpoint and stable determinants wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Uploads:
     """The uploads of one process.
 
     Args:
-        done: is called on the thread with the answer of each request, or with the error that ends the task.
+        done: called on the thread with the answer to each request, or with the error that ends the task.
     """
 
     def __init__(self, depot: Depot, done: Callable[[object], None]) -> None:
@@ -89,7 +89,8 @@ class Uploads:
         return insist(request, self._report, lambda: not self._closed.is_set())
 
     def _report(self, problem: str) -> None:
-        """Log the first failure of a row, and its end."""
+        """Log the first of consecutive failures, and the recovery after the last one."""
+
         since_ns, before = self._under_way or (monotonic_ns(), "")
         if problem and not before:
             _log.warning("a checkpoint waits: %s", problem)
