@@ -31,8 +31,8 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
     """Write a file atomically; returns (bytes, digest in hex).
 
     Args:
-        parts: iterated once, so that those that are put together then are in memory one at a time.
-        durable: whether it survives a loss of power (fsync of the file and its directory).
+        parts: iterated once, so that parts assembled on iteration are in memory one at a time.
+        durable: whether the file must survive a loss of power (fsync of the file and its directory).
 
     Raises:
         Unavailable: the disk is full or fails, or a part cannot be read; nothing is left behind.

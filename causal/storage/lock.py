@@ -15,7 +15,7 @@ from causal.storage.modes import opened
 
 
 class FileLock:
-    """An exclusive lock between processes; it ends with the process that holds it, and every wait has a bound.
+    """An exclusive lock between processes; it is released if its holder dies, and every wait is bounded.
 
     A forked child does not hold the lock of its parent, and cannot release it.
     """
@@ -29,7 +29,7 @@ class FileLock:
         self._process = os.getpid()
 
     def acquire(self, wait_ms: int) -> bool:
-        """Acquire the lock; false if another process held it all the time."""
+        """Acquire the lock; return false if another process held it throughout the wait."""
         slept_s, pause_s = 0.0, 0.001
         while not self._try():
             if slept_s * 1000 >= wait_ms:
@@ -46,7 +46,7 @@ class FileLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        # Where the file was deleted, there may be a second lock of the same name: only the one that is there counts.
+        # If the file was deleted, another file of the same name may be locked: only the existing file counts.
         if not is_at(self.path, self._descriptor):
             self.close()
             return self._try()

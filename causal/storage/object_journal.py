@@ -1,18 +1,19 @@
-"""The journal of one sink task in objects of a shared store: created if absent, never changed (D17).
+"""The journal of one sink task as objects in a shared store, which are created if absent and never changed (D17).
 
-An object is a record, `<folder>/<generation>/<number>`.  Each process that opens the journal begins a generation with a
-state, and appends by creating the next number.  The rules that make it exact when a process dies or sleeps:
+An object is a record, `<folder>/<generation>/<number>`. Each process that opens the journal begins a generation with a
+state, and appends by creating the next number. The following rules keep the journal exact if a process dies or stalls:
 
-* *Seal.*  A successor first creates the record that the owner would create next.  The owner finds it there instead of
-  creating its own: it has written nothing, and is fenced.  The highest number of each generation is never removed, so
-  that holds for an owner that sleeps for a year.
-* *A state ends what is before it.*  The owner removes records only after a newer state, a successor generations only
-  after its own state.  So a live record is always higher than all that were removed.
-* *Look again.*  A process that slept may create a name that was removed: a seal or a generation in the past.  So each
-  step of an `open` counts only once a fresh list shows it as the last name of all.  A list must show what was created
-  before it began: S3 and directories do.
-* *An attempt without an answer* is read back.  What a process did not hear of is found when it reads the journal again
-  before its next step; the random token in each record identifies its writer.
+* *Seal.* A successor first creates the record that the owner would create next. When the owner tries to create its own,
+  it detects the seal: it has written nothing, and is fenced. The highest number of each generation is never removed, so
+  this works even if the owner stalls for a year.
+* *A state replaces the records before it.* The owner removes records only after it has created a newer state, and a
+  successor removes generations only after it has created its own state. Thus a live record is always higher than all
+  removed ones.
+* *Look again.* A stalled process may create a name that was removed: a seal or a generation in the past. Therefore each
+  step of an `open` counts only once a fresh listing shows it as the last of all names. A listing must contain every
+  object created before the listing began, which is true for S3 and for directories.
+* *An attempt without an answer* is read back. A process detects a creation whose answer was lost when it reads the
+  journal again before its next step; the random token in each record identifies the writer.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from causal.storage.framing import bodies, framed
 from causal.storage.objects import Missing, Objects
 
 RECORDS_MAX = 256
-"""A journal with more records after its state is rewritten: each is one request for a process that opens it."""
+"""A journal with more records after its state is rewritten, because opening it costs one request per record."""
 READS_MAX = 20
 SEALS_MAX = 10_000
-"""The most records that an owner may append while its successor seals its generation."""
+"""The maximum number of records that an owner may append while a successor seals the owner's generation."""
 _STATE, _RECORD, _SEAL, _VOID = "state", "record", "seal", "void"
 _KINDS = (_STATE, _RECORD, _SEAL, _VOID)
 _NAME = re.compile(r"(\d{8})/(\d{12})")
@@ -47,8 +48,9 @@ class Record:
 
     Attributes:
         owner: the token of the process that created it.
-        state_at: the number of the newest state at or before it, in its generation; -1 in a seal, which may not know.
-        kind: a state, a record after one, a seal; or void: what is before it does not count any more.
+        state_at: the number of the newest state at or before this record in its generation; -1 in a seal, whose writer
+            may not know it.
+        kind: a state, a record after a state, a seal, or void, which invalidates all records before it.
     """
 
     place: Place
@@ -59,7 +61,7 @@ class Record:
 
     @property
     def closed(self) -> bool:
-        """Whether no process may append after it."""
+        """Whether no process may append after this record."""
         return self.kind in (_SEAL, _VOID)
 
     def packed(self) -> bytes:
@@ -71,7 +73,7 @@ def read_record(place: Place, stored: bytes, where: str) -> Record:
     """Return the record in the content of an object.
 
     Raises:
-        CorruptData: it is damaged; names it as `where`.
+        CorruptData: the object is damaged; the error names it as `where`.
     """
     try:
         (body,), size = bodies(stored, where)
@@ -86,10 +88,10 @@ def read_record(place: Place, stored: bytes, where: str) -> Record:
 
 
 class JournalObjects:
-    """A reader of one journal, for its owner, a successor or anybody; it changes nothing.
+    """A reader of one journal, for its owner, a successor or any other process; the reader changes nothing.
 
-    State: `last` is the last record as of the last `read`, None without a journal; `behind` are the names that were not
-    needed any more then.
+    State: `last` is the last record as of the last `read`, or None if there is no journal; `behind` contains the names
+    that were no longer needed at that time.
     """
 
     def __init__(self, objects: Objects, folder: str) -> None:
@@ -122,7 +124,7 @@ class JournalObjects:
             try:
                 records = [] if place is None else self._records(place)
             except Missing:
-                continue  # a newer state has taken their place
+                continue  # a newer state has replaced the records
             self._known = {record.place: record for record in records}
             self.last = records[-1] if records else None
             self.behind = self._unneeded(records[0].place) if records else []
@@ -130,12 +132,12 @@ class JournalObjects:
         raise Unavailable(f"{self._objects.url}: {self._folder} changes faster than it can be read; it is tried again")
 
     def pass_over(self, first: Place) -> None:
-        """Forget what was read: a state at that place, which was found last, has all of it."""
+        """Forget the records read so far, which the new state at `first` replaces."""
         self._known = {}
         self.behind = self._unneeded(first)
 
     def _unneeded(self, first: Place) -> list[str]:
-        """Return the names before the state, except the last of each generation: there its owner would continue."""
+        """Return the names before the state, except the last of each generation, after which its owner would append."""
         following = zip(self._places, self._places[1:], strict=False)
         return [self.name(each) for each, after in following if each < first and each[0] == after[0]]
 
@@ -166,7 +168,7 @@ class JournalObjects:
         """Return the record that another attempt has created at that place.
 
         Raises:
-            Missing: it is gone again.
+            Missing: the record has been removed again.
         """
         return self._parsed(place, self._objects.read(self.name(place)))
 
@@ -225,7 +227,7 @@ class ObjectJournal:
             raise
 
     def is_ours(self, incarnation: int) -> bool:
-        """Return whether this process owns a generation; whether another has sealed it is found by the next step.
+        """Return whether this process owns a generation; the next step detects whether another process has sealed it.
 
         Raises:
             Unavailable: nothing is open.
@@ -248,7 +250,7 @@ class ObjectJournal:
         return self._next > self._state_at + 1
 
     def is_due(self, spare: int = 0) -> bool:
-        """Return whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        """Return whether the journal should be rewritten; `spare` is the number of bytes that a rewrite would keep."""
         large = self._bytes > max(JOURNAL_BYTES_MAX, 2 * self._bytes_new) + spare
         return large or self._next - self._state_at > RECORDS_MAX
 
@@ -269,7 +271,7 @@ class ObjectJournal:
         return records
 
     def seize(self) -> bool:
-        """Seal the journal after what was read; true once what was read ends with a seal."""
+        """Seal the journal after the records read last; return whether these already end with a seal."""
         last = self._reading.last
         if last is None or last.closed:
             return True
@@ -283,14 +285,14 @@ class ObjectJournal:
         return False
 
     def cut(self) -> None:
-        """Do nothing: an object is there as a whole or not at all."""
+        """Do nothing, because an object exists either completely or not at all."""
 
     def append(self, body: bytes) -> None:
         """Create the next record.
 
         Raises:
             Fenced: another process has sealed the generation; nothing was written.
-            Unavailable: it may be there or not; the journal is to be read again.
+            Unavailable: the record may or may not exist; the journal has to be read again.
         """
         self._append(_RECORD, body)
 

@@ -1,4 +1,4 @@
-"""Frees disk space at the beginning of a file that still grows: it reads as zeros, and offsets stay."""
+"""Frees disk space at the beginning of a growing file: the freed range reads as zeros, and offsets are unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def free(descriptor: int, below: int) -> bool:
     """Free the disk space of the bytes before `below`; returns false where the file system cannot do that.
 
     Raises:
-        OSError: something else was in the way.
+        OSError: the call failed for another reason.
+
     """
     libc = ctypes.CDLL(None, use_errno=True)
     call = getattr(libc, "fallocate64", None) or libc.fallocate

@@ -1,11 +1,11 @@
 """The storage that all hosts of a job share: objects that are created once and never changed (D17).
 
-The same code serves a directory (`file:///…`, on storage that all hosts mount) and S3 (`s3://bucket/prefix`;
-credentials and endpoint come from the environment, as for other programs).  The only race is two creations of one
-name: one wins, and the other learns of it.
+The same code serves a directory (`file:///…`, on storage that all hosts mount) and S3 (`s3://bucket/prefix`, with
+credentials and endpoint from the environment, as for other programs). The only race is between two creations of the
+same name: one wins, and the other is informed.
 
-A directory that is moved or unmounted while a job runs must not be made again, empty: it is `Unavailable` until it is
-put back.  It is recognised by its device and inode, which a mount may change, or by its `proof`.
+A directory that is moved or unmounted while a job runs must not be recreated empty: it is `Unavailable` until it is
+restored. It is recognised by its device and inode, which a mount may change, or by its `proof`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXTRA = "hosts"
 """The extra of the package that brings the client library."""
 
 READERS = 8
-"""The objects that are read at the same time."""
+"""The number of objects that are read concurrently."""
 
 Result = TypeVar("Result")
 
@@ -40,13 +40,14 @@ class Depot(Objects):
 
     Args:
         url: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
-        prefix: what all names begin with: the job's own place.
-        proof: the name of an object or folder that is in a directory since the job began ("": the job's place), so one
-            without it is another; None: the directory is made, and counts as it was at first.
-        retry_s: how long one request is repeated by the client before the store counts as unavailable.
+        prefix: the prefix of all names, which belongs to the job alone.
+        proof: the name of an object or folder that has existed in the directory since the job began ("" for the job's
+            prefix), so that a directory without it is a different one. With None, the directory is created, and only
+            the directory as first seen is accepted.
+        retry_s: how long the client repeats a request before the store counts as unavailable.
 
     Raises:
-        PipelineError: the URL is none of a store, or its client is not installed.
+        PipelineError: the URL is not that of a store, or the store's client is not installed.
     """
 
     def __init__(self, url: str, prefix: str, retry_s: float = 10.0, proof: str | None = None) -> None:
@@ -71,7 +72,7 @@ class Depot(Objects):
         return self._client
 
     def _check_root(self) -> None:
-        """Raise `Unavailable` where the directory is not there, or another one is at its place."""
+        """Raise `Unavailable` if the directory is missing or has been replaced with another one."""
         if not self._root:
             return
         try:
@@ -93,11 +94,11 @@ class Depot(Objects):
     def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         """Create an object; return whether it is new.
 
-        An object that is there may be this writer's own, from an attempt whose answer was lost: read it and compare.
+        An existing object may come from an earlier attempt of this writer whose answer was lost; read and compare it.
 
         Raises:
-            PipelineError: it is too large to be read again.
-            Unavailable: the store does not answer; it may be created, now or later.
+            PipelineError: the object is too large to be read again.
+            Unavailable: the store does not answer; the object may have been created, or be created later.
         """
         if len(data) > OBJECT_BYTES_MAX:
             raise PipelineError(
@@ -106,7 +107,7 @@ class Depot(Objects):
             )
         try:
             self._api.put(self._store, self._path(name), bytes(data), mode="create")
-            self._check_root()  # the client makes a directory again that was moved meanwhile
+            self._check_root()  # the client recreates a directory that was moved meanwhile
             return True
         except self._api.exceptions.AlreadyExistsError:
             return False

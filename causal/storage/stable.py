@@ -3,8 +3,9 @@
     determinants/<task>/i<incarnation>/e<epoch>.log     records, one after the other:
     offset in the log, 8 bytes | length, 4 bytes | xxh3-64 of these and the bytes | bytes
 
-A directory appears complete, under its name, with everything that its incarnation had collected; from then on older
-ones are ignored.  What a killed process or a loss of power leaves after a complete record is not read.
+A directory appears under its name only when it is complete, with all determinants that its incarnation has collected;
+from then on, older directories are ignored. Bytes that a killed process or a loss of power leaves after the last
+complete record are not read.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def unframed(stored: bytes, place: int) -> tuple[int, bytes, int] | None:
 
 
 def prefix_of(stored: bytes) -> bytes:
-    """Return the log from offset 0 as far as complete consecutive records have it."""
+    """Return the log from offset 0 up to the end of the complete, consecutive records."""
     prefix = bytearray()
     place = 0
     while (record := unframed(stored, place)) is not None and record[0] == len(prefix):

@@ -2,9 +2,9 @@
 
     determinants/<task>/i<incarnation>/<place>          records of `causal.storage.stable`, each after 8 bytes of epoch
 
-The first object, at place 0, has everything that the incarnation had collected; from then on older ones are ignored.
-Each later one has what was written together.  Objects are created and never changed; one is removed when a checkpoint
-covers all that it has, but for the first, which stays as the mark.
+The first object, at place 0, contains all determinants that the incarnation has collected; once it exists, objects of
+older incarnations are ignored. Each later object contains the bytes of one write. Objects are created and never
+changed; an object is removed when a checkpoint covers its whole content, except for the first, which stays as the mark.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class StoredLogs:
     """The objects of one incarnation of one task; used by one thread.
 
     Args:
-        first: the lowest incarnation of this version of the job.  What an earlier version has left is never read, and
-            is removed by the first `begin`: it may be needed until it is decided that this version is the job's.
+        first: the lowest incarnation of this version of the job. Objects of an earlier version are never read; the
+            first `begin` removes them, because until then the job may still return to that version.
     """
 
     def __init__(self, depot: Depot, task: str, incarnation: int, first: int = 0) -> None:
