@@ -1,7 +1,7 @@
-"""The settings of a job.  Written once to `job.json`, read by every process of the job.
+"""The settings of a job, which are written once to `job.json` and read by every process of the job.
 
-Unknown keys are refused, nothing falls back in silence.  The fields that must agree everywhere are in
-the fingerprint that every frame carries, so a process of another job or version is never listened to.
+Unknown keys are refused rather than ignored. The fingerprint that every frame carries covers the settings that must
+agree in all processes, so frames from a process of another job or version are never accepted.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ _CHOICES = {
 MASTERS = ("spark://", "k8s://", "local-cluster[")
 """The beginnings of masters with executors in which agents can run, besides `yarn`."""
 STATE_FORMAT = 2
-"""The format of a job's directory and of savepoints; raised when a version writes what others cannot read."""
+"""The format of a job's directory and of savepoints; raised if a version writes data that others cannot read."""
 STANDBYS_MAX = 1000
-"""The most processes that wait in a pool."""
+"""The maximum number of processes in a pool of standbys."""
 RECORD_BYTES_MAX = 32 << 20
-"""The most that `record_bytes_max` may be: a record has to fit into a chunk, with what stands around it."""
+"""The maximum of `record_bytes_max`, because a record has to fit into a chunk together with the chunk's overhead."""
 INT_MAX = 1 << 53
-"""The limit of a whole number without its own limit: every format that a setting travels in carries it exactly."""
+"""The limit of whole numbers without a limit of their own, up to which every format of settings is exact."""
 ABOVE_0 = math.ulp(0.0)
-"""The least number above 0."""
+"""The smallest number above 0."""
 BUFFER_BYTES_MIN = 1 << 16
-"""The least room that a task works with."""
+"""The smallest buffer with which a task can work."""
 
 
 class Limit(NamedTuple):
-    """The numbers that a setting may have, and what an error advises to give; by default the limit that was broken."""
+    """The range of a setting, and the advice that an error gives; by default, the advice is the violated limit."""
 
     least: float
     most: float = INT_MAX
@@ -94,7 +94,7 @@ LIMITS = {
 
 
 def wanted(name: str) -> str:
-    """Return what an error about this setting advises to give; "" where that depends on the value."""
+    """Return the advice in an error about this setting; empty if the advice depends on the value."""
     return " or ".join(_CHOICES[name]) if name in _CHOICES else LIMITS[name].wanted if name in LIMITS else ""
 
 
@@ -243,7 +243,7 @@ class JobConfig:
 
     @property
     def place_in_store(self) -> str:
-        """The prefix of everything that this run keeps in the shared store."""
+        """The prefix of all objects that this run keeps in the shared store."""
         return f"{self.name}/{self.run}"
 
     @property
@@ -259,11 +259,11 @@ class JobConfig:
 
     @property
     def hot_operators(self) -> tuple[str, ...]:
-        """The operators that alone have hot standbys; none where all have them, or none has."""
+        """The operators to which hot standbys are restricted; empty if all operators have them or none has."""
         return tuple(self.standbys.partition(":")[2].split(",")) if ":" in self.standbys else ()
 
     def fingerprint(self, topology: object) -> int:
-        """Return 64 bits that differ if run, graph or anything that shapes the bytes on the wire differs."""
+        """Return 64 bits that depend on the run, the graph and all settings that affect the bytes on the wire."""
         flushing = self.determinant_flush != "off"
         content = repr((self.run, self.guarantee, self.sharing_depth, self.key_groups, flushing, topology))
         return int.from_bytes(blake2b(content.encode(), digest_size=8).digest(), "big")

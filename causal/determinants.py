@@ -1,4 +1,4 @@
-"""Determinants: the logged outcomes of a task's nondeterministic events, and how each kind is written into its log.
+"""Determinants: the logged outcomes of a task's nondeterministic events, and the encoding of each kind in the log.
 
 The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder. `Order`, `Run`,
 `Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are values requested during such an event and follow
@@ -24,7 +24,7 @@ _ORDER, _ORDER_WIDE = 0x80, 0xFF
 _COMPRESS_FROM_BYTES = 512
 ANSWER_BYTES_MAX = 16 << 20
 LZ4_RATIO_MAX = 255
-"""The most bytes that one byte of an LZ4 block expands to: a longer claim is refused before memory is allocated."""
+"""The maximum expansion of an LZ4 block; a larger stated size is refused before memory is allocated."""
 _INTERVAL_BYTES_MIN = 2
 _SEED_BYTES = 16
 
@@ -159,10 +159,10 @@ _user_names: dict[int, str] = {}
 
 
 def register_kind(name: str, tag: int) -> None:
-    """Register a kind of the user's own; to be called when the pipeline file is loaded, alike in every process.
+    """Register a user-defined kind; call this when the pipeline file is loaded, identically in every process.
 
     Args:
-        tag: 64 to 127, never reused for another kind as long as a log with it may exist.
+        tag: a number from 64 to 127, which must not be reused for another kind as long as a log with it may exist.
 
     Raises:
         ValueError: the tag is out of range, or it or the name is already registered for another kind.
@@ -181,7 +181,7 @@ def registered(name: str) -> bool:
 
 
 def encode_order(input: int, count: int) -> bytes:
-    """Encode an `Order` without an object: this is the hot path."""
+    """Encode an `Order` without creating an object, because this is the hot path."""
     if count == 1 and input <= ORDER_ONE_LAST - ORDER_ONE_FIRST:
         return bytes((ORDER_ONE_FIRST + input,))
     if input < 127:
@@ -190,7 +190,8 @@ def encode_order(input: int, count: int) -> bytes:
 
 
 class DeterminantCodec:
-    """Writes and reads the entries of one epoch's log; clock readings are differences to the last one.
+    """Writes and reads the entries of one epoch's log; each clock reading is encoded as the difference from the last.
+
 
     State: `last_ns`, the last reading written or read; 0 when the epoch begins.
     """
