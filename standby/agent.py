@@ -1,11 +1,12 @@
 """The host agent: starts, kills and reaps the processes of a job on one host.
 
-`python -m standby.agent JOB_DIRECTORY`.  `causal run` starts it for the supervisor of the same machine; started by
-`causal agent` it joins a supervisor elsewhere, as one of several hosts (design 0024).  It starts only what the job's
-own description names: no order holds a command line.  It notices an exit immediately, through the process's pidfd, and
-the death of a worker with much memory to free even earlier, through its lifeline.  It may be killed at any
-moment: its processes live on, and the next agent adopts them.  It signals no process that it has not
-proved to be its own by start time or by the marks in its environment.
+`python -m standby.agent JOB_DIRECTORY`.  `causal run` starts the agent for a supervisor on the same machine; an agent
+that `causal agent` starts joins a supervisor elsewhere, as one host of several (design 0024).  The agent starts only
+programs that the job's own description names: no order contains a command line.  It notices the exit of a process
+immediately, through the pidfd of the process, and notices the death of a worker with much memory to free even earlier,
+through the worker's lifeline.  The agent may be killed at any moment: its processes continue to run, and the next agent
+adopts them.  It signals a process only after it has proved, by the start time or by the marks in the environment, that
+the process belongs to the job.
 """
 
 from __future__ import annotations
@@ -60,50 +61,50 @@ from standby.supervision.hosts import BEATS_PER_TIMEOUT
 from standby.supervision.orders import AnyOrder
 
 LOCK = "agent.lock"
-"""Held while an agent lives: one at a time on a job."""
+"""The file that a running agent keeps locked, so that only one agent serves a job."""
 
 LOCK_S = 5.0
-"""The time for which the lock of a killed agent may still be held: a process that it was about to start has its
-descriptors until it executes another program."""
+"""The time for which the lock of a killed agent may stay locked: a process that the agent was about to start has the
+agent's descriptors until it executes another program."""
 
 GRACE_S = 3.0
-"""The time that processes have to end when they are asked to."""
+"""The time that processes have to end after they are asked to."""
 
 KILL_S = 2.0
 """The time that a killed process has to disappear."""
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 5.0
-"""Wait before a companion that crashed is started again; doubles with each crash in a row."""
+"""The wait before a crashed companion is restarted; it doubles with each consecutive crash."""
 
 SOUND_S = 30.0
-"""A companion that ran this long did not crash in a row with the time before."""
+"""The run time after which a crash of a companion no longer counts as consecutive to the crash before it."""
 
 CRASHES_MAX = 20
-"""Crashes of a companion in a row that end the job."""
+"""The number of consecutive crashes of a companion after which the job ends."""
 
 LOOKS_PER_LIMIT = 4
-"""Checks of which processes use the processor, within the silence that counts as death."""
+"""The number of checks of which processes use the processor, within the silence that counts as a death."""
 
 BEAT_MS_MAX = 500
-"""The longest interval of these beats: they also repeat what was lost."""
+"""The longest interval of the agent's beats: the beats also repeat messages that were lost."""
 
 SENDS_LOGS_S = 1.5
-"""The silence of the supervisor after which lines of logs wait in their files."""
+"""The silence of the supervisor after which log lines wait in their files instead of being sent."""
 
 SIGN_S = 1.0
-"""The interval at which an agent of several renews its sign of life."""
+"""The interval at which the agent of a multi-host job renews its sign of life."""
 
 HELLO_AGAIN_S = 0.5
 """The interval at which an agent that is not part of the job asks to join."""
 
 STATUS_DONE, STATUS_WRONG = 0, 2
-"""Exit statuses of a companion or an agent: it is done; its configuration is wrong."""
+"""Exit statuses of a companion or an agent: its work is done; its configuration is wrong."""
 
 STATUS_AGAIN = 75
-"""Exit status of an agent whose job was stopped and may be resumed: to be started again."""
+"""Exit status of an agent whose job was stopped and may be resumed: the agent is to be restarted."""
 
 STATUS_LEFT = 76
-"""Exit status of the agent of one of several hosts that was asked to end, when its tasks are on other hosts."""
+"""Exit status of an agent of a multi-host job that was asked to end and whose tasks have moved to other hosts."""
 
 WORKER = "worker"
 """The role of a process that is a standby or runs a task."""
@@ -112,7 +113,7 @@ _log = logging.getLogger("standby.agent")
 
 
 class Agent:
-    """One agent's life."""
+    """The agent of one job on one host."""
 
     def __init__(self, job: Path) -> None:
         self._job = job
@@ -123,19 +124,20 @@ class Agent:
         self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
         self._look_due = 0.0
         self._rest_s = max(self._beat_s, min(self._look_s, BEAT_MS_MAX / 1000))
-        """The interval of beats on one machine while its processes stay the same; a death is reported immediately."""
+        """The interval of beats on one machine while the set of processes is unchanged; deaths are reported
+        immediately."""
         self._last_processes: dict[str, dict[str, object]] = {}
         self._computing = Computing()
         self._lock = _locked(job)
         self._children = Children(job)
         self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
-        adopt_orphans()  # a forked worker is one
+        adopt_orphans()  # a forked worker becomes an orphan
         blueprint = Blueprint.load(job)
         self._mark = blueprint.mark(config)
         self._worker = blueprint.worker
         self._companions = {f"companion:{call.name}": call for call in blueprint.companions}
-        if not config.verify_replay:  # forked workers share addresses, and a check is to find who depends on them
+        if not config.verify_replay:  # forked workers share addresses, and a check must see dependence on addresses
             self._children.serve_forks(self._worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._starts: dict[str, Child] = {}
@@ -145,7 +147,7 @@ class Agent:
         self._roster_mark = roster_mark(job)
         self._log_sender = LogSender(job) if self._host is not None else None
         self._incarnation = 0
-        """The incarnation of this host that its processes are of; 0 before the supervisor has welcomed it."""
+        """The incarnation of this host to which its processes belong; 0 until the supervisor has welcomed the host."""
         self._welcomed = self._host is None
         self._hello_due = self._host_beat_due = self._sign_due = self._heard_s = 0.0
         self._status = 0
@@ -166,7 +168,9 @@ class Agent:
         return HostUplink(self._context, self._host.host, supervisors, self._job, key)
 
     def run(self) -> int:
-        """Serve until SIGTERM, or until the supervisor ends it, then end every process; returns the exit status."""
+        """Serve until SIGTERM arrives or the supervisor ends the agent, then end every process; return the exit
+        status.
+        """
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which then sends SIGTERM
         with woken_by_signals() as wake:
@@ -180,12 +184,12 @@ class Agent:
         for child in self._children.living.values():
             self._poller.register(child.pidfd, zmq.POLLIN)
         if self._host is not None:
-            self._children.await_forks()  # once it has joined, the supervisor expects to hear of it all the time
+            self._children.await_forks()  # once the agent has joined, the supervisor expects its beats without a gap
         beat_due = 0.0
         while not self._stopping:
             beat_due = self._turn(beat_due)
             with suppress(BlockingIOError):
-                wake.recv(64)  # or the wait of each turn would end immediately, from the first signal on
+                wake.recv(64)  # otherwise, after the first signal, the wait of each turn would end immediately
         self._end_all()
 
     def close(self) -> None:
@@ -194,9 +198,10 @@ class Agent:
         close_lock(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:
-        """End the agent; that of one of several hosts once its tasks have moved, or when it is asked again.
+        """End the agent; on a multi-host job, end it once its tasks have moved, or when it is asked a second time.
 
-        Without its `causal agent` it ends immediately: the host counts as lost since that has ended.
+        An agent whose `causal agent` process has ended ends immediately: the supervisor has counted the host as lost
+        since that process ended.
         """
         orphaned = os.getppid() != self._parent
         if self._host is None or self._leaving is not None or not self._welcomed or orphaned:
@@ -212,9 +217,10 @@ class Agent:
             self._stopping, self._status = True, 128 + signal.SIGTERM
 
     def _turn(self, beat_due: float) -> float:
-        """Return one round: wait, exits first, then orders, then due work. Returns when the next beat is due.
+        """Perform one round: wait, handle exits, then orders, then due work. Return when the next beat is due.
 
-        At most one ordered process is started: a start takes a while, and deaths and kills must not wait for many.
+        At most one ordered process is started per round: a start takes a while, and deaths and kills must not wait for
+        several starts.
         """
         startable = bool(self._starts) and self._may_start
         due = 0.0 if startable else min([beat_due, *(at for at, _ in self._restarts.values())])
@@ -243,11 +249,13 @@ class Agent:
 
     @property
     def _may_start(self) -> bool:
-        """Whether processes may start: on a host of several they take the supervisor's time, so it must be known."""
+        """Whether processes may start: on a multi-host job they use the supervisor's time, so its clock must be
+        known.
+        """
         return self._host is None or self._clock.known
 
     def _beat(self) -> bool:
-        """Report the processes that exist; returns whether the next beat should be sent soon."""
+        """Report the processes that exist; return whether the next beat should be sent soon."""
         if self._host is not None and time.monotonic() >= self._sign_due:
             self._sign_due = time.monotonic() + SIGN_S
             save_sign(self._job, self._welcomed and time.monotonic() - self._heard_s < UNHEARD_S)
@@ -263,7 +271,8 @@ class Agent:
             self._look_due = time.monotonic() + self._look_s
             computing = self._computing.look({c.slot: c.pid for c in self._children.living.values()})
         processes: dict[str, dict[str, object]] = {
-            # A companion that is about to be started again counts as living, or it would be started twice.
+            # A companion that awaits its restart counts as living; otherwise the supervisor would start it a second
+            # time.
             "slots": {**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
             "dead": {slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
             "killed": {slot: self._shifted(at_ns) for slot, at_ns in self._children.killed.items()},
@@ -274,7 +283,7 @@ class Agent:
         return self._host is not None or processes != before
 
     def _send_logs(self, last: bool = False) -> None:
-        """Send what the processes here have logged, as long as the supervisor is heard."""
+        """Send the log lines of this host's processes, as long as the supervisor is heard."""
         now_s = time.monotonic()
         if self._log_sender is not None and self._welcomed and now_s - self._heard_s < SENDS_LOGS_S:
             text = self._log_sender.take(now_s, last)
@@ -302,22 +311,23 @@ class Agent:
         self._uplink.send("host_hello", mark=self._mark, session=host.session, clock_ns=time.monotonic_ns(), **facts)
 
     def _shifted(self, at_ns: int) -> int:
-        """Return a moment of this host's clock as one of the supervisor's."""
+        """Convert a time on this host's clock to the supervisor's clock."""
         return at_ns + self._clock.offset_ns
 
     def _obey(self, order: AnyOrder) -> None:
         match order:
             case orders.Kill(slot):
                 if slot in self._starts:
-                    self._report_unstarted(self._starts.pop(slot))  # the supervisor ordered both: it awaits `exited`
+                    # the supervisor ordered the start and the kill: it awaits `exited`
+                    self._report_unstarted(self._starts.pop(slot))
                 if slot in self._children.living:
                     self._children.kill(self._children.living[slot])
                     self._reap()
             case orders.Start() if not self._welcomed:
-                pass  # of an incarnation that is over, in which this host was reached under the same name
+                pass  # the order is for a past incarnation, in which this host had the same name
             case orders.Start(slot, role):
                 known = (self._children.living, self._children.dead, self._restarts, self._starts)
-                if not any(slot in table for table in known):  # a repeated order is no second process
+                if not any(slot in table for table in known):  # a repeated order must not start a second process
                     self._order_start(slot, role)
             case orders.Welcome(incarnation):
                 self._join(incarnation)
@@ -340,7 +350,7 @@ class Agent:
                 self._roster_mark = roster_mark(self._job)
             case orders.Refused(reason, session):
                 if self._host is None or session != self._host.session:
-                    return  # for another agent, which has the same key
+                    return  # the refusal is for another agent with the same key
                 _log.error("the supervisor refuses this host: %s", reason)
                 self._stopping, self._status = True, STATUS_WRONG
             case orders.Ended(again):
@@ -352,7 +362,7 @@ class Agent:
                 self._crash(incarnation)
 
     def _crash(self, incarnation: int) -> None:
-        """Dies as by `kill -9` if this host permits it, and the order is for this life of it."""
+        """Kill this process with SIGKILL if the host allows it and the order names the current incarnation."""
         if self._host is None or not self._host.breakable:
             _log.warning("an order to die, which this agent does not permit")
         elif incarnation == self._incarnation:
@@ -360,7 +370,7 @@ class Agent:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _join(self, incarnation: int) -> None:
-        """Join that incarnation; whatever runs here is of an older one, and ends first."""
+        """Join as that incarnation; first end any process here that belongs to an older incarnation."""
         if self._incarnation != incarnation:
             if self._incarnation:
                 _log.info("host incarnation %d is over: ending its processes", self._incarnation)
@@ -372,7 +382,8 @@ class Agent:
                 save_incarnation(self._job, self._host.session, incarnation)
             _log.info("joined as incarnation %d", incarnation)
         self._welcomed, self._heard_s = True, time.monotonic()
-        self._host_beat_due = self._sign_due = 0.0  # the supervisor and `causal probe` learn of it immediately
+        # so that the supervisor and `causal probe` learn of the join immediately
+        self._host_beat_due = self._sign_due = 0.0
         self._beat()
 
     def _kill_all(self) -> None:
@@ -382,12 +393,13 @@ class Agent:
         for child in self._children.living.values():
             self._children.kill(child)
         self._await_ends(KILL_S)
-        left = sum(kill_marked(self._job, KILL_S, only=slot) for slot in slots)  # their own children
+        # the processes that the killed workers had started
+        left = sum(kill_marked(self._job, KILL_S, only=slot) for slot in slots)
         if left:
             _log.error("%d processes of an older incarnation could not be killed", left)
 
     def _order_start(self, slot: str, role: str) -> None:
-        """Put a process on the list of starts; its program is in the job's description, not in the order."""
+        """Queue a process to be started; its program comes from the job's description, not from the order."""
         call = self._companions.get(role)
         if call is not None:
             self._starts[slot] = Child(slot, role, on_this_host(call.argv, self._job), call.environment)
@@ -408,13 +420,15 @@ class Agent:
         self._uplink.send("started", slot=child.slot, pid=child.pid, at_ns=self._shifted(child.began_ns))
 
     def _report_unstarted(self, child: Child, status: int | None = None, why: str = "") -> None:
-        """Report as ended what has never run: a process that starts with an unknown clock would not be corrected."""
+        """Report a process that has never run as ended: without a known clock, the times that it reports would be
+        wrong.
+        """
         self._children.dead[child.slot] = status
         at_ns = self._shifted(time.monotonic_ns())
         self._uplink.send("exited", slot=child.slot, pid=0, at_ns=at_ns, status=status, last_line=why)
 
     def _notice_deaths(self) -> None:
-        """Report workers that can run no more code; the kernel ends them when it has freed their memory."""
+        """Report workers that can no longer run any code; the kernel ends them once it has freed their memory."""
         for child in self._lifelines.broken():
             if self._children.living.get(child.slot) is child:
                 self._ended(self._children.lose(child))
@@ -441,7 +455,8 @@ class Agent:
         how = "died" if end.status is None else ending(end.status, asked)
         _log.info("%s (pid %d) %s%s", child.slot, child.pid, how, " by this agent" if asked else "")
         if self._stopping:
-            return  # the agent ends them all: a supervisor that still lives must not count them as failures
+            # the agent ends all processes: a supervisor that is still running must not count these ends as failures
+            return
         restarting = child.companion and self._again(end)
         self._uplink.send(
             "exited",
@@ -455,7 +470,7 @@ class Agent:
         )
 
     def _again(self, end: End) -> bool:
-        """Put a companion that crashed on the list of restarts; returns whether it will be restarted."""
+        """Queue a crashed companion for a restart; return whether it will be restarted."""
         child = end.child
         if end.status in (STATUS_DONE, STATUS_WRONG):
             return False
@@ -463,14 +478,14 @@ class Agent:
         child.crashes = 1 if lived_s >= SOUND_S else child.crashes + 1
         if child.crashes > CRASHES_MAX:
             return False
-        # What it leaves behind (a Java virtual machine outlives its driver) must not meet its successor.
+        # Processes that the companion leaves (a Java virtual machine outlives its driver) must not meet its successor.
         kill_marked(self._job, 0.0, only=child.slot)
         wait_s = min(BACKOFF_S_MIN * 2 ** (child.crashes - 1), BACKOFF_S_MAX)
         self._restarts[child.slot] = (time.monotonic() + wait_s, child)
         return True
 
     def _end_all(self) -> None:
-        """Ask every process to end, kill those that do not, and leave nothing behind."""
+        """Ask every process to end, kill those that do not, and leave no process running."""
         self._restarts.clear()
         self._starts.clear()
         for child in self._children.living.values():
@@ -496,7 +511,9 @@ class Agent:
 
 
 def host_beat_s(config: JobConfig) -> float:
-    """Return the interval of the beats of the agent of one of several hosts, whatever else it does more often."""
+    """Return the interval at which the agent of a multi-host job sends beats, even if its own turns are more
+    frequent.
+    """
     wanted_ms = min(config.host_timeout_ms / BEATS_PER_TIMEOUT, BEAT_MS_MAX)
     return max(config.heartbeat_ms, wanted_ms) / 1000
 
@@ -505,7 +522,7 @@ def _locked(job: Path) -> int:
     """Take the agent's lock and return its descriptor.
 
     Raises:
-        PipelineError: another agent holds it for longer than `LOCK_S`.
+        PipelineError: another agent has kept the lock for longer than `LOCK_S`.
     """
     descriptor = keep_from_children(os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     if not lock(descriptor, LOCK_S):
@@ -517,8 +534,8 @@ def _locked(job: Path) -> int:
 def main(argv: list[str]) -> int:
     """Run the agent of one job on this host.
 
-    Returns: 0 when all its processes have ended after SIGTERM or because the job has ended, `STATUS_AGAIN` where the
-    job may be resumed, `STATUS_WRONG` for an error that a restart would repeat, otherwise 1.
+    Returns: 0 when all processes have ended after SIGTERM or because the job has ended; `STATUS_AGAIN` if the job may
+    be resumed; `STATUS_WRONG` for an error that a restart would repeat; otherwise 1.
     """
     if len(argv) != 1:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)

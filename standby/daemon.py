@@ -1,8 +1,8 @@
-"""The supervisor process: sockets, clock and disk around `standby.supervision.supervision`.
+"""The supervisor process: the sockets, clock and disk around `standby.supervision.supervision`.
 
-`python -m standby.daemon JOB_DIRECTORY`. It may be killed at any moment; the next one reads the decisions from the
-journal and everything else from the beats. It ends when the job ends. Of several hosts it is first a candidate
-(`standby.candidate.election`), and ends when another supervisor replaces it.
+`python -m standby.daemon JOB_DIRECTORY`. The supervisor may be killed at any moment; the next one reads the decisions
+from the journal and learns everything else from heartbeats. It ends when the job ends. On a multi-host job it starts as
+a candidate (`standby.candidate.election`), and it ends when another supervisor replaces it.
 """
 
 from __future__ import annotations
@@ -67,16 +67,18 @@ from standby.supervision.supervision import ANY_SESSION, Supervision
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
-"""The number of messages taken in a row before the time is read again."""
+"""The number of messages that are received in a row before the clock is read again."""
 
 AGENT_QUEUE_MAX = 10_000
-"""The number of orders kept for an agent that has not connected yet."""
+"""The number of orders that are kept for an agent that has not connected yet."""
 
 DISMISS_S, DISMISS_AGAIN_MS = 1.2, 100
-"""The time that hosts have to confirm the end of the job, less than a supervisor has to end; and between two orders."""
+"""The time that hosts have to confirm the end of the job, which is shorter than the time that a supervisor has to end;
+and the time between two such orders."""
 
 HELD_MAX = 10_000
-"""The effects that wait for decisions to be written; more are dropped, as all of them are repeated when they lack."""
+"""The number of effects that may wait for decisions to be written; further effects are dropped, because each of them is
+repeated if it is still needed."""
 
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
@@ -85,13 +87,13 @@ _log = logging.getLogger("standby.daemon")
 
 
 class Daemon:
-    """One supervisor's life."""
+    """The supervisor of one job."""
 
     def __init__(self, job: Path, parent: int, wake: socket.socket, led: Led | None) -> None:
         """
         Args:
-            parent: the process that keeps this one running.
-            wake: readable once this process is to end.
+            parent: the pid of the process that keeps this one running.
+            wake: a socket that becomes readable once this process is to end.
             led: the term that this supervisor has won; None for a job on one machine.
         """
         self._job = job
@@ -107,12 +109,12 @@ class Daemon:
         self._inbox = Inbox()
         self._host_logs = HostLogs(job / "logs")
         self._effects: deque[tuple[int, Effect]] = deque()
-        """Effects that wait until this many decisions are written."""
+        """(number of decisions, effect): each effect waits until that many decisions are written."""
         self._decided = 0
         self._led_here = True
         self._for_agent: deque[bytes] = deque(maxlen=AGENT_QUEUE_MAX)
         self._route: dict[str, str] = {}
-        """Process → the host on which it was last heard, of a job of several hosts."""
+        """Process → the host on which it was last heard; used by a multi-host job."""
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._open_socket((job / "runtime").read_text().strip())
@@ -133,7 +135,8 @@ class Daemon:
         for option, value in (
             (zmq.LINGER, LINGER_MS),
             (zmq.ROUTER_MANDATORY, 1),
-            (zmq.ROUTER_HANDOVER, 1),  # a restarted agent is the agent, even before the old connection is seen to end
+            # a restarted agent replaces the old one, even before the end of the old connection is noticed
+            (zmq.ROUTER_HANDOVER, 1),
             (zmq.SNDHWM, SOCKET_QUEUE),
             (zmq.RCVHWM, SOCKET_QUEUE),
             (zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX),
@@ -163,10 +166,10 @@ class Daemon:
         return Gate(self._context, config.listen, key, rosters_of(config, self._job), description, led.term.number)
 
     def run(self) -> None:
-        """Supervise until the job ends or a signal comes.
+        """Supervise until the job ends or a signal arrives.
 
         Raises:
-            Fenced: another supervisor leads the job, or is to.
+            Fenced: another supervisor leads the job, or is about to lead it.
         """
         if self._led is not None and self._gate is not None:
             take_time(self._led, self._gate, self._inbox)
@@ -198,10 +201,10 @@ class Daemon:
             self._dismiss(self._gate)
 
     def _leave_if_deaf(self) -> None:
-        """Leave the job to a candidate that hears hosts, when this leader has heard none for some time.
+        """Leave the job to a candidate that hears hosts, if this leader has heard none for some time.
 
         Raises:
-            Fenced: it has.
+            Fenced: this supervisor has left the job to the candidate.
         """
         if self._ended or self._gate is None or self._candidates is None or not isinstance(self._journal, StoreJournal):
             return
@@ -217,14 +220,15 @@ class Daemon:
         raise Fenced(f"no host is heard here, and {where} hears some: it is to lead")
 
     def _handed_over(self) -> bool:
-        """Close the journal of a term that ends before the job; returns whether the hosts are to work on."""
+        """Close the journal of a term that ends before the job; return whether the hosts are to continue working."""
         led = self._led
         if self._ended or led is None or not isinstance(self._journal, StoreJournal):
             return False
         interrupted = signal.SIGINT in self._signals()
         if led.identity.successor or not interrupted and self._has_successor():
             closing = RESIGNED
-        elif not interrupted and parent_ended(self._parent):  # `causal run` was killed: no wish to stop the job
+        # `causal run` was killed, which does not mean that the job is to stop
+        elif not interrupted and parent_ended(self._parent):
             _log.warning("the process above was killed: the tasks work on, until the job is resumed")
             return True
         else:
@@ -238,21 +242,23 @@ class Daemon:
         return closing == RESIGNED
 
     def _signals(self) -> bytes:
-        """Return the numbers of the signals that have come; Ctrl-C ends the job itself, SIGTERM this supervisor."""
+        """Return the numbers of the signals received; Ctrl-C ends the job itself, SIGTERM only this supervisor."""
         try:
             return self._wake.recv(4096)
         except BlockingIOError:
             return b""
 
     def _has_successor(self) -> bool:
-        """Return whether another supervisor waits that can take over."""
+        """Return whether another supervisor is waiting and can take over."""
         if self._candidates is None:
             return False
         self._candidates.look()
         return bool(self._candidates.shown())
 
     def _dismiss(self, gate: Gate) -> None:
-        """End every host, and wait a moment until each has confirmed it: no later order would reach it."""
+        """Order every host to end and wait briefly for each to confirm it, because no later order would reach the
+        host.
+        """
         message = orders.Ended(again=not self._ended).message()
         left = {host.name for host in self._supervision.hosts if host.living}
         deadline_s = time.monotonic() + DISMISS_S
@@ -268,7 +274,7 @@ class Daemon:
                     self._host_logs.take(event.host, event.text)
 
     def _attend_hosts(self, gate: Gate) -> None:
-        """Process handshakes, ended tethers and messages of other hosts."""
+        """Process handshakes, closed tethers and messages from other hosts."""
         gate.authenticator.serve()
         for host, session in gate.tethers.closed():
             self._step(events.HostClosed(host, session))
@@ -327,12 +333,12 @@ class Daemon:
         for effect in effects[len(decided) :]:
             if len(self._effects) < HELD_MAX or isinstance(effect, (WriteManifest, RemoveFiles, EndJob)):
                 self._effects.append((self._decided, effect))
-        lines = [line_of(record) for record in decided]  # last: no process waits for a line in a log
+        lines = [line_of(record) for record in decided]  # log lines come last, because no process waits for them
         self._effects.extend((self._decided, Note(line)) for line in lines if line is not None)
         self._release()
 
     def _release(self) -> None:
-        """Perform, in their order, the effects whose decisions are written."""
+        """Perform, in order, the effects whose decisions are written."""
         while self._effects and self._effects[0][0] <= self._journal.written:
             self._perform(self._effects.popleft()[1])
 
@@ -366,7 +372,7 @@ class Daemon:
                 self._ended = True
 
     def _write_manifest(self, epoch: int, files: Any) -> None:
-        # In line on purpose: a promotion would have to wait for the outcome anyhow.
+        # The manifest is written inline on purpose: a promotion would have to wait for the outcome in any case.
         try:
             write_manifest(self._job, epoch, files, self._sync)
         except Unavailable as problem:
@@ -375,9 +381,10 @@ class Daemon:
             self._step(events.ManifestWritten(epoch))
 
     def _order(self, host: str, order: orders.Order) -> None:
-        """Send orders to an agent in their order; those for the one of this machine wait until it is connected."""
+        """Send orders to an agent in sequence; orders for the agent on this machine wait until it is connected."""
         if self._gate is not None:
-            self._gate.order(host, order.message())  # one that is lost is repeated when the beats show its absence
+            # a lost order is repeated when the beats show that it had no effect
+            self._gate.order(host, order.message())
             return
         self._for_agent.append(encode(order.message()))
         self._flush_to_agent()
@@ -393,7 +400,9 @@ class Daemon:
             self._for_agent.popleft()
 
     def _send(self, to: bytes, data: bytes) -> bool:
-        """Send and return whether it was possible; what was not sent is repeated when the beats show its absence."""
+        """Send a message and return whether that was possible; an unsent message is repeated when the beats show its
+        absence.
+        """
         try:
             self._socket.send_multipart((to, data), zmq.NOBLOCK)
         except zmq.ZMQError as problem:
@@ -423,7 +432,7 @@ class Daemon:
 def main(argv: list[str]) -> int:
     """Run the supervisor of one job.
 
-    Returns: 0 when the job has ended or SIGTERM came, 2 for an error that a restart would repeat, otherwise 1.
+    Returns: 0 when the job has ended or SIGTERM arrived, 2 for an error that a restart would repeat, otherwise 1.
     """
     if len(argv) != 1:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""A supervisor of several hosts before it leads: a candidate that watches the shared store (design 0024).
+"""A supervisor of a multi-host job before it leads: a candidate that watches the shared store (design 0024).
 
-Its directory has the job's settings and graph as the newest term has them, but for what belongs to this machine: where
-it listens, its key and its roster.
+The directory of a candidate contains the settings and the graph of the newest term, except for the settings that belong
+to this machine: the address at which it listens, its key and its roster.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from standby.supervision.supervision import Supervision
 
 FILE = "leadership.json"
 RESUMPTION = "resumption.json"
-"""The file that has a job resumed: where its journal stood when it was brought to this directory.
+"""The file that makes a supervisor resume a job: it states the end of the journal that was copied to this directory.
 
-`seen` is the (term, place) of the last entry, which may be a seal, and `base` that of the last decision.
+`seen` is the (term, place) of the last entry, which may be a seal, and `base` is that of the last decision.
 """
 
 UNBEGUN = (0, -1)
-"""The (term, place) of the decisions of a job that no supervisor has begun."""
+"""The (term, place) of the decisions of a job that no supervisor has started."""
 
 STATUS_NEWER = 76
-"""Exit status of a candidate whose job was stopped, when a newer run of it has begun."""
+"""Exit status of a candidate whose job was stopped and has a newer run."""
 
 _log = logging.getLogger("standby.election")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A supervisor's facts that outlive its process.
+    """Facts about a supervisor that outlive its process.
 
     Attributes:
-        holder: its mark in the store.
-        successor: whether it was started to take over: its own end never stops the job.
-        offset_ns: the job's time less this machine's clock, when it last led.
-        boot: the life of this machine's clock for which that holds.
+        holder: the supervisor's mark in the store.
+        successor: whether the supervisor was started to take over; the end of such a supervisor never stops the job.
+        offset_ns: the job's time minus this machine's clock, when this supervisor last led.
+        boot: the boot ID of the machine for which `offset_ns` is valid.
     """
 
     holder: str
@@ -91,18 +91,18 @@ class Identity:
 
 
 def begun(directory: Path) -> None:
-    """Remove what the term began with, once its first entry is written."""
+    """Remove the files from which the term started, once its first entry is written."""
     for name in (RESUMPTION, JOURNAL, JOURNAL + "-wal", JOURNAL + "-shm"):
         (directory / name).unlink(missing_ok=True)
 
 
 def boot() -> str:
-    """Return the life of this machine's clock: after a start of the machine it begins again."""
+    """Return the boot ID of this machine; the monotonic clock restarts with each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class JobClock:
-    """The job's time, which is the clock of its first supervisor, on the machine of another one."""
+    """The job's time, which is the clock of the job's first supervisor, as seen from this machine."""
 
     def __init__(self, offset_ns: int) -> None:
         self.offset_ns = offset_ns
@@ -113,10 +113,10 @@ class JobClock:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """A term that was won.
+    """A term that this supervisor has won.
 
     Attributes:
-        exact: whether the clock shows the job's time; otherwise it may be behind, by seconds.
+        exact: whether `clock` shows the job's time exactly; otherwise it may lag by seconds.
     """
 
     term: Term
@@ -129,14 +129,14 @@ class Led:
 
 
 class _Left(Exception):
-    """A signal has come."""
+    """Raised when a signal arrives or the candidate is to end."""
 
 
 class Election:
-    """One candidate.
+    """One candidate for the leadership of a job.
 
     Args:
-        wake: readable once this process is to end.
+        wake: a socket that becomes readable once this process is to end.
     """
 
     def __init__(self, job: Path, config: JobConfig, wake: socket.socket) -> None:
@@ -153,15 +153,15 @@ class Election:
         self._ear: Ear | None = None
         self._presence = Presence(self._identity.holder)
         self._present_ns: int | None = None
-        """The time at which it last showed in the store that it waits; None before it has."""
+        """The time at which the candidate last renewed its mark in the store; None before the first time."""
         self._shown: Candidate | None = None
-        """The mark that it showed then."""
+        """The mark that the candidate wrote at that time."""
         self._term: Term | None = None
         self.newer = False
-        """Whether it ends because the job was stopped, and another run of it has begun."""
+        """Whether the candidate ends because the job was stopped and a newer run of it has begun."""
 
     def run(self) -> Led | None:
-        """Return the term once it is won; None when the job has ended or this process is to."""
+        """Return the term once it is won; return None if the job has ended or this process is to end."""
         course = campaign(self._candidacy, self._described, self._report, self._hears)
         try:
             ledger = perform(course, self._depot, self._pause)
@@ -172,14 +172,14 @@ class Election:
                 self._conclude()
         finally:
             if self._ear is not None:
-                self._ear.close()  # the address is then that of a leader
+                self._ear.close()  # the leader binds the same address
         if self._present_ns is not None:
-            with suppress(Unavailable):  # the leader removes it when it is old
+            with suppress(Unavailable):  # the leader removes an old mark
                 perform(self._presence.withdraw(), self._depot)
         return None if ledger is None else self._led(ledger)
 
     def _pause(self, span_ns: int) -> int:
-        """Wait, show what is followed meanwhile, and return the time."""
+        """Wait for `span_ns`, publish the state of this candidate in the meantime, and return the time."""
         if span_ns:
             if self._ear is None:
                 self._ear = Ear(self._own, self._job)
@@ -213,7 +213,8 @@ class Election:
         """Adopt the settings and the graph of the inherited decisions.
 
         Raises:
-            PipelineError: the job was to be resumed as something else, from decisions that are not the last ones.
+            PipelineError: the job was to be resumed with other settings, from decisions that are no longer the last
+                ones.
         """
         before = JobConfig.load(self._job), Blueprint.load(self._job)
         restore(self._job, self._own, ledger.job, ledger.graph)
@@ -239,7 +240,7 @@ class Election:
         return Led(term, ledger, self._depot, clock, own, identity, self._job)  # type: ignore[arg-type]
 
     def _follow(self) -> None:
-        """Adopt settings and graph of a newer term of another supervisor, and show the leader."""
+        """Adopt the settings and the graph of another supervisor's newer term, and show its leader."""
         seen = self._candidacy.seen
         if seen is None or seen.term.number == self._followed or seen.term.holder == self._identity.holder:
             return
@@ -249,7 +250,7 @@ class Election:
             self._show(inherited.records if inherited is not None else (), seen.term)
             self._show_presence()
         except Fenced:
-            return  # a newer entry has all of these: the next look finds it
+            return  # a newer entry contains all of these decisions: the next check reads it
         if self._followed is None:
             _log.info("a candidate: %s leads %s", seen.term.leader, self._own.name)
         else:
@@ -257,7 +258,9 @@ class Election:
         self._followed = seen.term.number
 
     def _show_presence(self) -> None:
-        """Show in the store that it waits, and whether it hears hosts, where that is not shown or old."""
+        """Renew this candidate's mark in the store if it is missing, outdated or old: it waits, and whether it hears
+        hosts.
+        """
         now_ns = time.monotonic_ns()
         mark = Candidate(_name_of(self._own), self._own.listen, self._hears())
         if self._present_ns is None or mark != self._shown or now_ns - self._present_ns >= RENEW_NS:
@@ -265,7 +268,7 @@ class Election:
             self._present_ns, self._shown = now_ns, mark
 
     def _conclude(self) -> None:
-        """Show the end of a job that another supervisor has led to it."""
+        """Show the end of a job that another supervisor led until the job ended."""
         seen = self._candidacy.seen
         if seen is not None:
             decided = perform(read_back(seen.term.number, seen.place), self._depot)
@@ -273,7 +276,7 @@ class Election:
             self._show(decided.records, seen.term)
 
     def _show(self, records: tuple[Record, ...], term: Term) -> None:
-        """Write a view of the decisions: no process is heard here."""
+        """Write a view of the job that is based on the decisions alone: no process is heard here."""
         supervision = Supervision(JobConfig.load(self._job), Blueprint.load(self._job))
         supervision.handle(events.Restored(records), max(1, time.monotonic_ns()))
         write_status(self._job, replace_fields(supervision.view(), leader=leader_shown(term, here=False)))
@@ -285,10 +288,10 @@ def _name_of(config: JobConfig) -> str:
 
 
 def settings_of(text: str) -> JobConfig:
-    """Return the settings of a job that the shared store has.
+    """Return the settings of a job from their text in the shared store.
 
     Raises:
-        CorruptData: they are damaged.
+        CorruptData: the settings are damaged.
     """
     try:
         return JobConfig.from_mapping(unseal(text), "the settings in the shared store")
@@ -303,7 +306,7 @@ def save_settings(directory: Path, config: JobConfig, graph: str) -> None:
 
 
 def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
-    """Do so with those that some supervisor has, but for what belongs to this machine: it is taken from `own`.
+    """Write another supervisor's settings and graph to a directory; settings of this machine are taken from `own`.
 
     Raises:
         CorruptData: the settings are damaged.
@@ -313,12 +316,12 @@ def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
 
 
 def leader_shown(term: Term, here: bool) -> LeaderView:
-    """Return the leader as `status.json` has it; `here`: it is the supervisor of this directory."""
+    """Return the leader as shown in `status.json`; `here` means that it is the supervisor of this directory."""
     return LeaderView(name=term.name or None, listen=term.listen, term=term.number, here=here)
 
 
 def write_status(job: Path, view: JobView) -> None:
-    """Replace the view of a job; one that cannot be written is logged."""
+    """Replace the view of a job; a failure to write it is logged."""
     try:
         replace_text(job / "status.json", json.dumps(view.content()))
     except OSError as problem:
@@ -326,8 +329,9 @@ def write_status(job: Path, view: JobView) -> None:
 
 
 def _resumption(job: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Return the (term, place) of the decisions that were brought here, and of the last entry seen; None for no
-    resumption.
+    """Return the (term, place) of the decisions that were copied here, and that of the last entry seen.
+
+    Both are None if no job is to be resumed.
     """
     path = job / RESUMPTION
     try:

@@ -1,7 +1,7 @@
-"""The agent's table of processes: started, adopted, reaped, and on disk so that the next agent knows them.
+"""The agent's table of processes: it starts, adopts and reaps them, and stores the table for the next agent.
 
-An entry is written before its process is started and completed after, so a process is either in the
-table or found by the marks in its environment; none is ever started twice or forgotten.
+An entry is written before its process is started and completed afterwards. Therefore every process is either in the
+table or identified by the marks in its environment, and none is ever started twice or forgotten.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("standby.agent")
 
 FILE = "processes.json"
 DEAD_KEPT = 256
-"""The number of ends of processes that each beat repeats; the oldest are dropped first."""
+"""The number of ended processes that each beat reports again; the oldest are dropped first."""
 
 LOGS_KEPT = 200
 """The number of log files of ended processes that are kept; the oldest are removed first."""
@@ -45,7 +45,7 @@ class Child:
     environment: Mapping[str, str]
     pid: int = 0
     started: int = 0
-    """Start time in clock ticks since boot."""
+    """The start time of the process, in clock ticks since boot."""
     pidfd: int = -1
     process: subprocess.Popen[bytes] | None = None
     """None for a process that was forked or adopted."""
@@ -81,13 +81,13 @@ class Children:
     """Processes that count as dead while the kernel frees their memory."""
     forks: ForkServer | None = None
     patient: bool = True
-    """Whether the first start of all waits for the fork server: the agent does nothing else meanwhile."""
+    """Whether the very first start waits for the fork server; the agent does nothing else in the meantime."""
 
     def save(self) -> None:
         """Replace the table on disk atomically.
 
         Raises:
-            Unavailable: it cannot be written.
+            Unavailable: the table cannot be written.
         """
         table = {
             "living": [
@@ -106,10 +106,10 @@ class Children:
             raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
 
     def start(self, child: Child) -> None:
-        """Start the process in a session of its own, with its output in its log.
+        """Start the process in its own session, with its output redirected to its log.
 
         Raises:
-            Unavailable: it could not be started; the entry is removed.
+            Unavailable: the process could not be started; its entry is removed.
         """
         self.living[child.slot] = child
         child.pid = child.started = 0
@@ -122,19 +122,21 @@ class Children:
             del self.living[child.slot]
             missing = problem.filename or child.argv[0]
             raise Unavailable(f"{child.slot} cannot be started: {missing}: {problem.strerror}") from None
-        # Not reaped yet, so pid and start time are its own even if it has ended already.
+        # The process has not been reaped, so the pid and the start time belong to it even if it has already ended.
         child.pidfd = os.pidfd_open(child.pid)
         child.started = start_time(child.pid) or 0
         child.began_ns = time.monotonic_ns()
         self.save()
 
     def serve_forks(self, module: str) -> None:
-        """Start a fork server, which forks workers that run that module from now on where it can."""
+        """Start a fork server; from now on, workers that run `module` are forked from it where possible."""
         self.forks = ForkServer(self.job, module, environment(self.job, {}, ""))
         self.forks.begin()
 
     def await_forks(self) -> None:
-        """Wait now until the fork server can fork, and at no start: the agent must be heard all the time."""
+        """Wait now until the fork server is ready, so that later starts need not wait: the agent must keep sending
+        beats.
+        """
         self.patient = False
         if self.forks is not None:
             self.forks.await_ready()
@@ -148,7 +150,7 @@ class Children:
         child.process = None
         if self.forks is None or child.companion or child.environment:
             return None
-        # At the start of a job there is nothing else to do; later a start does not wait for a server to load.
+        # While the job starts, the agent has nothing else to do; later starts do not wait for a server that is loading.
         patient = self.patient and len(self.living) == 1
         return self.forks.start(child.argv, child.slot, self._log_of(child), patient=patient)
 
@@ -165,7 +167,7 @@ class Children:
         return child.process.pid
 
     def bound_logs(self) -> None:
-        """Bound the logs into which others than `ProcessLog` write, such as children of user code."""
+        """Bound the logs to which writers other than `ProcessLog` append, such as child processes of user code."""
         for child in self.living.values():
             with suppress(OSError):
                 bound(self._log_of(child))
@@ -186,13 +188,13 @@ class Children:
             _log.warning("old logs of %s cannot be removed: %s", self.job, problem.strerror)
 
     def adopt(self) -> list[End]:
-        """Adopt the living processes of the agent before this one and return the ends of the others."""
+        """Adopt the processes of the previous agent that are alive and return the ends of the others."""
         try:
             table = json.loads((self.job / FILE).read_text())
         except FileNotFoundError:
             return []
         except ValueError:
-            table = {"living": [], "dead": {}, "killed": {}}  # the marks still show what lives
+            table = {"living": [], "dead": {}, "killed": {}}  # the marks still identify the living processes
         self.dead, self.killed = table["dead"], table["killed"]
         by_slot: dict[str, int] = {}
         for process in marked(self.job):
@@ -200,7 +202,7 @@ class Children:
         ends: list[End] = []
         for slot, role, argv, environment, pid, started, killed_ns in table["living"]:
             child = Child(slot, role, tuple(argv), environment, pid, started, killed_ns=killed_ns)
-            if not pid and slot in by_slot:  # started, but its pid not yet written down
+            if not pid and slot in by_slot:  # the process was started, but its pid was not written yet
                 child.pid, child.started = by_slot[slot], start_time(by_slot[slot]) or 0
             child.began_ns = time.monotonic_ns()
             pidfd = open_process(child.pid, child.started) if child.pid else None
@@ -235,7 +237,7 @@ class Children:
         return self._end(child, status)
 
     def reap_dying(self) -> list[int]:
-        """Collect the status of dying processes that have ended and return the pidfds that were closed."""
+        """Collect the exit statuses of dying processes that have ended; return the pidfds that were closed."""
         dying, self.dying = self.dying, []
         closed: list[int] = []
         for child in dying:
@@ -252,7 +254,7 @@ class Children:
         at_ns = time.monotonic_ns()
         del self.living[child.slot]
         self.dead[child.slot] = status
-        with suppress(OSError):  # its socket, if it had one
+        with suppress(OSError):  # the socket of the process, if it had one
             Path((self.job / "runtime").read_text().strip(), child.slot).unlink()
         if child.killed_ns is not None:
             self.killed[child.slot] = child.killed_ns
@@ -274,11 +276,11 @@ class Children:
             except ChildProcessError:
                 return
             if ended is None or ended.si_pid in ours:
-                return  # a process of the table is reaped elsewhere; the others follow after that
+                return  # a process in the table is reaped elsewhere; orphans that ended later are reaped after that
             os.waitpid(ended.si_pid, 0)
 
     def kill(self, child: Child) -> None:
-        """Send SIGKILL and keep the moment right before it."""
+        """Send SIGKILL to the process and record the time just before the signal."""
         if child.pidfd >= 0:
             if child.killed_ns is None:
                 child.killed_ns = time.monotonic_ns()
@@ -289,12 +291,12 @@ def environment(job: Path, extra: Mapping[str, str], slot: str) -> dict[str, str
     """Return the environment of a process of the job."""
     own = {name: value for name, value in os.environ.items() if name != PARENT}
     marks = {JOB_MARK: str(job), SLOT_MARK: slot}
-    # String hashes order sets; pinned, so that a replay sees the order of the first run (D10).
+    # The hash seed determines the order of sets; it is fixed so that a replay sees the order of the first run (D10).
     return {**own, "PYTHONUNBUFFERED": "1", **extra, "PYTHONHASHSEED": "0", **marks}
 
 
 def _waited(pidfd: int) -> int | None:
-    """Return the status of a process that has ended; None if it is no child of this one."""
+    """Return the exit status of a process that has ended; None if it is not a child of this process."""
     try:
         ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
     except ChildProcessError:
@@ -305,12 +307,12 @@ def _waited(pidfd: int) -> int | None:
 
 
 def kill_listed(job: Path) -> None:
-    """Send SIGKILL to every process that the table of an ended agent lists, if it is still that process."""
+    """Send SIGKILL to every process listed in an ended agent's table, if its pid still belongs to the same process."""
     try:
         table = json.loads((job / FILE).read_text())
         listed = [(pid, started) for _, _, _, _, pid, started, _ in table["living"] if pid]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return  # the marks in their environment find them as well
+        return  # the processes are also identified by the marks in their environment
     for pid, started in listed:
         pidfd = open_process(pid, started)
         if pidfd is not None:

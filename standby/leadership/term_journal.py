@@ -1,8 +1,8 @@
-"""The procedures of supervisors with terms and journals in the shared store, request by request.  Pure.
+"""The procedures with which supervisors use terms and journals in the shared store.
 
-Each procedure is a generator: it yields a request to the store and is sent its answer, so that a simulator can put
-anything between two requests.  A request that fails ends the procedure with the exception; every procedure may be
-repeated from its beginning, whatever it had done before.
+Each procedure is a pure generator: it yields a request to the store and is sent the answer, so that a simulator can
+insert any event between two requests.  A request that fails ends the procedure with the exception; every procedure may
+be repeated from its beginning, whichever of its requests were already performed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from standby.supervision.effects import Record
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names below a folder, sorted."""
+    """A request for the names in a folder, sorted."""
 
     folder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The content of an object; None if there is none."""
+    """A request for the content of an object; the answer is None if the object does not exist."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object; the answer is whether it is new."""
+    """A request to create an object; the answer is whether the object is new."""
 
     name: str
     data: bytes
@@ -50,7 +50,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove objects; one that stays costs only space."""
+    """A request to remove objects; an object that is not removed only uses space."""
 
     names: tuple[str, ...]
 
@@ -61,18 +61,18 @@ Procedure = Generator[Request, Any, Result]
 
 
 UNBEGUN_MAX = 5
-"""The most terms without a leader that a candidate counts."""
+"""The largest number of terms without a leader that a candidate counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The newest term and its journal's last entry, as a candidate sees them.
+    """The newest term and the last entry of its journal, as seen by a candidate.
 
     Attributes:
-        place: the place of the last entry; -1 before there is one.
-        entry: None if there is none.
-        unbegun: the terms just before this one whose supervisors were elected and have led nothing, as far as is known
-            when the term is new; `UNBEGUN_MAX` at most.
+        place: the place of the last entry; -1 if the journal has no entry.
+        entry: the last entry; None if there is none.
+        unbegun: the number of terms just before this one whose supervisors were elected and led nothing, as far as is
+            known when the term is new; at most `UNBEGUN_MAX`.
     """
 
     term: Term
@@ -83,11 +83,11 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """The decisions of a sealed term, and where they ended; term 0 for a job that has just begun.
+    """The decisions of a sealed term, and the place at which they end; term 0 for a job that has just begun.
 
     Attributes:
-        job, graph: the settings and the graph that the decisions are about; empty with term 0.
-        closing: why its leader wrote no more; empty if that was lost.
+        job, graph: the settings and the graph to which the decisions apply; empty with term 0.
+        closing: the reason why the leader stopped writing; empty if the leader recorded none.
     """
 
     records: tuple[Record, ...] = ()
@@ -99,20 +99,20 @@ class Inherited:
 
     @property
     def interrupted(self) -> bool:
-        """Whether no supervisor has ended the processes of the job: they may work on."""
+        """Whether no supervisor has ended the processes of the job, so that they may still be running."""
         return self.term > 0 and self.closing not in (ENDED, STOPPED)
 
 
 def looked(known: Sighting | None) -> Procedure[Sighting | None]:
-    """Look for the newest term, and return None before there is one.
+    """Look for the newest term and return it, or None if there is no term yet.
 
     Args:
-        known: what was seen the last time: objects never change, so they are not read again.
+        known: the result of the last call; because objects never change, they are not read a second time.
     """
     if known is not None:
         seen = yield from _journal_of(known.term, known)
         if seen.place != known.place and seen.entry is not None and not seen.entry.sealed_by:
-            return seen  # its leader lives, so there is no need to look for a newer term
+            return seen  # the leader is alive, so there is no need to look for a newer term
     terms = yield Names(TERMS)
     if not terms:
         return None
@@ -124,7 +124,7 @@ def looked(known: Sighting | None) -> Procedure[Sighting | None]:
 
 
 def _unbegun(number: int) -> Procedure[int]:
-    """Count the terms just before that one of whose journals there is at most the seal of another supervisor."""
+    """Count the terms just before `number` whose journals contain at most the seal of another supervisor."""
     for count, earlier in enumerate(range(number - 1, max(0, number - 1 - UNBEGUN_MAX), -1)):
         entries = yield Names(journal_folder(earlier))
         if entries and number_of(entries[-1]) > 0:
@@ -140,14 +140,15 @@ def _journal_of(term: Term, known: Sighting | None) -> Procedure[Sighting]:
     place = number_of(entries[-1])
     if known is not None and known.place == place:
         return known
-    data = yield Read(entries[-1])  # None if its leader has removed it meanwhile: there are newer ones
+    # None if the leader has removed the entry in the meantime, in which case there are newer entries
+    data = yield Read(entries[-1])
     return Sighting(term, place, None if data is None else Entry.read(entries[-1], data))
 
 
 def elected(term: Term) -> Procedure[bool]:
-    """Stands for election and returns whether the term is this supervisor's.
+    """Stand for election and return whether this supervisor has won the term.
 
-    A creation whose answer was lost is found by its content.
+    If the answer to the creation was lost, the content of the existing object shows who created it.
     """
     name, data = term_name(term.number), term.data()
     if (yield Create(name, data)):
@@ -156,16 +157,17 @@ def elected(term: Term) -> Procedure[bool]:
 
 
 def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
-    """Seal the journals before a term that was won, from the newest, and return the decisions that they hold.
+    """Seal the journals of the terms before `number`, newest first, and return the decisions in them.
 
-    The newest journal with an entry has all decisions: its leader began it with those before.
+    The newest journal with an entry contains all decisions, because its leader began it with the earlier decisions.
 
     Args:
-        won: otherwise that term does not exist yet, and may become another supervisor's.
+        won: whether this supervisor has won term `number`; otherwise that term does not exist yet, and another
+            supervisor may win it.
 
     Raises:
-        Fenced: a supervisor with a higher term has removed what was to be read.
-        CorruptData: it was removed, and not by a supervisor.
+        Fenced: a supervisor with a higher term has removed an entry that was to be read.
+        CorruptData: an entry is missing that no supervisor has removed.
     """
     for earlier in range(number - 1, 0, -1):
         place = yield from _sealed(earlier, number)
@@ -184,9 +186,10 @@ def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
 
 
 def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
-    """Seal the journal of a job that no supervisor leads, so that it can be resumed; None if it has not begun.
+    """Seal the journal of a job that no supervisor leads, so that the job can be resumed; None if it has not begun.
 
-    Returns: its decisions, and what the one that resumes it must still see when it stands for election.
+    Returns: the job's decisions, and the sighting that must be unchanged when the resuming supervisor stands for
+    election.
     """
     seen = yield from looked(None)
     if seen is None:
@@ -199,8 +202,8 @@ def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
 def _sealed(term: int, by: int) -> Procedure[int]:
     """Seal a journal and return the place of its last entry before the seal; -1 if it has none.
 
-    A seal counts only if a list requested afterwards shows it as the last entry: its leader may have removed entries of
-    an earlier list, so that the seal took a place in the past, where it stops no entry.
+    A seal counts only if a list that is requested afterwards shows it as the last entry: the leader may have removed
+    entries of an earlier list, so that the seal was created at a past place, where it prevents no further entry.
     """
     entries = yield Names(journal_folder(term))
     place = number_of(entries[-1]) if entries else 0
@@ -217,10 +220,10 @@ def _sealed(term: int, by: int) -> Procedure[int]:
 
 
 def read_back(term: int, last: int) -> Procedure[Inherited]:
-    """Read a journal up to that place, from its newest whole entry on.
+    """Read a journal up to the place `last`, starting at the newest entry that is whole.
 
     Raises:
-        Fenced: its entries have been removed, because a later term has all of them.
+        Fenced: the entries have been removed, because a later term contains all of them.
     """
     entries: list[Entry] = []
     for place in range(last, -1, -1):
@@ -236,10 +239,10 @@ def read_back(term: int, last: int) -> Procedure[Inherited]:
 
 
 def decided() -> Procedure[Inherited]:
-    """Read the decisions of the newest term that has any, and stop no leader: there may be more at the same time.
+    """Read the decisions of the newest term that has any, without stopping a leader, which may add more meanwhile.
 
     Raises:
-        Fenced: its leader has removed what was to be read.
+        Fenced: the leader has removed an entry that was to be read.
     """
     terms = yield Names(TERMS)
     for term in range(number_of(terms[-1]) if terms else 0, 0, -1):
@@ -257,7 +260,7 @@ def decided() -> Procedure[Inherited]:
 def appended(term: int, place: int, data: bytes) -> Procedure[None]:
     """Create the next entry of the leader's own journal.
 
-    An entry that is there already with this content was created by an attempt before, whose answer was lost.
+    An existing entry with the same content was created by an earlier attempt whose answer was lost.
 
     Raises:
         Fenced: a later term has sealed the journal.
@@ -271,7 +274,7 @@ def appended(term: int, place: int, data: bytes) -> Procedure[None]:
 
 
 def _existing(name: str) -> Procedure[bytes]:
-    """Read an object that exists: these are never removed."""
+    """Read an object that must exist, because objects of its kind are never removed."""
     data = yield Read(name)
     if data is None:
         raise CorruptData(f"{name} is missing in the shared store; restore it from a copy")

@@ -1,7 +1,7 @@
-"""The slots (processes) and the tasks of a job, and which slot runs which task: small state machines.
+"""The slots (processes) and tasks of a job, and which slot runs which task, as small state machines.
 
-The tables are the machines; a pair that is not in them is a bug and stops the supervisor.
-`Assignments.apply` is the only way in which decisions change them, live and after a restart alike.
+Two tables define the machines; a (state, trigger) pair that is not in its table is a bug and stops the supervisor.
+Decisions change the slots and tasks only through `Assignments.apply`, both live and after a restart.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from standby.supervision.transitions import following
 class WorkerState(Enum):
     """The state of a worker process, as the supervisor knows it."""
 
-    STARTING = "starting"  # asked for; no beat yet
-    IDLE = "idle"  # beats, has no task: a standby
-    ASSIGNED = "assigned"  # has been given a task; no beat has confirmed it yet
-    SERVING = "serving"  # beats with its task
-    LEAVING = "leaving"  # to be killed; its exit is awaited
+    STARTING = "starting"  # its start was ordered; no beat has arrived yet
+    IDLE = "idle"  # it beats and has no task: it is a standby
+    ASSIGNED = "assigned"  # it was assigned a task; no beat has confirmed it yet
+    SERVING = "serving"  # it beats with its task
+    LEAVING = "leaving"  # it is to be killed; its exit is awaited
     GONE = "gone"  # the process has ended
 
 
@@ -38,7 +38,7 @@ SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
     (_S.IDLE, "assign"): _S.ASSIGNED,
     (_S.IDLE, "kill"): _S.LEAVING,
     (_S.IDLE, "exit"): _S.GONE,
-    (_S.STARTING, "assign"): _S.ASSIGNED,  # only from the journal: the beats that made it idle are not in it
+    (_S.STARTING, "assign"): _S.ASSIGNED,  # only from the journal, which does not contain the beats that made it idle
     (_S.ASSIGNED, "beat without task"): _S.ASSIGNED,
     (_S.ASSIGNED, "beat with task"): _S.SERVING,
     (_S.ASSIGNED, "kill"): _S.LEAVING,
@@ -46,7 +46,8 @@ SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
     (_S.SERVING, "beat without task"): _S.ASSIGNED,
     (_S.SERVING, "beat with task"): _S.SERVING,
     (_S.SERVING, "roll back"): _S.ASSIGNED,
-    (_S.ASSIGNED, "roll back"): _S.ASSIGNED,  # only from the journal: the beats that confirmed it are not in it
+    # only from the journal, which does not contain the beats that confirmed it
+    (_S.ASSIGNED, "roll back"): _S.ASSIGNED,
     (_S.SERVING, "kill"): _S.LEAVING,
     (_S.SERVING, "exit"): _S.GONE,
     (_S.LEAVING, "beat without task"): _S.LEAVING,
@@ -57,11 +58,11 @@ SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
 
 
 class TaskState(Enum):
-    """Whether a task has a process."""
+    """Whether a task has a process, and whether that process has confirmed the task."""
 
-    WAITING = "waiting"  # no process: the next idle slot that may serve it gets it
+    WAITING = "waiting"  # no process: the next suitable idle slot is promoted
     PROMOTED = "promoted"  # a slot was promoted to be this task
-    SERVED = "served"  # that slot has confirmed it
+    SERVED = "served"  # that slot has confirmed the promotion
 
 
 _T = TaskState
@@ -84,7 +85,7 @@ class WorkerEntry:
 
     name: str
     purpose: str
-    """The task it is a standby of; empty: it may become any task (a shared pool)."""
+    """The task for which it is a standby; empty if it may become any task (a shared pool)."""
     state: WorkerState = WorkerState.STARTING
     host: str = ""
     """The host that it was placed on; empty on one machine."""
@@ -97,66 +98,68 @@ class WorkerEntry:
     reported_state: str = ""
     """The state that the worker itself reports."""
     complaint: str = ""
-    """The error for which it cannot continue, as it reported it."""
+    """The error because of which it cannot continue, as the worker reported it."""
     epoch: int = 0
     committed: int = 0
-    """Rows of epochs below it are visible, for a sink whose rows are staged."""
+    """The rows of epochs below this one are visible; used by a sink whose rows are staged."""
     wanted_epoch: int = 0
-    """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
+    """The checkpoint that should complete soon, because its task retains much data until then; 0 for none."""
     unchanged: bool = False
     """Whether its task has performed nothing since barrier `epoch`."""
     followed: int | None = None
     seen_ns: int = 0
-    """Time of its last beat to this supervisor; 0 for none."""
+    """Time of the last beat that this supervisor received from it; 0 for none."""
     alive_ns: int = 0
-    """Time of its last beat or pulse to this supervisor; 0 for none."""
+    """Time of the last beat or pulse that this supervisor received from it; 0 for none."""
     computed_ns: int = 0
-    """Time at which the agent last reported to this supervisor that it uses the processor; 0 for never."""
+    """Time of the last report of the agent to this supervisor that the process uses the processor; 0 for never."""
     doing: Activity | None = None
-    """The work that it has been busy with for a while."""
+    """The work with which it has been busy for a while."""
     line_after_ns: int = 0
-    """The time that its work must last before the next line about it is logged; 0 for the default."""
+    """The duration that its work must reach before the next line about the work is logged; 0 for the default."""
     known_ns: int = 0
-    """Time at which this supervisor learnt of it."""
+    """Time at which this supervisor learnt of the process."""
     asked_ns: int = 0
     """Time at which this supervisor last ordered its start or its end; 0 for never."""
     ready_ns: int = 0
-    """Time at which it became idle and so a standby."""
+    """Time at which it became idle and thereby a standby."""
     commanded_ns: int = 0
-    """Time of the last `promote` or `follow` to it."""
+    """Time at which the last `promote` or `follow` was sent to it."""
     following: tuple[str, int, int] | None = None
     """(task, epoch, incarnation) of the last `follow` sent."""
     triggered: tuple[int, int] = (0, 0)
     """(epoch, when) of the last `checkpoint` sent."""
     held_epoch: int = 0
-    """The last checkpoint whose `checkpoint` had its source hold back records until it is complete; 0 for none."""
+    """The last checkpoint whose `checkpoint` command made the source hold back records until the checkpoint is
+    complete; 0 for none."""
     rollback: int = 0
-    """The number of the last decision about lost determinants that it has acted on, as it reports."""
+    """The number of the last decision about lost determinants on which it has acted, as it reports."""
     asked_about: tuple[int, int] = (0, 0)
     """(decision, question) that was last sent to it."""
     asked_about_ns: int = 0
-    """Time at which that was sent."""
+    """Time at which `asked_about` was sent."""
     peers_sent: dict[str, tuple[str, int]] = field(default_factory=dict)
     """(endpoint, incarnation) of each neighbour as last sent to it; an empty endpoint means `peer_down`."""
     peers_sent_ns: int = 0
-    """Time at which one of them was last sent."""
+    """Time at which an entry of `peers_sent` was last sent."""
     peers_known: Mapping[str, int] = field(default_factory=dict)
     """The incarnation of each neighbour that its beats confirm; negative for `peer_down`."""
     waiting: tuple[int, str] | None = None
-    """(since, reason) while its task waits for its store."""
+    """(since, reason) while its task waits for the task's store."""
     vitals: Vitals = field(default_factory=Vitals)
-    """The last beat with its present task: what only people look at is taken from it."""
+    """The last beat with its present task, kept for values that are only displayed."""
     hot_standby: str = ""
-    """The endpoint that its task echoes to, as its beats report."""
+    """The endpoint to which its task echoes, as its beats report."""
     echo_asked_ns: int = 0
-    """Time at which it last heard of a hot standby."""
+    """Time at which a hot standby was last announced to it."""
     shadow: Mapping[str, int | str] = field(default_factory=dict)
-    """The figures of a hot standby."""
+    """The counters of a hot standby."""
 
     def endpoint_for(self, host: str) -> str:
-        """Return the endpoint that a task on that host connects to; empty for none yet.
+        """Return the endpoint to which a task on that host connects; empty if there is none yet.
 
-        It names the host that must answer there, before an `@`: the supervisor has placed the process on it.
+        The part before an `@` names the host that must answer there: the host on which the supervisor placed the
+        process.
         """
         if host == self.host:
             return self.endpoint
@@ -164,12 +167,12 @@ class WorkerEntry:
         return f"{scheme}{separator}{self.host}@{address}" if self.remote else ""
 
     def update(self, vitals: Vitals, peers: Mapping[str, int] | None) -> None:
-        """Apply what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
+        """Apply the report of a beat with a task; `peers` is None if the neighbours are unchanged."""
         self.vitals, self.rollback, self.waiting = vitals, vitals.rollback, vitals.waiting
         self.peers_known = self.peers_known if peers is None else peers
 
     def step(self, trigger: str) -> None:
-        """Take the transition, which must be in the table."""
+        """Perform the transition, which must be in the table."""
         self.state = following(SLOT_TABLE, self.state, trigger, self.name)
 
     @property
@@ -179,7 +182,7 @@ class WorkerEntry:
 
 @dataclass(slots=True)
 class TaskEntry:
-    """One task and the process that holds it."""
+    """One task and the process that runs it."""
 
     name: str
     source: bool
@@ -192,13 +195,13 @@ class TaskEntry:
     host: str = ""
     """The host of its last process; empty on one machine."""
     failures: int = 0
-    """The failures in a row without two complete checkpoints between them; kills on request do not count."""
+    """The number of failures without two complete checkpoints between them; kills on request do not count."""
     survived: int = 0
-    """The checkpoints that were completed since its process was promoted."""
+    """The number of checkpoints that were completed since its process was promoted."""
     finished: bool = False
 
     def step(self, trigger: str) -> None:
-        """Take the transition, which must be in the table."""
+        """Perform the transition, which must be in the table."""
         self.state = following(SEAT_TABLE, self.state, trigger, self.name)
 
 
@@ -212,9 +215,9 @@ class Assignments:
         self.up = False
         """Whether every task has had a process at least once."""
         self.unserved: dict[str, dict[str, WorkerEntry]] = {}
-        """The slots of each purpose that start or are idle, the longest-serving first."""
+        """The slots of each purpose that are starting or idle, longest-serving first."""
         self.starved: dict[str, None] = {}
-        """Tasks for which no process starts or is idle."""
+        """Tasks for which no process is starting or idle."""
         self._waiting: dict[str, None] = {}
         self._unmanned: dict[str, None] = {}
         self._unconfirmed: dict[str, None] = {}
@@ -230,7 +233,7 @@ class Assignments:
             table.update(dict.fromkeys(self.tasks))
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; kinds that concern neither slots nor tasks change nothing."""
+        """Apply one decision; decisions that concern neither slots nor tasks change nothing."""
         act = {
             "process": self._process,
             "promoted": self._promoted,
@@ -297,7 +300,7 @@ class Assignments:
     def _checkpoint(self, record: Record) -> None:
         for entry in self.tasks.values():
             entry.survived += entry.state is not TaskState.WAITING
-            if entry.survived > 1:  # the first may lie before what kills the process each time
+            if entry.survived > 1:  # the first checkpoint may precede the input that kills the process each time
                 entry.failures = 0
 
     def _phase(self, record: Record) -> None:
@@ -305,12 +308,12 @@ class Assignments:
             self.tasks[record["task"]].finished = True
 
     def _changed(self, record: Record) -> None:
-        # The job began again from a savepoint: its incarnations are above all earlier ones.
+        # The job restarted from a savepoint: its incarnations must exceed all earlier ones.
         for name in self.tasks:
             self.tasks[name].incarnation = record["incarnation"]
 
     def _resumed(self, record: Record) -> None:
-        # Every process of the job has died, so no slot is left.
+        # Every process of the job has died, so no slot remains.
         self.slots.clear()
         self.unserved.clear()
         self._unconfirmed.clear()
@@ -322,7 +325,7 @@ class Assignments:
             entry.state, entry.slot, entry.failures, entry.finished = TaskState.WAITING, "", 0, False
 
     def step(self, entry: TaskEntry, trigger: str) -> None:
-        """Take the transition of an entry and update the tables that follow from it."""
+        """Perform the transition of an entry and update the tables that depend on its state."""
         entry.step(trigger)
         for table, state in ((self._waiting, TaskState.WAITING), (self._unconfirmed, TaskState.PROMOTED)):
             if entry.state is state:
@@ -332,7 +335,7 @@ class Assignments:
         self._manned(entry.name)
 
     def _taken(self, slot: WorkerEntry) -> None:
-        """Remove a slot that no longer starts or is idle from the tables."""
+        """Remove a slot that is no longer starting or idle from the tables."""
         self.unserved.get(slot.purpose, {}).pop(slot.name, None)
         self._manned(slot.purpose)
 
@@ -347,14 +350,14 @@ class Assignments:
                 table.pop(purpose, None)
 
     def idle(self, purpose: str) -> WorkerEntry | None:
-        """Return the longest-serving standby of that purpose that can be promoted now."""
+        """Return the longest-serving standby with that purpose that can be promoted now."""
         for slot in self.unserved.get(purpose, {}).values():
             if slot.state is WorkerState.IDLE and slot.seen_ns:
                 return slot
         return None
 
     def waiting(self) -> list[TaskEntry]:
-        """Return tasks without a process, the one that lost its own first in front."""
+        """Return the tasks without a process, ordered by when they lost it, earliest first."""
         return [self.tasks[name] for name in self._waiting]
 
     @property
@@ -367,7 +370,7 @@ class Assignments:
         return len(self._waiting) == len(self.tasks)
 
     def unmanned(self) -> list[str]:
-        """Return tasks without a process for which no process starts or is idle."""
+        """Return the tasks without a process for which no process is starting or idle."""
         return list(self._unmanned)
 
     @property
@@ -376,10 +379,10 @@ class Assignments:
         return not self._unconfirmed
 
     def holder(self, entry: TaskEntry) -> WorkerEntry | None:
-        """Return the slot that has the task, if its process lives."""
+        """Return the slot that runs the task, if its process is alive."""
         return self.slots.get(entry.slot) if entry.slot else None
 
     def entry_of(self, slot: WorkerEntry) -> TaskEntry | None:
-        """Return the task of which this slot is the present holder."""
+        """Return the task that this slot currently runs."""
         entry = self.tasks.get(slot.task) if slot.task else None
         return entry if entry is not None and entry.slot == slot.name else None

@@ -1,8 +1,8 @@
-"""The events that the supervisor's logic handles: from workers, the agent, its own journal and users.
+"""The events that the supervisor's logic handles: from workers, agents, the supervisor's own journal and users.
 
-The events of processes are read from control messages by their types (`standby.network.control`), so the bounds of
-what a message may hold are here.  Every such event carries the slot of its sender: the identity of its socket, not a
-claim in the message.  Times are `time.monotonic_ns()` of the host.
+Events from processes are decoded from control messages according to their types (`standby.network.control`), so the
+bounds on the content of a message are declared here.  Every such event carries the slot of its sender, which is the
+identity of the sender's socket and not a claim in the message.  Times are `time.monotonic_ns()` of the host.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from standby.supervision.hosts import SLOTS_MAX
 from standby.supervision.task_counters import reason_invalid
 
 LOG_CHARACTERS_MAX = 1 << 18
-"""The most of one message with lines of logs."""
+"""The largest number of characters in one message with log lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat(Vitals):
-    """The heartbeat of a worker: everything about it."""
+    """The heartbeat of a worker, with its complete state."""
 
     slot: str
     pid: int
@@ -37,8 +37,8 @@ class Beat(Vitals):
     state: str
     epoch: int
     peers: Mapping[str, int] | None = None
-    """The incarnation of each neighbour that the supervisor has announced to it; negative for one that is down.  None
-    if nothing has changed."""
+    """The incarnation of each neighbour that the supervisor has announced to the worker; negative for a neighbour that
+    is down.  None if nothing has changed."""
 
     def __post_init__(self) -> None:
         problem = reason_invalid(self.counters)
@@ -54,7 +54,7 @@ class Pulse:
     pid: int
     endpoint: str = ""
     state: str = ""
-    """Its task's state, where it has a task."""
+    """The state of the worker's task, if it has one."""
     doing: Activity | None = None
     waiting: tuple[int, str] | None = None
     remote: str = ""
@@ -62,7 +62,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A step of a task's life that the timeline of recoveries shows."""
+    """A phase that a task has reached, which the timeline of recoveries shows."""
 
     slot: str
     task: str
@@ -101,7 +101,7 @@ class OrphanReport:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker cannot continue; `definite`: a retry would fail again."""
+    """A worker cannot continue; `definite` means that a retry would fail again."""
 
     slot: str
     task: str | None
@@ -124,18 +124,18 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The agent has seen a process end.  `status` is None where it cannot be known (an adopted process)."""
+    """The agent has seen a process end.  `status` is None if it cannot be determined (an adopted process)."""
 
     slot: str
     pid: int
     at_ns: int
     status: int | None = None
     killed_ns: int | None = None
-    """The moment right before the agent's SIGKILL, where that is what ended it."""
+    """The time just before the agent's SIGKILL, if the signal ended the process."""
     last_line: str = ""
     """The last line of the process's log."""
     restarting: bool = False
-    """Whether it is a companion that the agent restarts on its own."""
+    """Whether the process is a companion that the agent restarts on its own."""
     host: str = ""
     """The host of the agent."""
 
@@ -147,32 +147,33 @@ class AgentBeat:
     slots: Mapping[str, int]
     dead: Mapping[str, int | None]
     killed: Mapping[str, int] = field(default_factory=dict)
-    """The moments at which the agent killed those of the dead that it killed."""
+    """Slot → the time at which the agent killed its process, for the dead processes that the agent killed."""
     computing: tuple[str, ...] = ()
-    """Slots whose processes have used the processor since its last look; it looks a few times per limit of silence."""
+    """Slots whose processes have used the processor since the agent's last check; there are a few checks per
+    time-out."""
     host: str = ""
-    """The host whose key the sender has; empty for the agent on the supervisor's own machine."""
+    """The host to which the sender's key belongs; empty for the agent on the supervisor's own machine."""
     incarnation: int = 0
-    """The incarnation of the host that the supervisor has given it."""
+    """The incarnation that the supervisor has assigned to the host."""
     clock_ns: int | None = None
-    """The host's own clock when this was sent; the answer says when it was received."""
+    """The host's own clock when the beat was sent; the answer states when it was received."""
     clock_error_ns: int | None = None
-    """The largest error of the supervisor's time as the host knows it; None before it does."""
+    """The largest error of the supervisor's time as the host knows it; None until the host knows that time."""
     leaving: bool = False
-    """Whether the host is asked to end, and waits until its tasks are elsewhere."""
+    """Whether the host was asked to end and is waiting until its tasks have moved."""
     roster: str = ""
     """The mark of the roster that the host has."""
     job_ns: int | None = None
-    """The same time in the job's clock, as the host knows it: a new supervisor adopts it."""
+    """The time `clock_ns` on the job's clock, as the host knows it; a new supervisor adopts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostHello:
-    """An agent asks to join, or says after a lost connection that its processes are still there."""
+    """An agent asks to join, or reports after a lost connection that its processes are still running."""
 
     host: str
     session: Annotated[str, Meta(min_length=1, max_length=64)]
-    """The mark of this life of the agent's processes."""
+    """The mark of the agent's current set of processes."""
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = SLOTS_MAX
     zone: str = ""
     machine: str = ""
@@ -182,14 +183,14 @@ class HostHello:
     version: Annotated[str, Meta(max_length=64)] = ""
     """The version of the package on the host."""
     clock_ns: int | None = None
-    """The host's own clock when this was sent."""
+    """The host's own clock when the message was sent."""
     breakable: bool | None = None
-    """Whether the agent dies when it is ordered to; None for one that does not know this order."""
+    """Whether the agent dies when it is ordered to; None if the agent does not know this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLog:
-    """Whole lines of the logs of a host: for a file, and no concern of the supervisor's logic."""
+    """Whole lines of a host's logs; they are written to a file and do not reach the supervisor's logic."""
 
     host: str
     text: Annotated[str, Meta(max_length=LOG_CHARACTERS_MAX)]
@@ -210,7 +211,7 @@ class Restored:
 
     records: tuple[Record, ...]
     manifest: tuple[int, Mapping[str, Files]] | None = None
-    """The newest complete manifest on disk, which may be one ahead of the journal."""
+    """The newest complete manifest on disk, which may be one checkpoint ahead of the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class ManifestWritten:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFailed:
-    """The manifest could not be written, and nothing of it is left."""
+    """The manifest could not be written; no part of it remains on disk."""
 
     epoch: int
     problem: str
@@ -258,6 +259,6 @@ FromProcess = (
 """An event that arrives as a control message."""
 
 FromHost = FromProcess | HostLog
-"""The same from another host, whose logs come the same way."""
+"""An event that arrives as a control message from another host, including the host's logs."""
 
 Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

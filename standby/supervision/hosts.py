@@ -1,9 +1,7 @@
-"""The hosts of a job: which of them live, in which incarnation, and the signs by which one counts as lost.
+"""The hosts of a job: which hosts are alive, in which incarnation, and when a host counts as lost (design 0024).
 
-Design 0024.
-
-A job on one machine has the host `LOCAL` alone, which needs no join and is never lost.  Decisions change the table only
-through `apply`, live and after a restart alike; when a host was last heard of is the only fact that is not journaled.
+A job on one machine has only the host `LOCAL`, which does not join and is never lost.  Decisions change the table only
+through `apply`, both live and after a restart; the only fact that is not journaled is when a host was last heard.
 """
 
 from __future__ import annotations
@@ -20,17 +18,17 @@ LOCAL = ""
 """The host of all processes of a job on one machine."""
 
 GATHER_NS, EXPECT_NS, CLUSTER_NS = 2_000_000_000, 10_000_000_000, 600_000_000_000
-"""The time for which the first tasks wait for more hosts, counted from the first that has joined: where it is not known
-how many will come, where some of the expected ones are missing, and where a cluster has to find room for them."""
+"""The time for which the first tasks wait for more hosts, counted from the first join: if the number of hosts is
+unknown, if some expected hosts are missing, and if a cluster has to find room for the hosts."""
 
 BEATS_PER_TIMEOUT = 6
-"""Beats of a host's agent within the silence that counts as its death: more would only cost the supervisor."""
+"""Beats of a host's agent within the silence that counts as its death; more beats would only load the supervisor."""
 
 REPLACED_KEPT = 16
 """The number of replaced sessions of a host that are remembered."""
 
 SLOTS_MAX = 10_000
-"""The most processes that a host may offer room for."""
+"""The largest number of processes for which a host may offer room."""
 
 
 class HostState(Enum):
@@ -38,7 +36,7 @@ class HostState(Enum):
 
     JOINED = "joined"  # its agent beats; processes may start there
     DRAINING = "draining"  # no process starts there, and tasks move off it
-    LOST = "lost"  # it has never joined, or counts as dead: what it sends is fenced until it joins again
+    LOST = "lost"  # it has never joined, or counts as dead: its messages are fenced until it joins again
 
 
 _S = HostState
@@ -60,30 +58,31 @@ class HostEntry:
     name: str
     state: HostState = HostState.LOST
     incarnation: int = 0
-    """Rises with each join after a loss; 0 for `LOCAL`."""
+    """Increases with each join after a loss; 0 for `LOCAL`."""
     session: str = ""
-    """The mark of one life of its agent's processes: another one means that they have all ended."""
+    """The mark of the agent's current set of processes: a different mark means that all earlier processes have
+    ended."""
     replaced: tuple[str, ...] = ()
-    """The last sessions after which another one began: their agents are not the host any more."""
+    """The last sessions that another session replaced: their agents no longer represent the host."""
     slots: int = SLOTS_MAX
-    """The number of processes that it has room for."""
+    """The number of processes for which the host has room."""
     zone: str = ""
     machine: str = ""
-    """The machine that it is on: two hosts, for example two executors, may share one."""
+    """The machine of the host; two hosts, for example two executors, may share one machine."""
     labels: Mapping[str, str] = field(default_factory=dict)
     seen_ns: int = 0
-    """Time at which this supervisor last heard of its agent, or learnt of it."""
+    """The time at which this supervisor last heard from the host's agent, or learnt of the host."""
     beaten: bool = False
-    """Whether its agent has beaten to this supervisor since it joined."""
+    """Whether the host's agent has sent this supervisor a beat since the host joined."""
     version: str = ""
-    """The version of the package on it; empty if its agent does not say."""
+    """The version of the package on the host; empty if the agent does not report it."""
     clock_error_ns: int | None = None
-    """The largest error of times from it, as its last beat says; None before it has measured."""
+    """The largest error of times from the host, according to its last beat; None until the host has measured it."""
     breakable: bool | None = None
-    """Whether its agent permits to be killed on request; None if it cannot be ordered to die."""
+    """Whether the host's agent may be killed on request; None if the agent does not know this order."""
 
     def step(self, trigger: str) -> None:
-        """Take the transition, which must be in the table."""
+        """Perform the transition, which must be in the table."""
         self.state = following(HOST_TABLE, self.state, trigger, self.name)
 
     @property
@@ -95,10 +94,10 @@ class Hosts:
     """All hosts of a job.
 
     Args:
-        several: hosts join over the network; otherwise `LOCAL` is the only one, from the start.
-        timeout_ns: silence of an agent that counts as the death of its host.
+        several: whether hosts join over the network; otherwise `LOCAL` is the only host, from the start.
+        timeout_ns: the silence of an agent that counts as the death of its host.
         expected: the number of hosts that are to join.
-        expect_ns: how long the first tasks wait for missing ones.
+        expect_ns: how long the first tasks wait for missing hosts.
         beat_ns: the shortest interval of an agent's beats, however short the time-out is.
     """
 
@@ -112,9 +111,9 @@ class Hosts:
         self._expect_ns = expect_ns
         self._gathering_ns = 0
         self._heard_ns = self._hearing_since_ns = 0
-        """The times of the last sign of life of any host, and of the first one after the last silence of all."""
+        """The times of the last sign of life of any host, and of the first one after all hosts were last silent."""
         self._look_ns = 0
-        """No host counts as dead before this moment: beats and joins only move it later."""
+        """No host counts as dead before this time: beats and joins can only postpone it."""
         self._all: dict[str, HostEntry] = {}
         if not several:
             self._all[LOCAL] = HostEntry(LOCAL, HostState.JOINED)
@@ -151,7 +150,7 @@ class Hosts:
                 entry.state = HostState.LOST  # every process of the job has ended
 
     def accepts(self, name: str, incarnation: int) -> bool:
-        """Return whether a message of that incarnation of a host is of the one that lives."""
+        """Return whether a message from that incarnation of a host belongs to the living incarnation."""
         entry = self._all.get(name)
         return entry is not None and entry.living and entry.incarnation == incarnation
 
@@ -162,18 +161,20 @@ class Hosts:
         self._all[name].seen_ns = self._heard_ns = now_ns
 
     def hearing_since_ns(self, now_ns: int) -> int:
-        """Return the moment since which hosts are heard, of whichever of them; now while all of them are silent.
+        """Return the time since which at least one host has been heard; now, while all hosts are silent.
 
-        The supervisor itself is cut off then, or no host is left that could take over: either way none counts as dead.
+        While all are silent, the supervisor itself is cut off, or no host is left that could take over: none counts as
+        dead.
         """
         return now_ns if self.several and self._silence(now_ns) else self._hearing_since_ns
 
     def _silence(self, now_ns: int) -> bool:
-        # After a shorter cut the next beat of a host that lives comes within its time-out.
+        # After a shorter cut, the next beat of a living host arrives within the host's time-out.
         return now_ns - self._heard_ns >= self._timeout_ns - max(self._timeout_ns // BEATS_PER_TIMEOUT, self._beat_ns)
 
     def silent_s(self, now_ns: int, listening_since_ns: int) -> float:
-        """Seconds since the agent of a job on one machine was last heard; 0 on several hosts, which have states.
+        """Return the seconds since the agent on this machine was last heard; 0 for a multi-host job, where hosts have
+        states.
 
         Args:
             listening_since_ns: as for `silent`.
@@ -183,7 +184,7 @@ class Hosts:
         return round(max(0, now_ns - max(self._all[LOCAL].seen_ns, listening_since_ns)) / 1e9, 1)
 
     def restored(self, now_ns: int) -> None:
-        """Restart the time-out of every host now: this supervisor has just begun to listen."""
+        """Restart the time-out of every host now, because this supervisor has just begun to listen."""
         for entry in self._all.values():
             entry.seen_ns = now_ns
 
@@ -191,8 +192,8 @@ class Hosts:
         """Return the hosts that count as dead now.
 
         Args:
-            listening_since_ns: the moment from which the supervisor has been awake without a gap: silence before it
-                says nothing about a host.
+            listening_since_ns: the time since which the supervisor has been awake without a gap: earlier silence proves
+                nothing about a host.
         """
         if not self.several or now_ns < self._look_ns:
             return []
@@ -207,13 +208,13 @@ class Hosts:
         return dead
 
     def deadline_ns(self) -> int | None:
-        """Return the moment of the next look for hosts that are dead; None if there can be none."""
+        """Return the time of the next check for dead hosts; None if there can be none."""
         return self._look_ns if self.several and any(entry.living for entry in self._all.values()) else None
 
     def gathered(self, now_ns: int) -> bool:
-        """Return whether first tasks may be placed: every expected host has joined, or has had its time to.
+        """Return whether the first tasks may be placed: every expected host has joined, or the wait for it is over.
 
-        Tasks do not move to hosts that join later, so a job that began on its first host would stay there.
+        Tasks do not move to hosts that join later, so a job placed entirely on its first host would stay there.
         """
         joined = sum(1 for entry in self._all.values() if entry.living)
         if not joined:
@@ -226,13 +227,13 @@ class Hosts:
 
     @property
     def all_beaten(self) -> bool:
-        """Whether every living host has beaten to this supervisor, so that all processes that live are known."""
+        """Whether every living host has sent this supervisor a beat, so that all living processes are known."""
         return all(entry.beaten for entry in self._all.values() if entry.living) or not self.several
 
 
 @dataclass(slots=True)
 class HostLoss:
-    """The loss of a host, and the tasks that had to be taken over."""
+    """The loss of a host, and the tasks that other processes had to take over."""
 
     host: str
     incarnation: int
@@ -240,7 +241,7 @@ class HostLoss:
     since_ns: int
     detected_ns: int
     tasks: dict[str, int] = field(default_factory=dict)
-    """Task → the incarnation that took it over."""
+    """Task → the incarnation that took over the task."""
 
 
 class HostLosses:
@@ -251,12 +252,12 @@ class HostLosses:
     def __init__(self) -> None:
         self.losses: list[HostLoss] = []
         self.numbers: dict[str, int] = {}
-        """Host → how often it was lost, also where the losses are not kept any more."""
+        """Host → how often it was lost, including losses that are no longer kept."""
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; the ends of processes after a `host_lost` are those of its tasks.
+        """Apply one decision; `gone` decisions after a `host_lost` concern the lost host's tasks.
 
-        A host that was drained before it ended has left, and is not a loss.
+        A host that was drained before it ended has left, which does not count as a loss.
         """
         kind = record["kind"]
         if kind == "host_lost" and not record.get("left"):

@@ -1,8 +1,8 @@
-"""The view of a job: what its supervisor knows, as structs from `status.json` to every display.
+"""The view of a job, as structs: what the supervisor knows, for `status.json` and every display.
 
-`standby.supervision.view` makes it, `status.json` holds it, and commands, metrics and pages read it.  A field of a
-struct is a field of that file, in the same order.  A field with a default may be absent from the file of an earlier
-version, and a field that this version does not know is ignored.
+`standby.supervision.view` builds the view, `status.json` stores it, and commands, metrics and pages read it.  Each
+field of a struct is a field of that file, in the same order.  A field with a default may be absent from the file of an
+earlier version, and a field that this version does not know is ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from causal.task.activity import Activity
 
 Number = int | float
 Figure = Number | dict[str, Number | dict[str, Number]]
-"""A figure of a task: a number, or numbers by name, for example bytes of determinants by kind."""
+"""A metric of a task: a number, or numbers by name, for example bytes of determinants by kind."""
 
 
 class Wait(Struct, frozen=True):
@@ -32,7 +32,7 @@ class ShadowView(Struct, frozen=True):
     Attributes:
         behind: elements that the task has received and the standby has not performed.
         compared: epochs whose results were the same as those of the task.
-        difference: the difference that it found; empty for none.
+        difference: the difference that the comparison detected; empty for none.
     """
 
     slot: str
@@ -48,8 +48,8 @@ class TaskView(Struct, frozen=True):
 
     Attributes:
         kind: "source", "sink" or "operator".
-        standbys: the processes that wait to take it over.
-        hot_keys: (key, share) of the keys that take the most of the task's time.
+        standbys: the processes that wait to take over the task.
+        hot_keys: (key, share) of the keys that use the most of the task's time.
     """
 
     task: str
@@ -76,18 +76,20 @@ class TaskView(Struct, frozen=True):
         return self.source if kind == "source" else self.sink if kind == "sink" else not kind
 
     def number(self, figure: str) -> Number:
-        """Return a figure; 0 where the task does not report it."""
+        """Return a metric of the task; 0 if the task does not report it."""
         value = self.figures.get(figure, 0)
         return 0 if isinstance(value, dict) else value
 
     def numbers(self, figure: str) -> dict[str, Number]:
-        """Return the parts of a figure that has one for each kind, bound or task; empty where it is not reported."""
+        """Return the parts of a metric that is split by kind, bound or task; empty if the task does not report it."""
         value = self.figures.get(figure, {})
         parts = value if isinstance(value, dict) else {}
         return {name: part for name, part in parts.items() if not isinstance(part, dict)}
 
     def counts(self) -> Iterator[tuple[str, str, Number]]:
-        """Yield (operator, reason, elements) of what its operators dropped, held back or revised."""
+        """Yield (operator, reason, elements) for the elements that the task's operators dropped, held back or
+        revised.
+        """
         value = self.figures.get("counts", {})
         for operator, reasons in value.items() if isinstance(value, dict) else ():
             for reason, count in reasons.items() if isinstance(reasons, dict) else ():
@@ -144,7 +146,7 @@ class DurationsView(Struct, frozen=True):
 
 
 class CheckpointView(Struct, frozen=True):
-    """The checkpoints of a job, and what the one under way waits for."""
+    """The checkpoints of a job, and the tasks for which the checkpoint under way waits."""
 
     complete: int = 0
     count: int = 0
@@ -157,7 +159,7 @@ class CheckpointView(Struct, frozen=True):
 
 
 class RecoveryView(Struct, frozen=True):
-    """A recovery; each `*_ms` is counted from the failure, and is None as long as it has not been reached."""
+    """A recovery; each `*_ms` is measured from the failure, and is None until the recovery reaches that phase."""
 
     task: str
     mode: str
@@ -174,7 +176,7 @@ class RecoveryView(Struct, frozen=True):
     withdrawn: int = 0
 
     def after_ms(self, phase: str) -> Number | None:
-        """Return the end of a phase, for example of "detected"."""
+        """Return the time at which a phase ended, for example "detected"."""
         end_ms: Number | None = getattr(self, f"{phase}_ms")
         return end_ms
 
@@ -197,14 +199,14 @@ class PhaseView(Struct, frozen=True):
 
 
 class RecoveryTotalsView(Struct, frozen=True):
-    """All recoveries of a job that have ended, also those that are not listed any more."""
+    """Totals of all recoveries of a job that have ended, including recoveries that are no longer listed."""
 
     numbers: Sequence[RecoveryNumber] = ()
     phases: Sequence[PhaseView] = ()
 
 
 class InquiryView(Struct, frozen=True):
-    """The inquiry about lost determinants."""
+    """The state of the inquiry about lost determinants."""
 
     decided: int = 0
     open: bool = False
@@ -212,21 +214,23 @@ class InquiryView(Struct, frozen=True):
 
 
 class SharingView(Struct, frozen=True):
-    """The sharing depth that is reached with tasks where they are now, and the tasks with copies on their own host."""
+    """The sharing depth reached with the current placement of tasks, and the tasks whose copies are on their own
+    host.
+    """
 
     reached: int
     at_home: Sequence[str] = ()
 
 
 class LifeView(Struct, frozen=True):
-    """The present life of the job: `before` has the positions of its tasks when it was last resumed, by figure."""
+    """The job since it was last resumed; `before` contains the positions of its tasks at that time, by metric."""
 
     first_record_ns: int | None = None
     before: dict[str, dict[str, Number]] = {}
 
 
 class EndView(Struct, frozen=True):
-    """The end of a job; `lasting`: its failure would be repeated by another start."""
+    """The end of a job; `lasting` means that another start would fail in the same way."""
 
     status: int = 0
     reason: str = ""
@@ -234,7 +238,7 @@ class EndView(Struct, frozen=True):
 
 
 class LeaderView(Struct, frozen=True):
-    """The supervisor that leads a job on several hosts; `here`: it is the one of this directory."""
+    """The supervisor that leads a multi-host job; `here` means that it is the supervisor of this directory."""
 
     name: str | None = None
     listen: str = ""
@@ -243,7 +247,7 @@ class LeaderView(Struct, frozen=True):
 
 
 class CandidateView(Struct, frozen=True):
-    """A supervisor that may take over; `hears`: some host reaches it."""
+    """A supervisor that may take over; `hears` means that at least one host reaches it."""
 
     name: str | None
     listen: str
@@ -252,12 +256,12 @@ class CandidateView(Struct, frozen=True):
 
 
 class JobView(Struct, frozen=True):
-    """Everything that a user or a report wants to know about a job.
+    """Everything that a user or a report needs to know about a job.
 
     Attributes:
-        at_ns: the monotonic time of the supervisor at which it is as shown.
-        supervisor_pid: the fields from here on are those of the process that writes the file; None for one that
-            has nothing to say about it, which leaves the field out.
+        at_ns: the supervisor's monotonic time to which the view refers.
+        supervisor_pid: this field and all later ones describe the process that writes the file; a field is None, and
+            left out of the file, if it does not apply to that process.
     """
 
     job: str
@@ -294,16 +298,16 @@ class JobView(Struct, frozen=True):
     store_problem: str | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return the object that `status.json` has."""
+        """Return the object that is written to `status.json`."""
         content: dict[str, Any] = to_builtins(self)
         return {name: value for name, value in content.items() if value is not None or name not in _OF_WRITER}
 
     @classmethod
     def of(cls, content: object) -> JobView:
-        """Return the view in the object of a `status.json`.
+        """Return the view that the object of a `status.json` describes.
 
         Raises:
-            ValueError: it is none, or of another version.
+            ValueError: the object is not a view, or was written by an incompatible version.
         """
         try:
             return convert(content, cls)
@@ -312,9 +316,9 @@ class JobView(Struct, frozen=True):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another supervisor leads the job: then nothing else in the view is up to date."""
+        """Whether another supervisor leads the job; if so, nothing else in the view is up to date."""
         return self.leader is not None and not self.leader.here
 
 
 _OF_WRITER = frozenset(JobView.__struct_fields__[JobView.__struct_fields__.index("supervisor_pid") :])
-"""Fields that are left out where they are None."""
+"""Fields that are left out if they are None."""

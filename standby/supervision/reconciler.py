@@ -1,8 +1,8 @@
-"""Promotion of processes, start of missing ones, and the addresses that tasks receive of their neighbours.
+"""Promotes processes, starts missing ones, and sends tasks the addresses of their neighbours.
 
-Everything here compares the actual state with the wanted one and closes the difference, so it does not
-matter which event caused it: the start of the job, a death, two deaths, a death while recovering, or a
-supervisor that knows its predecessor's decisions but not which of its messages arrived.
+Everything here compares the actual state with the desired state and removes the difference, so the cause does not
+matter: the start of the job, a death, two deaths, a death during a recovery, or a supervisor that knows its
+predecessor's decisions but not which of its predecessor's messages arrived.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from standby.supervision.placement import Placement
 from standby.supervision.recoveries import Timeline
 
 AGAIN_NS = 1_000_000_000
-"""The time for a command to show in the beats before it is repeated."""
+"""The time that the beats have to confirm a command before the command is repeated."""
 
 FOLLOW_NS = 200_000_000
-"""The least time between two states that a standby loads: where checkpoints come faster it loads several together."""
+"""The least time between two states that a standby loads: if checkpoints complete faster, it loads several together."""
 
 ECHO_NS = 200_000_000
-"""The time for a task to show in its beats that it has heard of its hot standby."""
+"""The time that a task has to report in its beats that it knows its hot standby."""
 
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 100_000_000, 5_000_000_000
-"""Wait before a standby that died before it was ready is replaced; doubles with each such death."""
+"""The wait before a standby that died before it was ready is replaced; it doubles with each such death."""
 
 WORKER = "worker"
 ROLLBACK = "rollback"
-"""The reason for which a healthy task is killed: without determinants, all tasks roll back together."""
+"""The reason for killing a healthy task: without determinants, all tasks roll back together."""
 
 
 class Reconciler:
-    """Keeps every task served and every standby ready."""
+    """Keeps every task running and every standby ready."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Reconciler:
     ) -> None:
         """
         Args:
-            pool: the number of processes that all tasks share; None where each task has a standby of its own.
-            together: one failure rolls every task back to the last complete checkpoint (at-least-once).
-            every_epoch: standbys load each epoch separately, to check it.
-            hot: the tasks whose standbys perform what they perform.
+            pool: the number of standbys that all tasks share; None if each task has its own standby.
+            together: whether one failure rolls every task back to the last complete checkpoint (at-least-once).
+            every_epoch: whether standbys load each epoch separately, to check it.
+            hot: the tasks whose standbys are hot.
         """
         self._assignments = assignments
         self._coordinator = coordinator
@@ -68,14 +68,15 @@ class Reconciler:
         self._start_from_ns: dict[str, int] = {}
 
     def settle(self, now_ns: int, outbox: Outbox, dirty: DirtyWorkers) -> None:
-        """Promote, start and inform processes until none of those that are dirty lacks anything."""
-        # While a manifest is written, the state to promote from is about to change: a few milliseconds.
+        """Promote, start and inform processes until no dirty process lacks anything."""
+        # While a manifest is written, the state from which to promote is about to change; this lasts a few
+        # milliseconds.
         if not self._coordinator.writing and not self._rolling_back():
             pool_empty = False
             for entry in self._waiting(dirty):
                 shared = self._pool is not None and not self._placement.constrained(entry.name)
                 if shared and pool_empty:
-                    continue  # any process of the pool would do for any of them
+                    continue  # every process in the pool suits each of these tasks equally
                 slot = self._placement.candidate(entry.name)
                 if slot is not None:
                     self._promote(entry, slot, outbox)
@@ -97,8 +98,9 @@ class Reconciler:
         self._start_missing(now_ns, outbox)
 
     def _waiting(self, dirty: DirtyWorkers) -> list[TaskEntry]:
-        """Return the waiting tasks for which a process may be idle now: each has its own standby, or all share a
-        pool.
+        """Return the waiting tasks for which a process may be idle now.
+
+        Without a pool, these are the waiting tasks whose own standby is dirty and idle.
         """
         if dirty.everything or self._together or self._pool is not None:
             return self._assignments.waiting()
@@ -107,7 +109,7 @@ class Reconciler:
         return [entry for entry in entries if entry.state is TaskState.WAITING]
 
     def _rolling_back(self) -> bool:
-        """Return whether a process of a task that rolls back has not ended yet: it must not meet the others'
+        """Return whether a process of a task that rolls back is still running; it must not meet the other tasks'
         successors.
         """
         if not self._together or not self._assignments.waiting_count:
@@ -115,7 +117,9 @@ class Reconciler:
         return any(slot.task and slot.state is WorkerState.LEAVING for slot in self._assignments.slots.values())
 
     def roll_back(self, now_ns: int, outbox: Outbox) -> None:
-        """Kill the processes of all tasks after a failure if there are no determinants: all tasks roll back."""
+        """Kill the processes of all tasks after a failure if there are no determinants, because all tasks then roll
+        back.
+        """
         if not self._together:
             return
         for slot in list(self._assignments.slots.values()):
@@ -124,7 +128,8 @@ class Reconciler:
 
     def _promote(self, entry: TaskEntry, slot: WorkerEntry, outbox: Outbox) -> None:
         recovery = self._timeline.of(entry.name, entry.incarnation + 1)
-        # A standby is ready before the failure; a process that was still coming up, or started for it, is a cold start.
+        # A standby was ready before the failure; if the process was still starting, or was started for the recovery,
+        # this is a cold start.
         ready = recovery is not None and slot.ready_ns <= recovery.detected_ns
         outbox.decide(
             "promoted",
@@ -159,7 +164,7 @@ class Reconciler:
         outbox.send(slot.name, promote)
 
     def _whereabouts(self, entry: TaskEntry) -> dict[str, tuple[str, int]]:
-        """Return the (endpoint, incarnation) of each neighbour; an empty endpoint for one that is known to have no
+        """Return the (endpoint, incarnation) of each neighbour; the endpoint is empty if the neighbour has no
         process.
         """
         known: dict[str, tuple[str, int]] = {}
@@ -175,7 +180,7 @@ class Reconciler:
         return known
 
     def _introduce(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send a task the changes of its neighbours since the last message, until its beats show them."""
+        """Send a task the changes of its neighbours since the last message, until its beats confirm them."""
         entry = self._assignments.entry_of(slot)
         if entry is None or not slot.commanded_ns and slot.state is WorkerState.ASSIGNED:
             return
@@ -191,25 +196,27 @@ class Reconciler:
                 outbox.send(slot.name, commands.PeerDown(name, incarnation))
 
     def _follow(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Make a task's own standby load the latest complete state, and perform what the current task performs."""
+        """Make a task's own standby load the latest complete checkpoint and, if it is hot, follow the current
+        incarnation.
+        """
         if not slot.purpose:
             return
         epoch = self._coordinator.complete
         incarnation = self._assignments.tasks[slot.purpose].incarnation if self._hot else 0
         since_ns = now_ns - slot.commanded_ns
         if slot.following == (slot.purpose, epoch, incarnation):
-            # A standby of an earlier version does not say which incarnation it follows.
+            # A standby of an earlier version does not report which incarnation it follows.
             follows = slot.followed == epoch and slot.shadow.get("incarnation", incarnation) == incarnation
             if follows or since_ns < AGAIN_NS:
                 return
         elif slot.following is not None and since_ns < self._follow_ns:
-            return  # the next checkpoint, or else the next look at all processes, comes back to it
+            return  # the next checkpoint, or the next check of all processes, handles this standby
         slot.following, slot.commanded_ns = (slot.purpose, epoch, incarnation), now_ns
         files = self._coordinator.files.get(slot.purpose, ())
         outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
 
     def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Name a task its hot standby, until its beats show that it echoes to it."""
+        """Send a task the endpoint of its hot standby, until the task's beats show that it echoes to that endpoint."""
         entry = self._assignments.entry_of(slot) or self._assignments.tasks.get(slot.purpose)
         holder = None if entry is None or entry.name not in self._hot else self._assignments.holder(entry)
         if entry is None or holder is None or holder.state is not WorkerState.SERVING:
@@ -241,7 +248,7 @@ class Reconciler:
                 self._start(purpose, now_ns, outbox)
 
     def _standbys_due(self, now_ns: int) -> bool:
-        """Return whether standbys may start: after the tasks, so that they slow neither the job's start nor a
+        """Return whether standbys may start; they start after the tasks, to slow neither the job's start nor a
         recovery.
         """
         if not self._assignments.up or self._timeline.busy(now_ns):
@@ -251,7 +258,7 @@ class Reconciler:
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
         host = self._placement.host_for(purpose)
         if host is None:
-            return  # the view lists tasks without a process; a host that joins or has room again brings one
+            return  # the view lists tasks without a process; a process starts when a host joins or has room again
         number = self._assignments.started_max + 1
         name = f"w{number}"
         where = {"host": host} if host else {}
@@ -265,28 +272,28 @@ class Reconciler:
         self._stillborn.pop(slot.purpose, None)
 
     def stillborn(self, purpose: str, now_ns: int) -> None:
-        """Count a standby that ended before it was ready, and delays the next start, longer each time."""
+        """Count a standby that ended before it was ready, and delay the next start by an increasing time."""
         count = self._stillborn[purpose] = self._stillborn.get(purpose, 0) + 1
         self._start_from_ns[purpose] = now_ns + min(BACKOFF_NS_MIN << min(count - 1, 16), BACKOFF_NS_MAX)
 
     def stillborn_count(self, purpose: str) -> int:
-        """Return the number of processes in a row that ended before they were ready."""
+        """Return the number of consecutive processes that ended before they were ready."""
         return self._stillborn.get(purpose, 0)
 
     def ask_again(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Order the start of a slot again that the agent does not know."""
+        """Repeat the order to start a slot that the agent does not know."""
         if now_ns - slot.asked_ns >= AGAIN_NS:
             slot.asked_ns = now_ns
             outbox.add(Note(f"{slot.name}: asking the agent again to start it"))
             outbox.add(StartProcess(slot.name, WORKER, slot.host))
 
     def kill(self, slot: WorkerEntry, why: str, now_ns: int, outbox: Outbox) -> None:
-        """Kill the process; its task is promoted elsewhere when its exit is confirmed."""
+        """Kill the process; another process is promoted to its task once its exit is confirmed."""
         outbox.decide("killing", slot=slot.name, why=why)
         slot.asked_ns = now_ns
         outbox.add(KillProcess(slot.name, slot.host))
 
     def deadline_ns(self, now_ns: int) -> int | None:
-        """Return the moment of the next delayed start; None for none."""
+        """Return the time of the next delayed start; None if no start is delayed."""
         due = [at for at in self._start_from_ns.values() if at > now_ns]
         return min(due) if due else None

@@ -1,9 +1,9 @@
-"""The supervisor's logic: events in, effects out, nothing else.
+"""The supervisor's logic, a pure state machine that turns events into effects.
 
-It has no clock, no files and no sockets: `handle(event, now_ns)` returns effects in the order that
-`standby.supervision.effects` promises, `next_deadline()` is when a `Tick` is due.  Decisions are records; the
-code that applies a record is the same live and after a restart, so the journal is all that is stored.
-The beats repeat what the journal does not hold.
+`Supervision` has no clock, no files and no sockets: `handle(event, now_ns)` returns effects in the order that
+`standby.supervision.effects` promises, and `next_deadline()` returns the time at which a `Tick` is due.  Decisions are
+records; the same code applies a record live and after a restart, so the journal is the only stored state.  Heartbeats
+repeat the facts that the journal does not contain.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from standby.supervision.requests import answer
 from standby.supervision.view import view
 
 ALIVE_NS = 1_000_000_000
-"""The interval at which every worker gets `alive`."""
+"""The interval at which every worker is sent `alive`."""
 
 STOP_NS_MAX = 10_000_000_000
-"""The time that workers have to report their last figures and end after the last sink has finished."""
+"""The time that workers have to report their last counters and end, after the last sink has finished."""
 
 WAKE_NS_MIN = 5_000_000
 """The shortest sleep, so that overdue work which cannot be done yet causes no busy loop."""
@@ -47,14 +47,14 @@ WAKE_NS_MIN = 5_000_000
 REPLACED = "an agent that began later has joined with the same key; give each host a key of its own"
 
 ANY_SESSION = "*"
-"""Stands for the session that the host has now."""
+"""Matches whichever session the host has now."""
 
 LOST_NS = 1_000_000_000
 """The time after a restart for which a process may be unknown to the agent and silent before it counts as gone."""
 
 
 def hot_tasks(config: JobConfig, topology: Topology) -> frozenset[str]:
-    """Return the tasks whose standbys are to perform what they perform; sources are read again instead."""
+    """Return the tasks whose standbys are hot; a source is never among them, because its input can be read again."""
     if not config.hot:
         return frozenset()
     wanted = set(config.hot_operators)
@@ -101,8 +101,8 @@ class Supervision:
         """Advance by one step.
 
         Args:
-            event: the first one of a supervisor's life is `Restored`.
-            now_ns: `time.monotonic_ns()`; never goes back.
+            event: the first event that a supervisor handles is `Restored`.
+            now_ns: `time.monotonic_ns()`; it must never decrease.
         """
         invariant(now_ns >= self._now_ns, "time does not go back")
         invariant(self._restored_ns or isinstance(event, events.Restored), "a supervisor's life begins with Restored")
@@ -115,7 +115,7 @@ class Supervision:
         return self._outbox.take()
 
     def next_deadline(self) -> int:
-        """Return the latest moment for the next `Tick`, in ns of the same clock."""
+        """Return the latest time at which the next `Tick` is due, in ns on the clock of `now_ns`."""
         due = [
             self._alive_ns + ALIVE_NS,
             self._detector.deadline_ns(),
@@ -130,7 +130,7 @@ class Supervision:
         return max(min(at for at in due if at is not None), self._now_ns + WAKE_NS_MIN)
 
     def _apply(self, record: Record) -> None:
-        """Apply one decision: the only way in which decisions change anything."""
+        """Apply one decision; decisions change state only through this method."""
         self.job.apply(record)
         self._dirty.apply(record)
 
@@ -151,7 +151,8 @@ class Supervision:
     def _beat(self, event: events.Beat) -> None:
         slot = self.assignments.slots.get(event.slot)
         if slot is None:
-            self._outbox.add(KillProcess(event.slot))  # of an earlier life of the job, or started without a decision
+            # the process is from an earlier run of the job, or was started without a decision
+            self._outbox.add(KillProcess(event.slot))
             return
         first = not slot.seen_ns
         self._note_changes(slot, event)
@@ -175,7 +176,7 @@ class Supervision:
             self._beat_without_task(slot)
 
     def _note_changes(self, slot: WorkerEntry, event: events.Beat) -> None:
-        """Schedule again the decisions that depend on a change in this beat."""
+        """Mark the decisions that depend on a change in this beat to be made again."""
         if not slot.seen_ns or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
             self._dirty.whereabouts(slot)
         elif (slot.followed, slot.reported_state, slot.committed, slot.wanted_epoch, slot.unchanged) != (
@@ -211,7 +212,8 @@ class Supervision:
         slot.alive_ns, slot.pid, slot.waiting = self._now_ns, event.pid, event.waiting
         slot.reported_state = event.state or slot.reported_state
         self._doing(slot, event.doing)
-        if event.endpoint and not slot.endpoint:  # a supervisor that has just started need not wait for its loop
+        # so that a supervisor that has just started need not wait for the worker's loop
+        if event.endpoint and not slot.endpoint:
             slot.endpoint, slot.remote = event.endpoint, event.remote
             self._dirty.whereabouts(slot)
 
@@ -222,7 +224,7 @@ class Supervision:
 
     def _beat_with_task(self, slot: WorkerEntry, event: events.Beat, first: bool) -> None:
         if slot.state is WorkerState.ASSIGNED and slot.task == event.task and event.incarnation < slot.incarnation:
-            return  # it has not carried out the rollback yet
+            return  # the worker has not carried out the rollback yet
         if (slot.task, slot.incarnation) != (event.task, event.incarnation):
             if slot.state is not WorkerState.LEAVING:
                 self._outbox.add(Note(f"{slot.name} claims {event.task} incarnation {event.incarnation}: killed"))
@@ -261,7 +263,7 @@ class Supervision:
         entry = self._present(event.slot, event.task, event.incarnation)
         if entry is None:
             return
-        # The end of a task is taken from its beat, which has its last figures.
+        # The end of a task is taken from its beat, which contains its last counters.
         if event.phase != "finished" and self.timeline.of(entry.name, event.incarnation) is not None:
             facts = {"task": entry.name, "incarnation": event.incarnation, "at_ns": event.at_ns, "detail": event.detail}
             self._outbox.decide("phase", phase=event.phase, **facts)
@@ -366,20 +368,20 @@ class Supervision:
             self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
 
     def _hear(self, host: HostEntry, clock_ns: int | None) -> None:
-        """Answer with this supervisor's time, from which the host measures the offset of its own clock."""
+        """Reply with this supervisor's time, from which the host measures the offset of its own clock."""
         if clock_ns is not None:
             began_ns = self.figures.first_record_ns or 0
             self._outbox.add(SendHost(host.name, orders.Heard(clock_ns, self._now_ns, began_ns).message()))
 
     def _of_host(self, name: str, host: str) -> WorkerEntry | None:
-        """Return the process of that name if it was placed on that host: an agent speaks for its own host alone."""
+        """Return the process of that name if it was placed on that host: an agent may report only on its own host."""
         slot = self.assignments.slots.get(name)
         return slot if slot is not None and slot.host == host else None
 
     def _host_hello(self, event: events.HostHello) -> None:
         if event.mark not in ("", self._mark):
             self._outbox.add(SendHost(event.host, orders.Ended(again=True).message()))
-            return  # an agent of a run or a version before this one: it asks for the description again
+            return  # the agent belongs to an earlier run or version: this order makes it ask for the description again
         host = self.hosts.get(event.host)
         if host is not None and event.session in host.replaced:
             self._outbox.add(SendHost(event.host, orders.Refused(REPLACED, event.session).message()))
@@ -402,7 +404,7 @@ class Supervision:
             self._lose_host(host, event.why or "its processes have ended")
 
     def _lose_host(self, host: HostEntry, why: str) -> None:
-        """Decide that a host is dead: from here on every process there has ended, whatever it still does."""
+        """Decide that a host is dead: from now on every process there counts as ended, even if it is still running."""
         facts = {"incarnation": host.incarnation, "why": why, "since_ns": host.seen_ns, "detected_ns": self._now_ns}
         left = host.state is HostState.DRAINING and not any(
             s.host == host.name for s in self.assignments.slots.values()
@@ -420,7 +422,7 @@ class Supervision:
             self._outbox.add(KillProcess(slot.name, slot.host))
 
     def _unknown_to_agent(self, slot: WorkerEntry) -> None:
-        """Order the start of a journaled process that neither the agent nor a beat reports, or give it up."""
+        """Order the start of a journaled process that neither the agent nor a beat reports, or declare it gone."""
         if slot.state is WorkerState.STARTING and self.job.stopping is None:
             self._reconciler.ask_again(slot, self._now_ns, self._outbox)
         elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
@@ -478,10 +480,10 @@ class Supervision:
             self._draining.settle(self._now_ns, self._outbox)
             hurries = self.staging.hurries() or self._replays.due(self.coordinator.complete)
             self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, hurries)
-            self._dirty.clear()  # the decisions of these three have been acted on
+            self._dirty.clear()  # the components above have acted on all dirty workers
 
     def _stop(self, status: int, reason: str, lasting: bool = False) -> None:
-        """Decide the end; workers get `stop` now and again after each beat."""
+        """Decide that the job ends; workers are sent `stop` now and again after each beat."""
         self._outbox.decide("stopping", status=status, reason=reason, **({"lasting": True} if lasting else {}))
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.assignments.slots.values():
@@ -489,8 +491,10 @@ class Supervision:
                 self._outbox.send(slot.name, commands.Stop(self.job.stopping == FINISHED))
 
     def _settle_stop(self) -> None:
-        """End the job when every task's process has reported its last figures and ended, or its time is over."""
-        if self._stop_by_ns is None:  # decided by the supervisor before this one
+        """End the job once every task's process has reported its last counters and ended, or the deadline has
+        passed.
+        """
+        if self._stop_by_ns is None:  # an earlier supervisor decided to stop
             self._stop_by_ns = self._now_ns + STOP_NS_MAX
         if self.job.stopping is not None and (self.assignments.deserted or self._now_ns >= self._stop_by_ns):
             status, reason = self.job.stopping
@@ -498,7 +502,7 @@ class Supervision:
             self._outbox.add(EndJob(status, reason))
 
     def _present(self, slot_name: str, task: str, incarnation: int) -> TaskEntry | None:
-        """Return the entry of `task` if that slot holds it in that incarnation now."""
+        """Return the entry of `task` if that slot currently runs the task in that incarnation."""
         slot = self.assignments.slots.get(slot_name)
         entry = self.assignments.entry_of(slot) if slot is not None else None
         fits = slot is not None and (slot.task, slot.incarnation) == (task, incarnation)
