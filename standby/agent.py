@@ -318,7 +318,7 @@ class Agent:
         match order:
             case orders.Kill(slot):
                 if slot in self._starts:
-                    # the supervisor ordered the start and the kill: it awaits `exited`
+                    # The supervisor ordered the start and the kill: it awaits `exited`.
                     self._report_unstarted(self._starts.pop(slot))
                 if slot in self._children.living:
                     self._children.kill(self._children.living[slot])
@@ -382,7 +382,7 @@ class Agent:
                 save_incarnation(self._job, self._host.session, incarnation)
             _log.info("joined as incarnation %d", incarnation)
         self._welcomed, self._heard_s = True, time.monotonic()
-        # so that the supervisor and `causal probe` learn of the join immediately
+        # The supervisor and `causal probe` then learn of the join immediately.
         self._host_beat_due = self._sign_due = 0.0
         self._beat()
 
@@ -393,7 +393,7 @@ class Agent:
         for child in self._children.living.values():
             self._children.kill(child)
         self._await_ends(KILL_S)
-        # the processes that the killed workers had started
+        # These are processes that the killed workers had started.
         left = sum(kill_marked(self._job, KILL_S, only=slot) for slot in slots)
         if left:
             _log.error("%d processes of an older incarnation could not be killed", left)
@@ -455,7 +455,7 @@ class Agent:
         how = "died" if end.status is None else ending(end.status, asked)
         _log.info("%s (pid %d) %s%s", child.slot, child.pid, how, " by this agent" if asked else "")
         if self._stopping:
-            # the agent ends all processes: a supervisor that is still running must not count these ends as failures
+            # The agent ends all processes: a supervisor that is still running must not count these ends as failures.
             return
         restarting = child.companion and self._again(end)
         self._uplink.send(

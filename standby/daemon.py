@@ -135,7 +135,7 @@ class Daemon:
         for option, value in (
             (zmq.LINGER, LINGER_MS),
             (zmq.ROUTER_MANDATORY, 1),
-            # a restarted agent replaces the old one, even before the end of the old connection is noticed
+            # A restarted agent replaces the old one, even before the end of the old connection is noticed.
             (zmq.ROUTER_HANDOVER, 1),
             (zmq.SNDHWM, SOCKET_QUEUE),
             (zmq.RCVHWM, SOCKET_QUEUE),
@@ -227,7 +227,7 @@ class Daemon:
         interrupted = signal.SIGINT in self._signals()
         if led.identity.successor or not interrupted and self._has_successor():
             closing = RESIGNED
-        # `causal run` was killed, which does not mean that the job is to stop
+        # `causal run` was killed, which does not mean that the job is to stop.
         elif not interrupted and parent_ended(self._parent):
             _log.warning("the process above was killed: the tasks work on, until the job is resumed")
             return True
@@ -383,7 +383,7 @@ class Daemon:
     def _order(self, host: str, order: orders.Order) -> None:
         """Send orders to an agent in sequence; orders for the agent on this machine wait until it is connected."""
         if self._gate is not None:
-            # a lost order is repeated when the beats show that it had no effect
+            # A lost order is repeated when the beats show that it had no effect.
             self._gate.order(host, order.message())
             return
         self._for_agent.append(encode(order.message()))

@@ -1,9 +1,9 @@
 """The agent's end of the fork server, which forks workers so that they need not start an interpreter.
 
-The first server of an agent that was forked itself is there from the beginning (`standby.host.template`).
+If the agent itself was forked, its first server exists from the beginning (`standby.host.template`).
 
-A server that dies or does not answer in time is replaced, a few times.  A worker that it may have begun for the order
-that it has not answered is killed, and the caller starts an interpreter.
+A server that dies or does not answer in time is replaced, a limited number of times.  A worker that the server may have
+started for the unanswered order is killed, and the caller starts an interpreter.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from standby.host.processes import kill_marked
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
 READY_S = 5.0
-"""The time that the first worker of a job waits for the server; a new interpreter would be ready by then."""
+"""The time that the first worker of a job waits for the server; by then, a new interpreter would be ready."""
 
 ANSWER_S = 2.0
 """The time that a fork may take."""
 
 KILL_S = 1.0
 LOST_MAX = 3
-"""The number of servers lost in a row, none of which forked a worker, after which no other is started."""
+"""The number of consecutive servers that were lost without forking a worker, after which no other is started."""
 
 _log = logging.getLogger("standby.agent")
 
 
 class Forked:
-    """A child that was forked, with as much of `subprocess.Popen` as is needed here."""
+    """A forked child process, with the part of `subprocess.Popen` that is needed here."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit status, and None as long as it runs."""
+        """Return the exit status; None while the process is running."""
         return self._waited(os.WNOHANG)
 
     def wait(self) -> int | None:
-        """Return the exit status, once it has ended."""
+        """Wait for the process to end and return its exit status."""
         return self._waited(0)
 
     def kill(self) -> None:
-        """Send SIGKILL, unless it was reaped."""
+        """Send SIGKILL, unless the process was reaped."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
@@ -62,7 +62,7 @@ class Forked:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # reaped with all others
+            except ChildProcessError:  # the process was reaped together with all others
                 pid, status = self.pid, 0
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
@@ -70,7 +70,7 @@ class Forked:
 
 
 inherited: list[tuple[Forked, socket.socket]] = []
-"""The server that this process has had since it was forked, until it is used."""
+"""The server that this process inherited when it was forked, until the server is used."""
 
 
 class ForkServer:
@@ -96,13 +96,13 @@ class ForkServer:
         return self._process.pid if self._process is not None else 0
 
     def begin(self) -> None:
-        """Start a server, if there is none and not too many were lost, without waiting until it has loaded."""
+        """Start a server without waiting until it has loaded, if there is none and not too many were lost."""
         if self._process is not None or self._lost >= LOST_MAX:
             return
         if inherited and self._use_inherited(*inherited.pop()):
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Workers overwrite this command line by their own, so it has to be longer than theirs.
+        # Workers overwrite this command line with their own, so it must be at least as long as theirs.
         longest = len(os.fsencode(self._job)) + SLOT_BYTES_MAX + len(self._module)
         argv = module_command("standby.host.forkserver", str(theirs.fileno()), self._module, "." * longest)
         try:
@@ -132,14 +132,14 @@ class ForkServer:
                 self._process, self._control = process, control
                 return True
         except OSError:
-            pass  # it has ended
+            pass  # the inherited server has ended
         control.close()
         process.kill()
         process.wait()
         return False
 
     def await_ready(self) -> None:
-        """Wait until the server has loaded, for as long as a new interpreter would need."""
+        """Wait until the server has loaded, but no longer than a new interpreter would need."""
         self._is_ready(READY_S)
 
     def attend(self) -> None:
@@ -152,7 +152,7 @@ class ForkServer:
         """Return the pid of a new worker, a child of this process; None if an interpreter must be started instead.
 
         Args:
-            patient: wait for a server that is still loading.
+            patient: whether to wait for a server that is still loading.
         """
         command = module_command(self._module)
         if list(argv[: len(command)]) != command:
@@ -191,7 +191,7 @@ class ForkServer:
 
     @staticmethod
     def _receive(control: socket.socket, within_s: float) -> bytes | None:
-        """Return a message; b"" if the server has ended, None if there was none in time."""
+        """Return a message; b"" if the server has ended, None if no message arrived in time."""
         poll = select.poll()
         poll.register(control, select.POLLIN)
         if not poll.poll(within_s * 1000):
@@ -202,11 +202,11 @@ class ForkServer:
             return b""
 
     def _lose(self, slot: str) -> None:
-        """End a server that does not answer, and the worker that it may have begun for a slot."""
+        """End a server that does not answer, and the worker that the server may have started for `slot`."""
         _log.warning("the fork server is lost; see logs/forkserver.log")
         self._lost += 1
         self._drop()
-        # A process that is to become the worker has the server's mark first, and the slot's mark after.
+        # A process that is to become the worker has the server's mark first, and the slot's mark afterwards.
         for mark in (SERVER_SLOT, slot):
             if mark:
                 kill_marked(self._job, KILL_S, only=mark)

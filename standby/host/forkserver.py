@@ -1,15 +1,16 @@
-"""A fork server: a process that has loaded the modules of others, and forks one of these for each order.
+"""A fork server: a process that has loaded the modules of other processes, and forks one of them for each order.
 
     python -m standby.host.forkserver DESCRIPTOR MODULE PADDING
 
 An order is one message on the socket of that descriptor: {"argv", "slot", "log"}; the answer is {"pid"} or {"error"}.
-The process of that pid is a child of the process that ordered it: it was forked by a process that ended immediately,
-and the ordering process adopts orphans. It has its own command line and marks from its first moment, its own session,
-its output in its log, and runs `MODULE.main()`. It does not differ from a new interpreter: a server runs no thread,
-opens no context, uses no file of the user's, and ends with the process that it serves.
+The process with that pid is a child of the process that sent the order: an intermediate process forked it and ended
+immediately, and the ordering process adopts orphans. From the beginning, the new process has its own command line,
+marks and session, writes its output to its log, and runs `MODULE.main()`. It does not differ from a new interpreter: a
+server runs no thread, opens no context, uses none of the user's files, and ends with the process that it serves.
 
-`causal run` forks such a server from itself (`standby.host.template`) for the supervisor and the agent, and an agent
-forked from it has one for its workers from the first moment. Their orders have an environment and a directory.
+`causal run` forks such a server from itself (`standby.host.template`) for the supervisor and the agent; an agent that
+is forked from it has a server for its workers from the beginning. Orders to the template also contain an environment
+and a directory.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from standby.host.parentage import PARENT, die_with_parent
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
 SERVER_SLOT = "forkserver".ljust(SLOT_BYTES_MAX, ".")
-"""The server's own mark, as long as that of any slot, because a worker's mark overwrites it."""
+"""The server's own mark, as long as the mark of any slot, because the mark of a worker overwrites it."""
 
 ORDER_BYTES_MAX = 1 << 16
 READY = b"ready"
 ADOPTION_S = 0.0002
-"""The interval at which a forked process looks whether the process between has ended."""
+"""The interval at which a forked process checks whether the intermediate process has ended."""
 
 _STAT_STRINGS = slice(45, 49)
-"""The fields of /proc/PID/stat, after the name, with the bounds of the arguments and of the environment."""
+"""The fields of /proc/PID/stat, after the name, that contain the bounds of the arguments and of the environment."""
 
 
 class Strings:
-    """The command line and the environment of this process that other processes see in /proc."""
+    """The command line and the environment of this process, as other processes see them in /proc."""
 
     def __init__(self) -> None:
         stat = Path("/proc/self/stat").read_bytes()
@@ -56,7 +57,7 @@ class Strings:
         self._arguments, self._bytes = first, last - first
         environment = ctypes.string_at(begin, end - begin)
         self._marks: dict[str, tuple[int, int]] = {}
-        """Mark → where its value is, and the bytes that it may have."""
+        """Mark → the address of its value, and the number of bytes available for the value."""
         for name in (JOB_MARK, SLOT_MARK):
             at = (b"\0" + environment).find(b"\0" + name.encode() + b"=")
             if at < 0:
@@ -65,7 +66,11 @@ class Strings:
             self._marks[name] = begin + at, environment.index(b"\0", at) - at
 
     def show(self, argv: Sequence[str], **marks: str) -> None:
-        """Replace the command line and the values of these marks; `PipelineError` if there is no room for one."""
+        """Replace the command line and the values of these marks.
+
+        Raises:
+            PipelineError: a value needs more room than is available.
+        """
         command = b"".join(os.fsencode(part) + b"\0" for part in argv)
         values = {name: os.fsencode(value) for name, value in marks.items()}
         if len(command) > self._bytes or any(len(value) > self._marks[name][1] for name, value in values.items()):
@@ -78,11 +83,11 @@ class Strings:
 
 
 def _fork(order: Mapping[str, Any], strings: Strings) -> int:
-    """Fork a process through one between; returns its pid, or 0 in the new process itself; `OSError` on failure."""
+    """Fork a process through an intermediate process; return its pid, or 0 in the new process; `OSError` on failure."""
     read, write = os.pipe()
     try:
         between = os.fork()
-    except OSError:  # the machine has no room for another process, which may pass
+    except OSError:  # the machine has no room for another process, which may be temporary
         os.close(read)
         os.close(write)
         raise
@@ -94,14 +99,14 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
     os.close(write)
     with open(read, "rb") as answer:
         reply = answer.read()
-    os.waitpid(between, 0)  # now the new process is a child of the one that orders
+    os.waitpid(between, 0)  # now the new process is a child of the process that sent the order
     if not reply.isdigit():
         raise OSError(os.fsdecode(reply) or "the process between ended")
     return int(reply)
 
 
 def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
-    """Fork the ordered process, in the process between, and return only in that process, once it is adopted."""
+    """In the intermediate process, fork the ordered process; return only in that new process, once it is adopted."""
     between = os.getpid()
     try:
         strings.show(order["argv"], **({SLOT_MARK: order["slot"]} if order["slot"] else {}))
@@ -121,9 +126,9 @@ def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
 
 
 def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serve orders until the other end is closed; returns in each new process its order, and in the server None.
+    """Serve orders until the other end is closed; return the order in each new process, and None in the server.
 
-    A process that dies closes its end as well, perhaps before it has read an answer.
+    The ordering process also closes its end when it dies, perhaps before it has read an answer.
     """
     try:
         control.send(READY)
@@ -138,12 +143,12 @@ def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
                 return order
             control.send(json.dumps({"pid": pid}).encode())
     except (ConnectionResetError, BrokenPipeError):
-        pass  # who ordered has ended, and the next one starts a server of its own
+        pass  # the ordering process has ended, and the next one starts its own server
     return None
 
 
 def load(name: str) -> ModuleType:
-    """Import the module of processes that are to be forked, and call its `prepare` with the job, if it has one."""
+    """Import the module that forked processes run; call its `prepare` with the job, if the module has one."""
     module = importlib.import_module(name)
     prepare: Callable[[Path], None] | None = getattr(module, "prepare", None)
     if prepare is not None:
@@ -152,7 +157,9 @@ def load(name: str) -> ModuleType:
 
 
 def _loaded(name: str) -> Callable[[], int]:
-    """Load the module that workers run and return its `main`; `PipelineError` if it cannot be shared by fork."""
+    """Load the module that workers run and return its `main`; `PipelineError` if the module cannot be shared by
+    fork.
+    """
     try:
         begin: Callable[[], int] | None = getattr(load(name), "main", None)
     except ImportError as problem:
@@ -165,12 +172,13 @@ def _loaded(name: str) -> Callable[[], int]:
 
 
 def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serve orders with all that is shared frozen; returns in a new process its order, once that looks like its own.
+    """Serve orders with all shared objects frozen; return the order in a new process, once the process is set up for
+    it.
 
-    In the server itself it returns None, when the other end is closed.
+    In the server itself, return None when the other end is closed.
     """
     gc.collect()
-    gc.freeze()  # what is shared stays shared
+    gc.freeze()  # shared memory pages stay shared
     order = serve(control, strings)
     control.close()
     if order is None:
@@ -183,7 +191,7 @@ def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | Non
 
 
 def unbuffered() -> None:
-    """Write output of this process to its log immediately, as PYTHONUNBUFFERED does in a new interpreter."""
+    """Make this process write its output to its log immediately, as PYTHONUNBUFFERED does in a new interpreter."""
     for name in ("stdout", "stderr"):
         before = getattr(sys, name)
         before.flush()
@@ -194,7 +202,7 @@ def unbuffered() -> None:
 
 
 def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
-    """Run the server of an agent, or in a forked process the worker; returns only if there can be no server."""
+    """Run the server of an agent or, in a forked process, the worker; return only if the server cannot run."""
     try:
         begin = _loaded(module)
     except PipelineError as problem:
@@ -205,7 +213,7 @@ def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
 
 
 def serve_forker(control: socket.socket, strings: Strings) -> int:
-    """Run a server in a process that was just forked by its agent, whose first message is what that wants of it."""
+    """Run a server in a process that its agent has just forked; the agent's first message describes the server."""
     os.environ[PARENT] = str(os.getppid())
     die_with_parent()
     wanted = json.loads(control.recv(ORDER_BYTES_MAX) or b"{}")
@@ -230,7 +238,7 @@ def _refused(problem: PipelineError) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the server, or in a forked process the worker; returns only if there can be no server."""
+    """Run the server or, in a forked process, the worker; return only if the server cannot run."""
     die_with_parent()
     try:
         strings = Strings()

@@ -140,7 +140,7 @@ def _journal_of(term: Term, known: Sighting | None) -> Procedure[Sighting]:
     place = number_of(entries[-1])
     if known is not None and known.place == place:
         return known
-    # None if the leader has removed the entry in the meantime, in which case there are newer entries
+    # `data` is None if the leader has removed the entry in the meantime: then there are newer entries.
     data = yield Read(entries[-1])
     return Sighting(term, place, None if data is None else Entry.read(entries[-1], data))
 

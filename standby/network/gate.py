@@ -1,7 +1,7 @@
-"""The supervisor's side of the network: the socket at which agents join, their keys, their tethers.
+"""The supervisor's side of the network: the socket at which agents join, their keys and their tethers.
 
-A message here comes from a host of the roster, under the name that belongs to its key. Without keys the socket is bound
-to loopback alone, and the name in a message is believed.
+Each message that is accepted comes from a host of the roster, under the name that belongs to the host's key. Without
+keys, the socket is bound to loopback only, and the name in a message is trusted.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from standby.supervision import orders
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
 EXECUTORS_ROSTER = "spark/agents.toml"
-"""The file in a job's directory with the public key of each agent in a Spark cluster, that of its latest attempt."""
+"""The file in a job's directory with the public key of each agent in a Spark cluster, for the latest attempt."""
 
 JOINING = "join-"
-"""The beginning of the identity of a `causal agent` that asks for the description of the job."""
+"""The prefix of the identity of a `causal agent` that asks for the description of the job."""
 
 _log = logging.getLogger("standby.gate")
 
@@ -44,7 +44,7 @@ def address_of(endpoint: str) -> tuple[str, int]:
     """Return the address and port in `tcp://ADDRESS:PORT`.
 
     Raises:
-        PipelineError: it is no such endpoint.
+        PipelineError: the endpoint does not have that form.
     """
     try:
         parts = urlsplit(endpoint)
@@ -56,7 +56,7 @@ def address_of(endpoint: str) -> tuple[str, int]:
 
 
 def rosters_of(config: JobConfig, job: Path) -> list[Path]:
-    """Return the files that together are the roster of a job; none where it speaks plainly over loopback."""
+    """Return the files that together form the roster of a job; none if the job uses plain messages over loopback."""
     files = [Path(config.hosts)] if config.hosts else []
     return [*files, job / EXECUTORS_ROSTER] if config.on else files
 
@@ -65,11 +65,11 @@ class Gate:
     """The sockets at which hosts join one supervisor.
 
     Args:
-        description: what a host needs before it can join: run, settings and graph; None for a candidate, which only
-            listens.
-        rosters: the files that together are the roster; they are read again when one changes, so that hosts can be
+        description: the data that a host needs before it can join: run, settings and graph; None for a candidate, which
+            only listens.
+        rosters: the files that together form the roster; they are read again when one changes, so that hosts can be
             added and revoked.
-        term: the supervisor's leadership term, which is in each of its messages.
+        term: the supervisor's leadership term, which is part of each of its messages.
 
     Raises:
         PipelineError: the address cannot be bound, or would be open to the network without keys.
@@ -93,12 +93,12 @@ class Gate:
         self._rosters = tuple(rosters)
         self._roster_versions: tuple[tuple[int, int], ...] = ()
         self.roster_text = self.roster_mark = ""
-        """The roster as hosts get it, and its mark; empty where there are no keys."""
+        """The roster as it is sent to hosts, and its mark; empty without keys."""
         self._description = description
         self._term = term
         self.dropped = 0
         self.heard = 0
-        """The number of messages of hosts of the roster, those of hosts that only ask for the description included."""
+        """The number of messages from hosts of the roster, including hosts that only ask for the description."""
         self.authenticator = Authenticator(context, Roster({}))
         self._read_roster()
         self.socket = context.socket(zmq.ROUTER)
@@ -122,17 +122,17 @@ class Gate:
             raise PipelineError(f"--listen {listen} cannot be bound: {reason}; give another address or port") from None
 
     def sockets(self) -> list[zmq.Socket[Any] | int]:
-        """Everything to wait for."""
+        """Return the sockets and descriptors to wait for."""
         own = [self.socket, self.authenticator.socket, self.tethers.wake.fileno()]
         return own if self.strangers is None else [*own, self.strangers.socket]
 
     @property
     def refused_connections(self) -> int:
-        """The number of handshakes with an unknown key, and of connections that were closed as they proved none."""
+        """The number of refused connections: handshakes with an unknown key, and connections that proved no key."""
         return self.authenticator.refused + (self.strangers.refused if self.strangers is not None else 0)
 
     def receive(self, most: int) -> Iterator[tuple[str, str, bytes]]:
-        """Yield (host, slot, message) of what has arrived; the slot is empty for the agent itself."""
+        """Yield (host, slot, message) for each message that has arrived; the slot is empty for the agent itself."""
         if self.strangers is not None:
             self.strangers.serve()
         for _ in range(most):
@@ -158,9 +158,7 @@ class Gate:
                 yield host, slot, data
 
     def _host(self, identity: str, user: str) -> str | None:
-        """Return the host that a message is from; None if its identity is not that of its key, or its key was
-        revoked.
-        """
+        """Return the host that sent a message; None if its identity does not match its key, or its key was revoked."""
         name = identity.removeprefix(JOINING).partition("/")[0]
         if self._key is None:
             return name
@@ -190,7 +188,9 @@ class Gate:
         self._send([identity, b"", reply])
 
     def send(self, host: str, slot: str, message: Mapping[str, Any]) -> bool:
-        """Send a message to a process of a host, or with an empty slot to its agent; returns whether it could."""
+        """Send a message to a process on a host, or to its agent if the slot is empty; return whether that was
+        possible.
+        """
         return self._send([host.encode(), slot.encode(), encode({**message, TERM: self._term})])
 
     def order(self, host: str, message: Mapping[str, Any]) -> bool:
@@ -207,7 +207,9 @@ class Gate:
         return True
 
     def revoked(self) -> list[str]:
-        """Read the roster again if a file of it has changed; returns the hosts that it has no more."""
+        """Read the roster again if one of its files has changed; return the hosts that the roster no longer
+        contains.
+        """
         before = set(self.authenticator.roster.members)
         self._read_roster()
         return sorted(before - set(self.authenticator.roster.members))

@@ -1,8 +1,8 @@
-"""The agent's connection to the supervisor: on the same machine, or on another one, for which it also relays.
+"""The agent's connection to the supervisor, on the same machine or, with a relay, on another machine.
 
-On another machine the agent takes the supervisor's place for the processes of its host: they connect to it over `ipc`
-as they would to the supervisor, and it forwards their messages, with their names, over its own connection.  A message
-that cannot be forwarded now is dropped: the beats repeat everything.
+If the supervisor is on another machine, the agent takes its place for the processes of this host: they connect to the
+agent over `ipc` as they would to the supervisor, and the agent forwards their messages, with their names, over its own
+connection.  A message that cannot be forwarded now is dropped, because the beats repeat everything.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from standby.supervision.orders import AnyOrder, read_order
 SOCKET_QUEUE = 1000
 LINGER_MS = 300
 RELAY_MAX = 1000
-"""The number of messages relayed in a row before the agent looks at anything else."""
+"""The number of messages that are relayed in a row before the agent does anything else."""
 
 CONNECT_MS = 1000
-"""The time that a connection has to begin: the host of a supervisor may be cut off, and come back at any moment."""
+"""The time that a connection has to begin: the host of a supervisor may be cut off, and return at any moment."""
 
 HEARTBEAT_MS = 1000
 """The interval and a third of the time-out of ZeroMQ's own heartbeats, which only renew a dead connection."""
@@ -39,18 +39,18 @@ _log = logging.getLogger("standby.agent")
 
 
 class Uplink(Protocol):
-    """A connection, as the agent uses it."""
+    """The interface of the connection that the agent uses."""
 
     sockets: list[zmq.Socket[Any]]
 
     def relay(self) -> None:
-        """Forward what other processes have sent."""
+        """Forward the messages that other processes have sent."""
 
     def orders(self) -> Iterator[AnyOrder]:
         """Yield the orders that have arrived; malformed ones are logged and dropped."""
 
     def send(self, kind: str, **keys: Any) -> None:
-        """Send a message of the agent's own, if that is possible now."""
+        """Send a message from the agent itself, if that is possible now."""
 
     def close(self) -> None:
         """Close the sockets."""
@@ -65,7 +65,7 @@ class LocalUplink:
         self.sockets = [self._socket]
 
     def relay(self) -> None:
-        """Do nothing: processes of this machine speak to the supervisor themselves."""
+        """Do nothing: processes on this machine send messages to the supervisor directly."""
 
     def orders(self) -> Iterator[AnyOrder]:
         while True:
@@ -81,7 +81,7 @@ class LocalUplink:
         try:
             self._socket.send(pack(kind, **keys), zmq.NOBLOCK)
         except zmq.Again:
-            return  # no supervisor for a long while; the next beat repeats it
+            return  # no supervisor has been running for a long while; the next beat repeats the message
 
     def close(self) -> None:
         self._socket.close(0)  # `causal run` has ended the supervisor before the agent: no process would read the rest
@@ -92,9 +92,9 @@ class HostUplink:
 
     Args:
         host: the name under which the host joins.
-        supervisors: the supervisor and its successors.  The host sends to all, so that a candidate knows whether it
-            hears hosts, and obeys the one with the highest term.
-        job: the directory of this host.
+        supervisors: the supervisor and its successors.  The host sends to all of them, so that a candidate knows
+            whether it hears hosts; the host obeys the one with the highest term.
+        job: the directory of the job on this host.
         key: the host's key; None means plain messages, over loopback only.
     """
 
@@ -127,11 +127,11 @@ class HostUplink:
 
     def _forward(self, parts: list[bytes]) -> None:
         for up in self._ups:
-            with suppress(zmq.Again):  # this one cannot be reached; the next beat repeats it
+            with suppress(zmq.Again):  # this supervisor cannot be reached; the next beat repeats the message
                 up.send_multipart(parts, zmq.NOBLOCK)
 
     def orders(self) -> Iterator[AnyOrder]:
-        """Yield the orders to the agent, and forward the commands to its processes in between."""
+        """Yield the orders to the agent, and forward commands to its processes in between."""
         for up in self._ups:
             yield from self._orders_of(up)
 
@@ -146,14 +146,14 @@ class HostUplink:
             elif not self._admits(parts[1]):
                 continue
             elif parts[0]:
-                self._local.send_multipart(parts, zmq.NOBLOCK)  # to a process that is not there: dropped
+                self._local.send_multipart(parts, zmq.NOBLOCK)  # a message to a process that does not exist is dropped
             else:
                 order = _order(parts[1])
                 if order is not None:
                     yield order
 
     def _admits(self, data: bytes) -> bool:
-        """Return whether a message is of the highest term so far; a higher one is remembered, before anything is
+        """Return whether a message belongs to the highest term so far; save a higher term before any order is
         obeyed.
         """
         before, refused = self._terms.term, self._terms.refused
@@ -173,7 +173,7 @@ class HostUplink:
         self._forward([b"", pack(kind, **keys)])
 
     def close(self) -> None:
-        """Close the sockets, after what was just sent has had a moment to leave."""
+        """Close the sockets; messages that were just sent have a moment to be transmitted."""
         for up in self._ups:
             up.close()
         self._local.close()
@@ -181,7 +181,7 @@ class HostUplink:
 
 def _up(context: zmq.Context[Any], host: str, supervisor: Seat, key: KeyPair | None) -> zmq.Socket[Any]:
     socket = _dealer(context, host)
-    socket.setsockopt(zmq.IMMEDIATE, 1)  # no queue for a supervisor that is not there
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # no queue for a supervisor that is not connected
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
     socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
@@ -215,5 +215,5 @@ def _order(data: bytes) -> AnyOrder | None:
 
 
 def runtime_of(job: Path) -> str:
-    """Return the directory of the sockets of a job on this machine."""
+    """Return the directory of a job's sockets on this machine."""
     return (job / "runtime").read_text().strip()

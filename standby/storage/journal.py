@@ -1,8 +1,8 @@
 """The supervisor's decisions, in SQLite, in the order in which they were made.
 
-There is one writer: a second supervisor on the same journal is refused.  WAL with synchronous=NORMAL: a
-committed decision survives the death of every process at any moment, and no promotion waits for an
-fsync.  With `durability = "os"` it is synchronous=FULL, and survives a loss of power as well.
+There is one writer: a second supervisor on the same journal is refused.  With WAL and synchronous=NORMAL, a committed
+decision survives the death of every process at any moment, and no promotion waits for an fsync.  With `durability =
+"os"`, synchronous=FULL is used, and a decision also survives a loss of power.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from standby.supervision.effects import Record
 
 FILE = "journal.sqlite"
 LOCK = "supervisor.lock"
-"""A file of its own and not the journal itself, because SQLite has locks of its own on that file."""
+"""A separate file and not the journal itself, because SQLite uses its own locks on that file."""
 
 FORMAT = 1
 """`user_version` of the file: a file of another format is not read."""
@@ -34,16 +34,16 @@ RETRY_S = 0.1
 
 
 class Journal:
-    """The list of records of one supervisor; a record that later ones make unnecessary is removed."""
+    """The list of records of one supervisor; a record that later records make unnecessary is removed."""
 
     def __init__(self, directory: Path, sync: bool = False) -> None:
-        """Open the journal, and make it if there is none.
+        """Open the journal, and create it if it does not exist.
 
         Args:
-            sync: appended records also survive a loss of power.
+            sync: whether appended records also survive a loss of power.
 
         Raises:
-            PipelineError: another supervisor has it open, or another version has written it.
+            PipelineError: another supervisor has opened it, or another version has written it.
             CorruptData: it is damaged.
             Unavailable: it cannot be opened or written.
         """
@@ -52,7 +52,7 @@ class Journal:
         self.wake: None = None
         self._path = directory / FILE
         self._checkpoints: list[int] = []
-        """The places of the `checkpoint` decisions."""
+        """The row numbers of the `checkpoint` decisions."""
         self._lock = lock_of(directory)
         try:
             self._store = _opened(self._path, sync)
@@ -70,10 +70,10 @@ class Journal:
             )
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write decisions, all or nothing.
+        """Write decisions in one transaction.
 
         Raises:
-            Unavailable: they could not be written; nothing was.
+            Unavailable: the decisions could not be written; none of them was.
         """
         bodies = [(record["kind"], encode(dict(record))) for record in records]
         if not bodies:
@@ -123,7 +123,7 @@ class Journal:
 
 
 def journaled(directory: Path) -> tuple[Record, ...]:
-    """Return the decisions in the journal of a directory, which nothing writes at the moment; none where there is none.
+    """Return the decisions in the journal of a directory that no process writes; an empty tuple if there is no journal.
 
     Raises: as `Journal`.
     """
@@ -140,8 +140,8 @@ def lock_of(directory: Path) -> int:
     """Take the lock of a job's only supervisor on this machine and return its descriptor.
 
     Raises:
-        PipelineError: another supervisor has it.
-        Unavailable: it cannot be opened.
+        PipelineError: another supervisor has the lock.
+        Unavailable: the lock file cannot be opened.
     """
     try:
         lock = keep_from_children(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -167,9 +167,9 @@ def _damaged(path: Path, problem: object) -> str:
 
 
 def _opened(path: Path, sync: bool) -> sqlite3.Connection:
-    """Open the store and make its table.
+    """Open the store and create its table.
 
-    It retries for `BUSY_S`: room may be made on the disk, or a process that is ending may still have the file.
+    Retry for `BUSY_S`: disk space may be freed, or a process that is ending may still use the file.
     """
     deadline = time.monotonic() + BUSY_S
     while True:

@@ -1,8 +1,8 @@
-"""The supervisor's decisions in the shared store, written by a thread of its own.
+"""The journal of the supervisor's decisions in the shared store, written by a separate thread.
 
-A store that is slow or unavailable delays what depends on a decision, and nothing else: the supervisor listens and
-decides on.  The decisions that wait are written together.  An entry shows candidates that this leader lives, so an
-empty one is written where there is nothing else.
+A store that is slow or unavailable delays only the effects that depend on a decision: the supervisor continues to
+receive events and to decide.  Decisions that wait are written together.  An entry shows candidates that this leader is
+alive, so an empty entry is written if there is nothing else to write.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from standby.leadership.terms import ENDED
 from standby.supervision.effects import Record
 
 AGAIN_S = 0.2
-"""The pause after a failure: shorter than a candidate's patience, as a store may come back for all at the same time."""
+"""The pause after a failure: shorter than a candidate's patience, because all may regain the store at the same time."""
 
 CLOSE_S = 0.8
-"""The time that the last entry has to be written."""
+"""The time that is allowed for writing the last entry."""
 
 WAITING_MAX = 100_000
-"""The decisions that wait to be written before the supervisor ends: the next one knows the state better."""
+"""The number of unwritten decisions at which the supervisor ends: the next supervisor knows the state better."""
 
 Result = TypeVar("Result")
 _log = logging.getLogger("standby.store")
@@ -43,7 +43,7 @@ def perform(
     """Perform a procedure on the shared store and return its result.
 
     Args:
-        pause: waits for this many nanoseconds and returns the time; for a procedure that asks for it.
+        pause: a function that waits for this many nanoseconds and returns the time; needed by procedures that wait.
 
     Raises:
         Unavailable: the store does not answer, and the procedure does not handle that.
@@ -67,7 +67,7 @@ def answered(request: Request | Pause, depot: Depot, pause: Callable[[int], int]
     """Return the answer to one request of a procedure.
 
     Raises:
-        Unavailable: it is not known whether it was carried out.
+        Unavailable: it is unknown whether the request was performed.
     """
     match request:
         case Names(folder):
@@ -87,14 +87,14 @@ def answered(request: Request | Pause, depot: Depot, pause: Callable[[int], int]
 
 
 class StoreJournal(threading.Thread):
-    """The journal of one term; its first entry is written before anything else.
+    """The journal of one term; the first entry is written before the thread starts.
 
     Args:
-        ledger: the term, which was won.
-        now_ns: reads the job's time.
+        ledger: the ledger of the term that was won.
+        now_ns: returns the job's time.
 
     Raises:
-        Fenced: another supervisor leads the job already.
+        Fenced: another supervisor already leads the job.
         Unavailable: the store does not answer.
     """
 
@@ -135,7 +135,7 @@ class StoreJournal(threading.Thread):
             raise self._failure
 
     def leave(self, closing: str) -> bool:
-        """Write the last entry, with the reason for it; returns whether it could be written in time."""
+        """Write the last entry, with the reason for closing; return whether it was written in time."""
         with self._changed:
             self._closing = closing
             self._changed.notify()
@@ -152,7 +152,7 @@ class StoreJournal(threading.Thread):
             self._waker.close()
 
     def run(self) -> None:
-        """Write what waits, repeatedly, until the last entry."""
+        """Write waiting decisions, repeatedly, until the last entry is written."""
         closing = ""
         try:
             while not closing:
@@ -194,4 +194,4 @@ class StoreJournal(threading.Thread):
         try:
             self._waker.send(b"\0")
         except OSError:
-            pass  # it is full, so the supervisor looks anyhow, or it is closed
+            pass  # if the buffer is full, the supervisor will check in any case; otherwise the socket is closed

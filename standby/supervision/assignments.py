@@ -46,7 +46,7 @@ SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
     (_S.SERVING, "beat without task"): _S.ASSIGNED,
     (_S.SERVING, "beat with task"): _S.SERVING,
     (_S.SERVING, "roll back"): _S.ASSIGNED,
-    # only from the journal, which does not contain the beats that confirmed it
+    # Only from the journal, which does not contain the beats that confirmed it.
     (_S.ASSIGNED, "roll back"): _S.ASSIGNED,
     (_S.SERVING, "kill"): _S.LEAVING,
     (_S.SERVING, "exit"): _S.GONE,

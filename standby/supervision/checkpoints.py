@@ -1,12 +1,12 @@
-"""The checkpoint coordinator: triggers, collects, completes; never aborts.
+"""The checkpoint coordinator: it triggers checkpoints, collects acknowledgements and completes; it never aborts.
 
-While no task performs anything there is none: it would write the same state again.
+While no task performs anything, no checkpoint begins, because it would write the same state again.
 
-Checkpoint e = last complete + 1 is the only one that can be under way, so its number needs no
-journal: a restarted supervisor triggers it again, and sources that have it already report it in their
-beats.  A task that is promoted has to acknowledge for itself, because the barrier of a source that
-died before any task received it may have another position the second time.  Therefore `completed` is sent
-only when no living task would still replay from below it, and no promotion happens while a manifest is written.
+Checkpoint e = last complete + 1 is the only one that can be under way, so its number needs no journal: a restarted
+supervisor triggers it again, and sources that already have it report it in their beats.  A promoted task must
+acknowledge for itself: if a source died before any task received its barrier, the barrier may have another position the
+second time.  Therefore `completed` is sent only when no living task would still replay from below that checkpoint, and
+no promotion happens while a manifest is written.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ AGAIN_NS = 500_000_000
 """The time that a source has to report a barrier before `checkpoint` is sent again."""
 
 MANIFEST_AGAIN_NS, MANIFEST_AGAIN_NS_MAX = 500_000_000, 30_000_000_000
-"""The pause after a manifest that could not be written: it doubles with each failure, up to the maximum."""
+"""The pause after a failure to write a manifest: it doubles with each failure, up to the maximum."""
 
 LOOK_AGAIN_NS = 50_000_000
 """The interval between two checks of whether all tasks have standbys."""
 
 TOOK_KEPT = 1000
-"""The number of durations kept for the report."""
+"""The number of durations that are kept for the report."""
 
 
 class Coordinator:
-    """One job's checkpoints."""
+    """The checkpoints of one job."""
 
     def __init__(
         self, assignments: Assignments, interval_ns: int, enabled: bool, unchecked: Callable[[], Sequence[str]] = tuple
     ) -> None:
         """
         Args:
-            unchecked: returns the tasks of which a standby has yet to perform an epoch again: until there is none, an
-                epoch ends once every task has a standby.
+            unchecked: a function that returns the tasks for which a standby has yet to repeat and check an epoch: until
+                there are none, an epoch ends only once every task has a standby.
         """
         self._unchecked = unchecked
         self._assignments = assignments
@@ -60,32 +60,34 @@ class Coordinator:
         self.under_way = 0
         """The epoch of the checkpoint under way; 0 for none."""
         self.requested = 0
-        """The epoch of the last savepoint that was requested: it begins as soon as it can."""
+        """The epoch of the last requested savepoint, which begins as soon as possible."""
         self.final = 0
         """The epoch of a savepoint at which the job ends; 0 for none."""
         self.holding = False
-        """Sources hold back records until the checkpoint under way is complete, because a task keeps too much."""
+        """Whether sources hold back records until the checkpoint under way completes, because a task retains too
+        much."""
         self.writing = False
         self._failures = 0
-        """The failures in a row to write the manifest under way."""
+        """The number of consecutive failures to write the manifest of the checkpoint under way."""
         self._again_ns = 0
         self._before: dict[str, Files] = {}
         self._acks: dict[str, Files] = {}
         self._began_ns = 0
         self._due_ns = 0
         self._resting = False
-        """Whether the next checkpoint waits, although it is due, until some task performs something."""
+        """Whether the next checkpoint is due but waits until some task performs something."""
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; kinds that do not concern checkpoints change nothing."""
+        """Apply one decision; decisions that do not concern checkpoints change nothing."""
         if record["kind"] == "checkpoint":
             self._before, self.files = self.files, as_files(record["files"])
             self.complete = record["epoch"]
             self.count = record["count"]
             self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
-            if "durations" in record:  # of all before it, whose records are removed from the journal
+            # The durations of all earlier checkpoints, whose records are removed from the journal.
+            if "durations" in record:
                 self.durations = Durations.of(convert(record["durations"], DurationsView))
-            if record["took_ms"]:  # otherwise nothing is known of its beginning
+            if record["took_ms"]:  # otherwise its beginning is unknown
                 self.durations.add(record["took_ms"] / 1e3)
             self.under_way, self.writing, self._acks = 0, False, {}
             self.holding = False
@@ -104,13 +106,13 @@ class Coordinator:
             self.under_way, self.writing, self._acks, self._due_ns = 0, False, {}, 0
             self.holding = False
             if self.final <= self.complete:
-                self.final = 0  # it ended there; the run that resumes from it is not meant to end
+                self.final = 0  # the job ended at this savepoint; the run that resumes from it is not meant to end
 
     def snapshot_reported(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
-        """Record that the present incarnation of `task` has its state at barrier `epoch` on disk."""
+        """Record that the snapshot of `task` at barrier `epoch`, from the present incarnation, is on disk."""
         if not self.enabled or self.writing or epoch != self.complete + 1:
             return
-        if not self.under_way:  # triggered by the supervisor before this one
+        if not self.under_way:  # an earlier supervisor triggered the checkpoint
             self.under_way, self._began_ns = epoch, now_ns
         self._acks[task] = files
         if len(self._acks) == len(self._assignments.tasks) and now_ns >= self._again_ns:
@@ -118,7 +120,7 @@ class Coordinator:
             outbox.add(WriteManifest(epoch, dict(self._acks)))
 
     def written(self, epoch: int, now_ns: int, outbox: Outbox) -> None:
-        """Complete the checkpoint, whose manifest is durable."""
+        """Complete the checkpoint whose manifest is now durable."""
         if not self.writing or epoch != self.under_way:
             return
         files = {task: [list(file) for file in acked] for task, acked in self._acks.items()}
@@ -133,21 +135,21 @@ class Coordinator:
 
     @property
     def failures(self) -> int:
-        """The failures in a row to write the manifest of the checkpoint under way."""
+        """The number of consecutive failures to write the manifest of the checkpoint under way."""
         return self._failures
 
     @property
     def began_ns(self) -> int | None:
-        """The moment at which the checkpoint under way began, as this supervisor knows; None while there is none."""
+        """The time at which this supervisor knows the checkpoint under way to have begun; None if none is under way."""
         return self._began_ns if self.under_way else None
 
     @property
     def awaited(self) -> list[str]:
-        """Tasks that have not acknowledged the checkpoint under way, in the order of the graph."""
+        """The tasks that have not acknowledged the checkpoint under way, in the order of the graph."""
         return [name for name in self._assignments.tasks if name not in self._acks] if self.under_way else []
 
     def not_written(self, epoch: int, now_ns: int) -> None:
-        """Forget the acknowledgements, which the beats repeat, after a failed manifest, and retries after a pause."""
+        """After a failed manifest, discard the acknowledgements, which the beats repeat, and schedule a retry."""
         if self.writing and epoch == self.under_way:
             self.writing, self._acks = False, {}
             self._again_ns = now_ns + min(MANIFEST_AGAIN_NS << min(self._failures, 16), MANIFEST_AGAIN_NS_MAX)
@@ -161,7 +163,7 @@ class Coordinator:
             outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=lists, took_ms=0.0, durations=before)
 
     def remind(self, slot: WorkerEntry, outbox: Outbox) -> None:
-        """Send `completed` again to a process that may have missed it while no supervisor lived."""
+        """Send `completed` again to a process that may have missed it while no supervisor was running."""
         if self.complete:
             outbox.send(slot.name, commands.Completed(self.complete))
 
@@ -174,8 +176,9 @@ class Coordinator:
         """Begin the next checkpoint when it is due, and trigger it at sources that do not have it yet.
 
         Args:
-            hurries: it is due now.
-            all_sources: examine all sources also when none begins; otherwise their own beats trigger it.
+            hurries: whether the next checkpoint is due now.
+            all_sources: whether to examine all sources even if no checkpoint begins; otherwise beats of the sources
+                trigger it.
         """
         if not self.enabled or self.writing or not self._assignments.up:
             return
@@ -197,14 +200,15 @@ class Coordinator:
                     self.trigger(slot, now_ns, outbox)
 
     def _pressed(self) -> bool:
-        """Return whether a task keeps so much that the next checkpoint should complete before sources read more."""
+        """Return whether a task retains so much that the next checkpoint should complete before sources read more."""
         slots = self._assignments.slots.values()
         return any(slot.wanted_epoch > self.complete and slot.state is WorkerState.SERVING for slot in slots)
 
     def _nothing_changed(self) -> bool:
-        """Return whether no task has performed anything since the last complete checkpoint, by its last beat.
+        """Return whether no task, according to its last beat, has performed anything since the last complete
+        checkpoint.
 
-        A beat that differs makes the supervisor check again.
+        A beat that reports a change makes the supervisor check again.
         """
         holders = map(self._assignments.holder, self._assignments.tasks.values())
         return self.complete > 0 and all(
@@ -216,9 +220,10 @@ class Coordinator:
         return all(self._assignments.idle(name) is not None for name in self._assignments.tasks)
 
     def trigger(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send the checkpoint under way to one source, unless it has it or it was sent a moment ago.
+        """Send the checkpoint under way to one source, unless the source has it or the command was just sent.
 
-        A source that is to hold back records gets it again also after its barrier: it may be a new incarnation.
+        A source that is to hold back records is sent the command even after its barrier, because it may be a new
+        incarnation.
         """
         epoch, sent_ns = slot.triggered
         has_it = slot.epoch >= self.under_way or slot.task in self._acks
@@ -231,7 +236,7 @@ class Coordinator:
             outbox.send(slot.name, commands.Checkpoint(self.under_way, self.under_way == self.final, self.holding))
 
     def request(self, final: bool, outbox: Outbox) -> int:
-        """Decide on a savepoint, the next checkpoint that has not begun, and return its epoch."""
+        """Decide on a savepoint, which is the next checkpoint that has not begun, and return its epoch."""
         if self.final > self.complete:
             return self.final
         epoch = self.complete + 1 + bool(self.under_way)
@@ -240,12 +245,12 @@ class Coordinator:
         return epoch
 
     def deadline_ns(self) -> int | None:
-        """Return the moment at which `settle` is due without an event; None for none."""
+        """Return the time at which `settle` is due without an event; None if it is not due."""
         if not self.enabled or self.writing or self.under_way or self._resting or not self._due_ns:
             return None
         return self._due_ns
 
 
 def as_files(lists: Mapping[str, object]) -> dict[str, Files]:
-    """Return files per task, converted from the lists that the journal and manifests hold."""
+    """Convert the lists in the journal and in manifests to files per task."""
     return {task: tuple((path, size, digest) for path, size, digest in files) for task, files in lists.items()}  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""The figures of a job: what each is, how it adds up, and the sums that every display draws from a view.
+"""The metrics of a job: the definition of each, how values are merged, and the sums that displays show.
 
-`FIGURES` is the only list of what tasks count.  How the reports of a task's incarnations are merged, the page of
-metrics, rates, and what is shown of a figure in `causal status`, the progress of `causal run`, the dashboard and
-`causal top` follow from its line there.
+`FIGURES` is the only list of the metrics that tasks report.  The entry of a metric determines how the reports of a
+task's incarnations are merged, and how the metric appears on the metrics page, in rates, in `causal status`, in the
+progress of `causal run`, on the dashboard and in `causal top`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from standby.exit_status import STOPPED
 from standby.supervision.job_view import JobView, Number, TaskView
 
 AGENT_SILENT_S = 5.0
-"""The silence of an agent from which it is shown."""
+"""The silence of an agent after which displays show it."""
 
 LETTER_TASK = "dead-letters/0"
-"""The task of `operators.graph.DEAD_LETTERS`, whose module a page need not load."""
+"""The task of `operators.graph.DEAD_LETTERS`, defined here so that pages need not load that module."""
 
 Buckets = dict[float, Number]
-"""Upper bound in ms → the number of latencies up to it and above the bound before."""
+"""Upper bound in ms → the number of latencies up to that bound and above the previous bound."""
 
 
 class Merge(Enum):
-    """The ways in which reports of the incarnations of a task make one figure."""
+    """How the reports of a task's incarnations are merged into one value."""
 
     SUM = "the sum of all incarnations"
     POSITION = "absolute, and taken back by a rollback: the highest counts"
@@ -36,15 +36,15 @@ class Merge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure that tasks report.
+    """A metric that tasks report.
 
     Attributes:
-        name: its name among the counters of a task, in `status.json` and in the report.
-        text: a sentence about it; the help of its metric.
-        metric: the metric that shows it, without `causal_`; empty for a figure that is no metric of its own.
-        of: the kind of task that has it, "source" or "sink"; empty for any.
-        per_unit: how many of its unit are one of the metric's.
-        label: its title where displays list figures; empty for one that each display shows in a place of its own.
+        name: the name among the counters of a task, in `status.json` and in the report.
+        text: a sentence about the metric, which is also the help text in Prometheus.
+        metric: the name in Prometheus, without `causal_`; empty if the value is not exported separately.
+        of: the kind of task that reports it, "source" or "sink"; empty for any task.
+        per_unit: the number of its units in one unit of the exported metric.
+        label: the title where displays list metrics; empty if each display shows the metric separately.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Figure:
 
     @property
     def counts(self) -> bool:
-        """Whether its metric is a counter, which only rises."""
+        """Whether the exported metric is a counter, which only increases."""
         return self.merge is not Merge.LEVEL
 
 
@@ -99,29 +99,29 @@ FIGURES = [
     Figure("unwritten_bytes", _LEVEL, "Bytes of determinants that are not written yet."),
     Figure("latency_ms_max", _PEAK, "The longest time from the source to the visible row."),
 ]  # fmt: skip
-"""The figures whose merging, metric or display is not the default; metrics are in this order.
+"""The metrics whose merging, export or display is not the default; they are exported in this order.
 
-A number that is not listed is summed over all incarnations, and is part of `status.json` and of the report.
+A number that is not listed is summed over all incarnations, and is included in `status.json` and in the report.
 """
 
 RATED = ("records_in", "records_out", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s")
-"""The figures of which displays show the growth per second."""
+"""The metrics whose growth per second is displayed."""
 
 
 def names(*merges: Merge) -> frozenset[str]:
-    """Return the names of the figures that are merged in one of these ways."""
+    """Return the names of the metrics that are merged in one of these ways."""
     return frozenset(figure.name for figure in FIGURES if figure.merge in merges)
 
 
 def listed(task: TaskView) -> Iterator[tuple[str, Number]]:
-    """Yield title and value of the figures of a task that displays list."""
+    """Yield the title and the value of each metric of a task that displays list."""
     for figure in FIGURES:
         if figure.label and figure.name in task.figures:
             yield figure.label, task.number(figure.name)
 
 
 def listed_totals(view: JobView) -> Iterator[tuple[str, Number]]:
-    """Yield title and sum over all tasks of the figures that displays list."""
+    """Yield the title and the sum over all tasks of each metric that displays list."""
     for figure in FIGURES:
         if figure.label and any(figure.name in task.figures for task in view.tasks):
             yield figure.label, sum(task.number(figure.name) for task in view.tasks)
@@ -131,7 +131,7 @@ def listed_totals(view: JobView) -> Iterator[tuple[str, Number]]:
 
 
 def total(view: JobView, figure: str, kind: str = "") -> int:
-    """Return the sum of a figure over all tasks, or those of a kind ("source", "sink"); dead letters are no output."""
+    """Return the sum of a metric over all tasks, or those of a kind ("source", "sink"), which excludes dead letters."""
     return sum(int(task.number(figure)) for task in view.tasks if not kind or _is(task, kind))
 
 
@@ -140,18 +140,20 @@ def _is(task: TaskView, kind: str) -> bool:
 
 
 def dead_letters(view: JobView) -> int:
-    """Return the records that were put aside."""
+    """Return the number of dead letters."""
     return sum(int(task.number("records_out")) for task in view.tasks if task.task == LETTER_TASK)
 
 
 def before(view: JobView, figure: str, kind: str) -> int:
-    """Return the sum of a position over the tasks of a kind when the job was last resumed; 0 if it never was."""
+    """Return the sum of a position over the tasks of a kind when the job was last resumed; 0 if it was never
+    resumed.
+    """
     positions = view.life.before.get(figure, {})
     return sum(int(positions.get(task.task, 0)) for task in view.tasks if _is(task, kind))
 
 
 def determinant_bytes(view: JobView) -> dict[str, Number]:
-    """Return the bytes of determinants logged, by kind."""
+    """Return the number of determinant bytes logged, by kind."""
     kinds: dict[str, Number] = {}
     for task in view.tasks:
         for kind, count in task.numbers("determinant_bytes").items():
@@ -160,7 +162,9 @@ def determinant_bytes(view: JobView) -> dict[str, Number]:
 
 
 def counts(view: JobView) -> dict[str, dict[str, Number]]:
-    """Return, by operator and reason, the elements that its tasks dropped, held back or revised (late, expired …)."""
+    """Return, by operator and reason, the number of elements that were dropped, held back or revised (late, expired
+    …).
+    """
     counts_by_operator: dict[str, dict[str, Number]] = {}
     for task in view.tasks:
         for operator, reason, count in task.counts():
@@ -173,7 +177,7 @@ def counts(view: JobView) -> dict[str, dict[str, Number]]:
 
 
 def merged_buckets(tasks: Iterable[TaskView]) -> Buckets:
-    """Return the latencies of all sink tasks together, bounds ascending."""
+    """Return the latencies of all these tasks together, with bounds in ascending order."""
     merged: Buckets = {}
     for task in tasks:
         for bound, count in task.numbers("latency_ms_buckets").items():
@@ -182,7 +186,7 @@ def merged_buckets(tasks: Iterable[TaskView]) -> Buckets:
 
 
 def percentile_ms(buckets: Buckets, share: float) -> float | None:
-    """Return the latency below which `share` of all are, interpolated inside its bucket; None for no records."""
+    """Return the latency below which `share` of all latencies are, interpolated in its bucket; None without records."""
     wanted = share * sum(buckets.values())
     if not wanted:
         return None
@@ -198,7 +202,9 @@ def percentile_ms(buckets: Buckets, share: float) -> float | None:
 
 
 def latency_error_ms(view: JobView) -> float | None:
-    """Return the largest error of a latency between two hosts: that of both clocks; None before two are measured."""
+    """Return the largest error of a latency between two hosts, the sum of two clock errors; None before two are
+    known.
+    """
     errors = sorted(host.clock_error_ms for host in view.hosts if host.clock_error_ms is not None)
     return round(sum(errors[-2:]), 3) if len(errors) > 1 else None
 
@@ -207,13 +213,13 @@ def latency_error_ms(view: JobView) -> float | None:
 
 
 def stopped(view: JobView) -> str:
-    """Return the savepoint at which the job ended, in words, where it can be resumed; empty for another job."""
+    """Return a description of the savepoint at which the job ended and can be resumed; empty if it ended otherwise."""
     ended = view.ended
     return ended.reason if ended is not None and not ended.status and ended.reason.startswith(STOPPED) else ""
 
 
 def active_s(view: JobView) -> float | None:
-    """Return the seconds between the first record that entered, since the job was last resumed, and the last output."""
+    """Return the seconds from the first record since the job was last resumed to the last output."""
     first, last = view.life.first_record_ns, view.last_output_ns
     if first is None or last is None or last <= first:
         return None
@@ -221,7 +227,7 @@ def active_s(view: JobView) -> float | None:
 
 
 def throughput_rps(view: JobView) -> float | None:
-    """Return the records per second that entered while the job was active, since it was last resumed."""
+    """Return the records per second that entered since the job was last resumed, while the job was active."""
     seconds = active_s(view)
     if seconds is None:
         return None
@@ -229,12 +235,12 @@ def throughput_rps(view: JobView) -> float | None:
 
 
 def since_s(wait_ns: int | None, view: JobView) -> float:
-    """Return the seconds since a wait began, at the moment of the view; 0 for none."""
+    """Return the seconds from the beginning of a wait to the time of the view; 0 if there is no wait."""
     return 0.0 if wait_ns is None else max(0.0, (view.at_ns - wait_ns) / 1e9)
 
 
 def agent_silent(view: JobView) -> str:
-    """Return a line about an agent that hangs; an empty one for another."""
+    """Return a line about an agent that hangs; empty if the agent does not hang."""
     silent_s = view.agent_silent_s
     if silent_s < AGENT_SILENT_S:
         return ""

@@ -151,7 +151,7 @@ class Supervision:
     def _beat(self, event: events.Beat) -> None:
         slot = self.assignments.slots.get(event.slot)
         if slot is None:
-            # the process is from an earlier run of the job, or was started without a decision
+            # The process is from an earlier run of the job, or was started without a decision.
             self._outbox.add(KillProcess(event.slot))
             return
         first = not slot.seen_ns
@@ -212,7 +212,7 @@ class Supervision:
         slot.alive_ns, slot.pid, slot.waiting = self._now_ns, event.pid, event.waiting
         slot.reported_state = event.state or slot.reported_state
         self._doing(slot, event.doing)
-        # so that a supervisor that has just started need not wait for the worker's loop
+        # A supervisor that has just started need not wait for the loop of the worker.
         if event.endpoint and not slot.endpoint:
             slot.endpoint, slot.remote = event.endpoint, event.remote
             self._dirty.whereabouts(slot)
