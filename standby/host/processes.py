@@ -1,8 +1,8 @@
 """Identifies the processes of a job: by pid and start time together, and by two marks in the environment.
 
-A pid alone identifies nothing, since it may be used again.  Pid and start time are unique while the machine
-is up, and a pidfd, once opened and checked, always means the same process.  The marks are inherited,
-so descendants that a process leaves behind can be found as well.
+A pid alone identifies nothing, because it may be reused.  Pid and start time together are unique until the machine is
+restarted, and a pidfd, once opened and checked, always refers to the same process.  The marks are inherited, so they
+also identify the descendants that outlive a process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ class Marked:
 
 
 _PF_EXITING = 0x4
-"""The flag of a process that runs no more code of its program (`include/linux/sched.h`)."""
+"""The flag of a process that no longer runs any code of its program (`include/linux/sched.h`)."""
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start of a process, in clock ticks since boot; None when there is no such process, or it is a
-    zombie.
-    """
+    """Return the start of a process, in clock ticks since boot; None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -42,9 +40,9 @@ def start_time(pid: int) -> int | None:
 
 
 def dying_status(pid: int) -> int | None:
-    """Return the status of a child that can run no more code, before its parent can wait for it.
+    """Return the exit status of a child process that can run no more code, before its parent can wait for it.
 
-    Returns: None where it is not known; the kernel also shows 0 before the process ends.
+    Returns: None if the status is unknown; the kernel also shows 0 before the process ends.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -55,7 +53,7 @@ def dying_status(pid: int) -> int | None:
 
 
 def open_process(pid: int, started: int) -> int | None:
-    """Return a pidfd of exactly that process; None when it is gone."""
+    """Return a pidfd of exactly that process; None if the process has ended."""
     try:
         pidfd = os.pidfd_open(pid)
     except (ProcessLookupError, OSError):
@@ -67,7 +65,7 @@ def open_process(pid: int, started: int) -> int | None:
 
 
 def send_signal(pidfd: int, number: int) -> None:
-    """Signal the process of a pidfd; nothing happens when it has ended."""
+    """Send a signal to the process of a pidfd; do nothing if the process has ended."""
     try:
         signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
@@ -84,7 +82,7 @@ def marked(job_directory: Path) -> list[Marked]:
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 environment = file.read().split(b"\0")
-        except OSError:  # it has ended, or belongs to another user
+        except OSError:  # the process has ended, or belongs to another user
             continue
         if wanted in environment and start_time(int(entry)) is not None:
             slots = [v[len(SLOT_MARK) + 1 :] for v in environment if v.startswith(SLOT_MARK.encode() + b"=")]
@@ -93,7 +91,7 @@ def marked(job_directory: Path) -> list[Marked]:
 
 
 def _mark_of(job_directory: Path) -> bytes:
-    """Return the job's mark as the kernel shows it: the bytes of a path need not be UTF-8."""
+    """Return the job's mark in the kernel's encoding: the bytes of a path need not be UTF-8."""
     return os.fsencode(f"{JOB_MARK}={job_directory}")
 
 
@@ -101,9 +99,9 @@ def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -
     """Send SIGKILL to every process that carries the job's marks, and wait until they have ended.
 
     Args:
-        only: the slot to which this is limited.
+        only: the slot to which the kill is limited; None for all slots.
 
-    Returns: the number that is left after `within_s` seconds (0, unless one is stuck in the kernel).
+    Returns: the number of processes left after `within_s` seconds (0, unless a process is stuck in the kernel).
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -116,7 +114,7 @@ def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -
 
 
 def kill_if_marked(pid: int, job_directory: Path) -> None:
-    """Send SIGKILL to a process after checking through its pidfd that it is one of the job."""
+    """Send SIGKILL to a process after checking, with its pidfd open, that it belongs to the job."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:

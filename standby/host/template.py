@@ -1,8 +1,8 @@
-"""The template of a job's own processes: `causal run` forks it from itself before it loads anything of the user's.
+"""The template of a job's own processes: `causal run` forks it before loading any of the user's code.
 
-It has loaded what the supervisor, the agent and workers run, once for all of them, and forks the first two at the
-order of `causal run`, whose children they become; an agent gets a fork server of its own (`standby.host.forks`).
-Without a template, and where it fails, interpreters are started instead.
+The template loads the modules of the supervisor, the agent and workers once for all of them, and forks the supervisor
+and the agent when `causal run`, their future parent, orders it; an agent gets its own fork server
+(`standby.host.forks`). If there is no template, or it fails, interpreters are started instead.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from standby.host.parentage import PARENT, die_with_parent
 SUPERVISOR, AGENT, WORKER = "standby.daemon", "standby.agent", "operators.runtime.worker"
 
 READY_S = 5.0
-"""The time in which a new interpreter would be ready."""
+"""The time within which a new interpreter would be ready."""
 
 ANSWER_S = 60.0
-"""The time allowed for a fork: longer than on any machine, because a process forked after it would be superfluous."""
+"""The time allowed for a fork: longer than a fork ever takes, because a process forked later would be superfluous."""
 
 
 class Template:
-    """The end of the template that `causal run` has."""
+    """The end of the template that `causal run` uses."""
 
     def __init__(self, process: forks.Forked, control: socket.socket) -> None:
         self._process = process
@@ -49,7 +49,7 @@ class Template:
     def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> forks.Forked | None:
         """Return a new process, a child of this one; None if an interpreter must be started instead."""
         if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
-            return None  # a module that it has not loaded would serve this one process alone
+            return None  # a module that the template has not loaded would be loaded for this one process only
         umask = os.umask(PRIVATE)
         os.umask(umask)
         order: dict[str, Any] = {"argv": argv, "slot": "", "log": str(log)}
@@ -62,7 +62,8 @@ class Template:
                 return None
             self._control.send(message)
             reply = json.loads(self._receive(ANSWER_S))
-        except (OSError, ValueError):  # it has ended, or does not answer: what it may have forked must not be used
+        # The template has ended or does not answer: a process that it may have forked must not be used.
+        except (OSError, ValueError):
             self.close()
             self._ready = False
             return None
@@ -83,10 +84,10 @@ class Template:
 
 
 def divide() -> Template | int | None:
-    """Fork the template from this process, which has room (`standby.host.room`) and has loaded nothing of the user's.
+    """Fork the template from this process, which has room (`standby.host.room`) and has loaded none of the user's code.
 
-    Returns: the template; its exit status, in a forked process that has nothing to do any more; None if there can be no
-    template.
+    Returns: the template; in a forked process that has nothing more to do, the exit status of that process; None if
+    there can be no template.
     """
     try:
         strings = Strings()
@@ -129,7 +130,7 @@ def _serve(control: socket.socket, strings: Strings) -> int:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.umask(order["umask"])
-    with suppress(OSError):  # it was removed, which an interpreter that is started there does not see either
+    with suppress(OSError):  # a removed directory is also no obstacle to an interpreter that is started there
         os.chdir(order["directory"])
     unbuffered()
     module = order["argv"][len(module_command("")) - 1]

@@ -1,11 +1,12 @@
-"""A supervisor's way to leadership and out of it: a state machine. Pure.
+"""A supervisor's way into leadership and out of it, as a state machine. Pure.
 
-A candidate watches the journal of the newest term: its growth is the leader's sign of life, and no clock of another
-machine is read. Only when it has not grown for `SILENCE_NS` of the candidate's own time does the candidate stand for
-the next term. Time in which the candidate itself could not read it hardly counts: the leader could not write either. A
-candidate that hears no host (`hearing`) waits twice as long: another one may hear some. A supervisor that was elected
-may take longer than that to read the journal before it leads: each one that another has prevented from it doubles the
-time, so that candidates of a slow store do not depose each other forever.
+A candidate watches the journal of the newest term: the growth of that journal is the leader's sign of life, and no
+clock of another machine is read. The candidate stands for the next term only if the journal has not grown for
+`SILENCE_NS` of the candidate's own time. Time during which the candidate itself could not read the journal hardly
+counts, because the leader could not write either. A candidate that hears no host (`hearing`) waits twice as long,
+because another candidate may hear some. An elected supervisor may take longer than `SILENCE_NS` to read the journal
+before it leads: each elected supervisor that another one prevented from leading doubles the silence, so that candidates
+of a slow store do not depose each other forever.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from standby.leadership.terms import DEAF, ENDED, RESIGNED, STOPPED
 from standby.supervision.transitions import following
 
 SILENCE_NS = 5_000_000_000
-"""The time for which the leader's journal must stand still before a candidate stands for election."""
+"""The time for which the leader's journal must not grow before a candidate stands for election."""
 
 LOOK_NS = 1_000_000_000
-"""The interval at which a candidate looks."""
+"""The interval at which a candidate looks at the journal."""
 
 BEAT_NS = 1_000_000_000
 """The interval at which a leader that decides nothing adds an empty entry to its journal."""
 
 COUNTED_NS_MAX = 2_000_000_000
-"""The most of the time between two looks that counts as silence: in the rest the store may have been unavailable."""
+"""The most time between two looks that counts as silence: during the rest, the store may have been unavailable."""
 
 
 class Standing(Enum):
-    """The part that a supervisor plays."""
+    """The role that a supervisor has."""
 
-    WATCHING = "watching"  # another one leads, or none yet
-    ELECTING = "electing"  # it creates the next term
-    SEALING = "sealing"  # it has won: it seals the journals before and begins its own
+    WATCHING = "watching"  # another supervisor leads, or none does yet
+    ELECTING = "electing"  # it tries to create the next term
+    SEALING = "sealing"  # it has won: it seals the earlier journals and begins its own
     LEADING = "leading"  # its decisions count
-    DEPOSED = "deposed"  # a later term has sealed its journal: it decides nothing any more
+    DEPOSED = "deposed"  # a later term has sealed its journal: it decides nothing more
     OVER = "over"  # the job has ended
 
 
@@ -55,23 +56,24 @@ STANDING_TABLE: dict[tuple[Standing, str], Standing] = {
 
 
 class Candidacy:
-    """One supervisor.
+    """The candidacy of one supervisor.
 
     Args:
-        holder: its mark: it stands immediately after a term that was its own, because its process of that time has
-            ended; not after one that it has left to another supervisor.
-        founds: whether it begins the job where there is no term yet.
-        resumes: (term, place) where the journal of a job stood that it is to resume, which counts as silent.
+        holder: the supervisor's mark. The supervisor stands for election immediately if the newest term is its own,
+            because its earlier process has ended; but not if it has left that term to another supervisor.
+        founds: whether the supervisor begins the job if there is no term yet.
+        resumes: (term, place) of the end of the journal of a job that is to be resumed; a journal that still ends there
+            counts as silent.
     """
 
     def __init__(self, holder: str, founds: bool = False, resumes: tuple[int, int] | None = None) -> None:
         self.standing = Standing.WATCHING
         self.term = 0
-        """The term for which it stands, or which it has won."""
+        """The term for which the supervisor stands, or which it has won."""
         self.seen: Sighting | None = None
         self.founds = founds
         self.offset_ns_min: int | None = None
-        """The job's time is at least so far ahead of this machine's clock; None before an entry was seen."""
+        """The least time by which the job's time is ahead of this machine's clock; None before an entry was seen."""
         self._holder = holder
         self._unbegun = False
         """Whether no supervisor has decided anything about the job yet."""
@@ -80,19 +82,19 @@ class Candidacy:
         self._silent_ns = 0
 
     def step(self, trigger: str) -> None:
-        """Take the transition, which must be in the table."""
+        """Perform the transition, which must be in the table."""
         self.standing = following(STANDING_TABLE, self.standing, trigger, self._holder)
 
     def unbegun(self) -> None:
-        """Goes back to watching after an election in vain: no supervisor has begun the job.
+        """Return to watching after an election in vain, because no supervisor has begun the job.
 
-        The one that founds it may be to begin with a savepoint, which only that one knows.
+        The supervisor that founds the job may have to begin with a savepoint, which only that supervisor knows.
         """
         self._unbegun = True
         self.step("fence")
 
     def saw(self, sighting: Sighting | None, now_ns: int, hears: bool = True) -> None:
-        """Process the result of a look, and decide on the next step.
+        """Process the result of a look at the journal, and decide on the next step.
 
         Args:
             hears: whether this candidate hears hosts.
@@ -128,7 +130,7 @@ class Candidacy:
 
     @property
     def stopped(self) -> bool:
-        """Whether the job was stopped and waits to be resumed."""
+        """Whether the job was stopped and may be resumed."""
         entry = self.seen.entry if self.seen is not None else None
         return entry is not None and entry.closing == STOPPED
 

@@ -1,8 +1,8 @@
 """Candidates as objects of the shared store: how each shows that it waits, and which of them still do.  Pure.
 
-A candidate has one mark with a number, and replaces it by the next one every `RENEW_NS`.  No clock of another machine
-is read: a mark that has not changed for `EXPIRY_NS` of the leader's own time is that of a dead candidate, and the
-leader removes it.
+A candidate has one mark with a number, and replaces it with the next one every `RENEW_NS`.  No clock of another machine
+is read: if a mark has not changed for `EXPIRY_NS` of the leader's own time, its candidate counts as dead, and the
+leader removes the mark.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from standby.leadership.terms import CANDIDATES, number_of
 
 RENEW_NS = 10_000_000_000
 EXPIRY_NS = 35_000_000_000
-"""More than the time between three marks: a store may be slow, or unavailable for a while."""
+"""Longer than the time between three marks, because a store may be slow, or unavailable for a while."""
 
 FRESH_NS = 15_000_000_000
-"""More than the time between two marks: for this long a candidate counts as one that hears hosts if its mark says
-so.
-"""
+"""Longer than the time between two marks: for this long, a candidate whose mark states that it hears hosts counts as
+one that does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class Candidate:
     """A supervisor that waits to lead.
 
     Attributes:
-        name: the name of its key; empty without keys.
-        listen: where agents join it once it leads.
-        hears: whether it hears hosts there.
+        name: the name of the supervisor's key; empty without keys.
+        listen: the address at which agents join the supervisor once it leads.
+        hears: whether the supervisor hears hosts at that address.
     """
 
     name: str
@@ -40,10 +39,10 @@ class Candidate:
 
 
 class Presence:
-    """The mark of one candidate, over all its processes.
+    """The mark of one candidate, shared by all its successive processes.
 
     Args:
-        holder: the mark of its directory.
+        holder: the mark of the candidate's directory.
     """
 
     def __init__(self, holder: str) -> None:
@@ -51,7 +50,7 @@ class Presence:
         self._number: int | None = None
 
     def renew(self, candidate: Candidate) -> Procedure[None]:
-        """Create the next mark, then remove the ones before."""
+        """Create the next mark, then remove the earlier marks."""
         before = yield Names(self._folder)
         self._number = 1 + max([number_of(name) for name in before], default=self._number or 0)
         yield Create(f"{self._folder}/{self._number:010d}", encode(asdict(candidate)))
@@ -59,7 +58,7 @@ class Presence:
             yield Remove(tuple(before))
 
     def withdraw(self) -> Procedure[None]:
-        """Remove the mark: it leads, or ends."""
+        """Remove the mark, because the candidate leads or ends."""
         yield Remove(tuple((yield Names(self._folder))))
 
 
@@ -76,7 +75,7 @@ class Candidates:
     """The candidates that a leader sees.
 
     Args:
-        own: the leader's own mark, which is none.
+        own: the leader's own mark, which does not count as a candidate.
     """
 
     def __init__(self, own: str) -> None:
@@ -84,7 +83,7 @@ class Candidates:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, now_ns: int) -> Procedure[None]:
-        """Look for marks, and remove those of dead candidates, and damaged ones, which their candidates replace."""
+        """Read the marks of candidates, and remove those that are damaged or whose candidates are dead."""
         newest = {name.split("/")[1]: name for name in (yield Names(CANDIDATES))}
         present: dict[str, _Seen] = {}
         superfluous: list[str] = []
@@ -97,7 +96,8 @@ class Candidates:
                 candidate = None if data is None else _read(data)
                 seen = None if candidate is None else _Seen(name, now_ns, candidate)
             if seen is not None:
-                present[holder] = seen  # also a dead one, until its mark is gone: read again, it would look new
+                # Keep a dead candidate until its mark is removed: if it was read again, it would look new.
+                present[holder] = seen
             if seen is None or not _lives(seen, now_ns):
                 superfluous.append(name)
         self._seen = present
@@ -105,7 +105,7 @@ class Candidates:
             yield Remove(tuple(superfluous))
 
     def waiting(self, now_ns: int) -> list[tuple[Candidate, int]]:
-        """Return the candidates that live, by name, each with the age of its mark in ns."""
+        """Return the living candidates, sorted by name, each with the age of its mark in ns."""
         living = [(seen.candidate, now_ns - seen.since_ns) for seen in self._seen.values() if _lives(seen, now_ns)]
         return sorted(living, key=lambda each: (each[0].name, each[0].listen))
 
@@ -119,7 +119,7 @@ def _lives(seen: _Seen, now_ns: int) -> bool:
 
 
 def _read(data: bytes) -> Candidate | None:
-    """Return the candidate of a mark; None if it is damaged."""
+    """Return the candidate in a mark; None if the mark is damaged."""
     try:
         return Candidate(**decode(data))
     except (PeerViolation, ValueError, TypeError):

@@ -1,8 +1,8 @@
 """Terms and journal entries as objects of the shared store: their names and contents. Pure.
 
-A term is one supervisor's time as the leader of a job; the one that creates its object is elected. The journal of a
-term is a sequence of entries, which its leader creates one after the other. An entry that another supervisor creates
-instead of the leader seals the journal: the leader can decide nothing any more.
+A term is one supervisor's time as the leader of a job; the supervisor that creates the term's object is elected. The
+journal of a term is a sequence of entries, which the leader creates one after the other. An entry that another
+supervisor creates in place of the leader seals the journal: the leader can then decide nothing more.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from causal.sealed import seal_bytes, unseal_bytes
 from standby.supervision.effects import Record
 
 TERMS, JOURNAL, CANDIDATES = "terms", "journal", "candidates"
-"""The folders of a job's place in the store."""
+"""The folders in a job's part of the store."""
 
 ENDED, STOPPED, RESIGNED, DEAF = "ended", "stopped", "resigned", "deaf"
-"""The reasons for which a leader closes its journal: the job has ended; it was stopped, and may be resumed; another
-supervisor is to lead it; it hears no host, and a candidate does."""
+"""The reasons why a leader closes its journal: the job has ended; the job was stopped and may be resumed; another
+supervisor is to lead the job; the leader hears no host, and a candidate does."""
 
 CHECKPOINTS_KEPT = 2
-"""The number of `checkpoint` decisions kept: older ones name files that are removed, and would grow with the job's age
+"""The number of `checkpoint` decisions that are kept: older ones list removed files, and would grow with the job's age
 (92 bytes per task each)."""
 
 
@@ -32,11 +32,11 @@ class Term:
     """One supervisor's time as the leader.
 
     Attributes:
-        holder: the mark of the leader's directory: the next process there is the same supervisor.
-        name: the name of its key; empty without keys.
-        listen: where agents join it.
-        job: the settings of the job, as `job.json` has them.
-        graph: what the supervisor knows of the pipeline, as `topology.json` has it.
+        holder: the mark of the leader's directory: the next process in that directory is the same supervisor.
+        name: the name of the leader's key; empty without keys.
+        listen: the address at which agents join the leader.
+        job: the settings of the job, as in `job.json`.
+        graph: the supervisor's description of the pipeline, as in `topology.json`.
     """
 
     number: int
@@ -52,16 +52,16 @@ class Term:
 
     @classmethod
     def read(cls, name: str, data: bytes) -> Term:
-        """Read what `data` returned.
+        """Decode the bytes that `data` returned.
 
         Raises:
-            CorruptData: it is damaged.
+            CorruptData: the bytes are damaged.
         """
         return cls(**_unpacked(name, data, cls.__slots__))
 
     @property
     def leader(self) -> str:
-        """The leader as messages name it."""
+        """The leader as named in messages."""
         return f"{self.name or 'the supervisor'} at {self.listen} (term {self.number})"
 
 
@@ -70,13 +70,15 @@ class Entry:
     """One entry of the journal of a term.
 
     Attributes:
-        records: decisions, in their order; none where the entry only shows that the leader lives.
-        at_ns: the job's time at which it was written.
-        whole: its records are all decisions of the job up to here that still matter.
-        job, graph: what these decisions are about, as a term has them; empty where the entry is not whole.  A change
-            of them is a decision, so a supervisor that inherits decisions takes them from here, not from a term.
-        sealed_by: the term whose supervisor created it in the leader's place; 0 for an entry of the leader's own.
-        closing: why this is the leader's last entry; empty for an ordinary one.
+        records: decisions in order; empty if the entry only shows that the leader is alive.
+        at_ns: the job's time at which the entry was written.
+        whole: whether the records are all decisions of the job up to this entry that are still necessary.
+        job, graph: the settings and the graph to which these decisions apply, as in a term; empty if the entry is not
+            whole.  A change of them is a decision, so a supervisor that inherits decisions reads them from here, not
+            from a term.
+        sealed_by: the term whose supervisor created the entry in place of the leader; 0 for an entry of the leader
+            itself.
+        closing: why this is the leader's last entry; empty for an ordinary entry.
     """
 
     records: tuple[Record, ...] = ()
@@ -88,15 +90,15 @@ class Entry:
     graph: str = ""
 
     def data(self, name: str) -> bytes:
-        """Return the content of the object of that name."""
+        """Return the content of the object with that name."""
         return _packed(name, {**asdict(self), "records": [dict(record) for record in self.records]})
 
     @classmethod
     def read(cls, name: str, data: bytes) -> Entry:
-        """Read what `data` returned.
+        """Decode the bytes that `data` returned.
 
         Raises:
-            CorruptData: it is damaged.
+            CorruptData: the bytes are damaged.
         """
         content = _unpacked(name, data, cls.__slots__)
         return cls(**{**content, "records": tuple(content["records"])})

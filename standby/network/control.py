@@ -1,7 +1,7 @@
-"""Control messages: MessagePack maps with a key `kind`, which become the event of that kind if their types are its own.
+"""Control messages: MessagePack maps with a key `kind`, which are converted to the event of that kind.
 
-A message that is malformed or too long is counted, logged once per sender and kind of mistake, and
-dropped.  Unknown kinds and keys are logged likewise, but the rest of the message is used.
+A message that is malformed or too long is counted, logged once per sender and kind of mistake, and dropped.  Unknown
+kinds and keys are also logged, but the rest of the message is used.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from causal.task.activity import PULSE_SUFFIX, Activity
 from standby.supervision import events
 
 MESSAGE_BYTES_MAX = 4 << 20
-"""Longest control message; a snapshot of 10,000 files fits."""
+"""The length of the longest control message; a snapshot of 10,000 files fits."""
 
 COMPLAINTS_MAX = 200
-"""Different complaints logged; later ones are only counted."""
+"""The number of different complaints that are logged; later complaints are only counted."""
 
 AGENT = "agent"
-"""Identity of the host's agent on the control socket."""
+"""The identity of the host's agent on the control socket."""
 
 _log = logging.getLogger("standby.control")
 
@@ -38,10 +38,10 @@ def pack(kind: str, **keys: Any) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """Return the map that `pack` made.
+    """Return the map in a message that `pack` has built.
 
     Raises:
-        PeerViolation: too long, or not a map with a text under `kind`.
+        PeerViolation: the message is too long, or is not a map with a string under `kind`.
     """
     if len(data) > MESSAGE_BYTES_MAX:
         raise PeerViolation(f"a control message of {len(data)} bytes is too long")
@@ -59,10 +59,10 @@ FROM_WORKER: dict[str, type[events.FromProcess]] = {
     "inspected": events.Replied,
     "failed": events.Failed,
 }
-"""kind → event; the slot is the sender."""
+"""Kind → event; the slot of the event is the sender."""
 
 FROM_PULSE: dict[str, type[events.FromProcess]] = {"pulse": events.Pulse, "failed": events.Failed}
-"""The same for messages from the pulse thread of a worker, which sends while its loop is busy."""
+"""The same for messages from the pulse thread of a worker, which sends while the worker's loop is busy."""
 
 FROM_AGENT: dict[str, type[events.FromProcess]] = {
     "started": events.Started,
@@ -75,7 +75,7 @@ FROM_HOST: dict[str, type[events.FromHost]] = {
     "host_hello": events.HostHello,
     "host_log": events.HostLog,
 }
-"""The same for the agent of another host; the host is that of its key."""
+"""The same for messages from the agent of another host, which is identified by its key."""
 
 FROM_ADMIN: dict[str, type[events.FromProcess]] = {"admin": events.Admin}
 
@@ -87,7 +87,7 @@ _FIELDS: dict[type, frozenset[str]] = {
 }
 
 LEAVING = "leaving"
-"""The kind of an agent's last message: it ends its processes because the job has ended."""
+"""The kind of an agent's last message: the agent ends its processes because the job has ended."""
 
 
 def is_leaving(data: bytes) -> bool:
@@ -99,7 +99,7 @@ def is_leaving(data: bytes) -> bool:
 
 
 def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
-    """Send a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
+    """Send a request to the supervisor whose sockets are in `runtime`; return None if it does not answer in time."""
     context = zmq.Context()
     client = context.socket(zmq.DEALER)
     try:
@@ -115,7 +115,7 @@ def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) 
 
 
 class Inbox:
-    """Turns messages on the supervisor's socket into events."""
+    """Converts messages on the supervisor's socket to events."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -134,12 +134,12 @@ class Inbox:
             return None
 
     def receive_from(self, host: str, slot: str, data: bytes, placed_on: str | None) -> events.FromHost | None:
-        """Return the event in a message that the agent of another host has sent; None if the message is dropped.
+        """Return the event in a message from the agent of another host; None if the message is dropped.
 
         Args:
-            slot: the process for which it speaks; empty for itself.
-            placed_on: the host on which the supervisor has placed that process; None for a process that it does not
-                know, whose message shows that it still exists.
+            slot: the process for which the agent forwards the message; empty for a message of the agent itself.
+            placed_on: the host on which the supervisor has placed that process; None for a process that the supervisor
+                does not know, whose message shows that it still exists.
         """
         try:
             if not slot:

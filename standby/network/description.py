@@ -1,4 +1,4 @@
-"""A host's first question to a supervisor: which job is this, and what does a host need to take part in it?"""
+"""A host's first question to a supervisor: which job it leads, and what a host needs to take part in that job."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ASK_MS = 1000
 """The time after which the supervisor is asked again."""
 
 PATIENCE_S = 3.0
-"""The time after which the user learns that the supervisor does not answer."""
+"""The time after which the user is informed that the supervisor does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of a job, by its supervisor."""
+    """The description of a job, as sent by its supervisor."""
 
     run: str
     job: str
@@ -43,20 +43,20 @@ class Description:
     address: str
     """The address of that supervisor."""
     wall_ahead_s: float
-    """The time by which this host's wall clock is ahead of the supervisor's, to half of the round trip."""
+    """How far this host's wall clock is ahead of the supervisor's, with an error of at most half the round trip."""
 
 
 KEY_HINT = f", which ends the connections: compare the key of [{SUPERVISOR}] in hosts.toml here and there"
-"""The end of a line about a supervisor that breaks off handshakes, as one does that has another key."""
+"""The hint to append if a supervisor breaks off handshakes, which happens if it has another key."""
 
 
 class Inquiry:
-    """Asks the supervisor and its successors for the description of their job; only the one that leads answers.
+    """Asks the supervisor and its successors for the description of their job; only the leader answers.
 
     Args:
-        seats: where they may be.
-        name: this host's.
-        key: this host's; None over loopback without keys.
+        seats: the places at which the supervisors may be reached.
+        name: the name of this host.
+        key: the key of this host; None over loopback without keys.
     """
 
     def __init__(self, seats: Sequence[Seat], name: str, key: KeyPair | None) -> None:
@@ -68,14 +68,15 @@ class Inquiry:
     def answer(
         self, say: Callable[[str], None], wanted: Callable[[], bool] = lambda: True, term: int = 0
     ) -> Description:
-        """Wait for the description, however long that takes, and report once what it waits for.
+        """Wait for the description, however long that takes, and report once that the supervisor has not answered yet.
 
         Args:
-            term: descriptions of earlier terms are ignored.
+            term: the lowest accepted term; descriptions of earlier terms are ignored.
 
         Raises:
-            PipelineError: the supervisor refuses this host; where there are several, none of them has answered.
-            Unavailable: it is no longer wanted.
+            PipelineError: the supervisor refuses this host; if there are several supervisors, none of them has
+                answered.
+            Unavailable: the description is no longer wanted.
         """
         context: zmq.Context[Any] = zmq.Context()
         questions = [_Question(context, seat, self._name, self._key) for seat in self._seats]
@@ -108,20 +109,20 @@ class Inquiry:
 
 
 class _Question:
-    """The connection to one of the places where the supervisor may be."""
+    """The connection to one of the places at which the supervisor may be."""
 
     def __init__(self, context: zmq.Context[Any], seat: Seat, name: str, key: KeyPair | None) -> None:
         self._seat = seat
         self._keyed = key is not None
         self._asked_ns = 0
         self.cut_short = False
-        """Whether a handshake was ended without a reason, as one with another key of the supervisor is."""
+        """Whether a handshake ended without a reason, which happens if the supervisor has another key."""
         self.refusal = ""
-        """The reason for which the last handshake was refused: this supervisor may be a candidate, and another lead."""
+        """The reason why the last handshake was refused; this supervisor may be a candidate while another one leads."""
         self.client = context.socket(zmq.DEALER)
         self.client.linger = 0
         for option, value in (
-            (zmq.IMMEDIATE, 1),  # an old question in a queue would give a wrong difference of the clocks
+            (zmq.IMMEDIATE, 1),  # a question that waited in a queue would make the measured clock difference wrong
             (zmq.MAXMSGSIZE, 2 * MESSAGE_BYTES_MAX),
             (zmq.RECONNECT_IVL, 100),
             (zmq.RECONNECT_IVL_MAX, 1000),
@@ -138,7 +139,7 @@ class _Question:
         self.client.connect(seat.endpoint)
 
     def ask(self) -> None:
-        """Send the question, if there is a connection."""
+        """Send the question, if the connection exists."""
         self._asked_ns = time.time_ns()
         with suppress(zmq.Again):
             self.client.send_multipart([b"", pack("describe", protocol=orders.PROTOCOL)], zmq.NOBLOCK)
@@ -150,7 +151,8 @@ class _Question:
             PipelineError: the supervisor refuses this host.
         """
         if self.monitor in ready:
-            from zmq.utils.monitor import recv_monitor_message  # with asyncio, which no command needs before
+            # This loads asyncio, which commands do not need until now.
+            from zmq.utils.monitor import recv_monitor_message
 
             failed = recv_monitor_message(self.monitor)["event"] != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
             if failed:

@@ -1,9 +1,10 @@
-"""The tether: a TCP connection from each host's `causal agent` to the supervisor, which the kernel closes at its death.
+"""The tether: a TCP connection from each `causal agent` to the supervisor, which the kernel closes if the agent dies.
 
-It carries two lines: the supervisor's challenge, and the host's name and session with a proof.  The proof is made with
-a secret of that host, which it has got over the authenticated connection and which never crosses the tether: what a
-listener on the path has read is of no use for another connection.  The end of a tether reports the death of the host's
-root process immediately, also by SIGKILL; a host that is cut off ends no tether, and is noticed by its silence.
+It carries two lines: the supervisor's challenge, and the host's name and session with a proof.  The proof is computed
+with a secret of that host, which the host has received over the authenticated connection and which is never sent over
+the tether: a listener on the path cannot use the proof for another connection.  The end of a tether immediately reports
+the death of the host's root process, even by SIGKILL; if a host is cut off, its tether does not end, and its silence
+shows the loss.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 
 LINE_BYTES_MAX = 200
 STRANGERS_MAX = 64
-"""Connections that have not identified themselves yet; more are refused immediately."""
+"""The number of connections that may be unidentified at the same time; more are refused immediately."""
 
 INTRODUCTION_S = 2.0
 """The time that a connection has to identify itself."""
@@ -39,14 +40,14 @@ class Tethers:
     """The supervisor's ends of all tethers.
 
     Args:
-        address: the local address to listen at.
+        address: the local address on which to listen.
     """
 
     address: str
     listener: socket.socket = field(init=False)
     port: int = field(init=False)
     wake: select.epoll = field(init=False)
-    """Ready when anything has happened on any tether: one descriptor to wait for, however many hosts there are."""
+    """Ready if an event has occurred on any tether: one descriptor to wait for, whatever the number of hosts."""
     _ends: dict[int, _End] = field(init=False, default_factory=dict)
     _seed: str = field(init=False)
 
@@ -60,11 +61,11 @@ class Tethers:
         self.wake.register(self.listener.fileno(), select.EPOLLIN)
 
     def secret_of(self, host: str) -> str:
-        """Return the secret with which that host, and no other one, proves that a tether is its own."""
+        """Return the secret with which only that host can prove that a tether belongs to it."""
         return hmac.digest(self._seed.encode(), host.encode(), "sha256").hex()
 
     def closed(self) -> Iterator[tuple[str, str]]:
-        """Process socket events, and yield (host, session) of each tether that has ended."""
+        """Process socket events and yield (host, session) for each tether that has ended."""
         ready = [descriptor for descriptor, _ in self.wake.poll(0)]
         for descriptor in ready:
             end = self._ends.get(descriptor)
@@ -106,7 +107,7 @@ class Tethers:
             self.wake.register(connection.fileno(), select.EPOLLIN)
 
     def _introduced(self, end: _End, data: bytes) -> bool:
-        """Return whether a connection may stay: it has identified itself, or still has time to."""
+        """Return whether a connection may stay: it has identified itself, or its time to do so is not over."""
         end.received += data
         line, newline, _ = end.received.partition(b"\n")
         if not newline:
@@ -125,7 +126,7 @@ class Tethers:
             self._drop(descriptor)
 
     def _drop(self, descriptor: int) -> None:
-        self._ends.pop(descriptor).connection.close()  # the kernel takes it off `wake`
+        self._ends.pop(descriptor).connection.close()  # the kernel removes the descriptor from `wake`
 
     def close(self) -> None:
         for descriptor in list(self._ends):
@@ -141,10 +142,10 @@ def introduction(challenge: str, secret: str, host: str, session: str) -> bytes:
 
 
 def tether(address: str, port: int, secret: str, host: str, session: str, within_s: float) -> socket.socket:
-    """Connect a tether; it lasts as long as the socket.
+    """Connect a tether, which lasts as long as the returned socket is open.
 
     Raises:
-        OSError: the supervisor cannot be reached there, or does not say its challenge.
+        OSError: the supervisor cannot be reached at that address, or does not send its challenge.
     """
     connection = socket.create_connection((address, port), within_s)
     try:

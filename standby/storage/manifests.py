@@ -1,4 +1,4 @@
-"""Checkpoints on disk: manifests that are complete or absent, and the removal of files that no manifest names."""
+"""Checkpoints on disk: manifests, which are complete or absent, and the removal of files that no manifest lists."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ DIRECTORY = "checkpoints"
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
 _FIRST = re.compile(r"e(\d+)-i\d+-[0-9a-f]+\.snap.*")
-"""The file name of a first snapshot of a version, in the shared store: it is of the epoch of the savepoint before."""
+"""The file name of the first snapshot of a version, in the shared store: its epoch is that of the previous
+savepoint."""
 _RECORDING = re.compile(r"e(\d+)-i\d+\.rec.*")
-"""The file name of a recording of one epoch, which standbys read after its checkpoint is complete."""
+"""The file name of a recording of one epoch, which standbys read after the epoch's checkpoint is complete."""
 
 _log = logging.getLogger("standby.manifests")
 
 
 def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool) -> None:
-    """Write the manifest in one step: after this returns the checkpoint is complete.
+    """Write the manifest atomically: when this function returns, the checkpoint is complete.
 
     Args:
-        sync: it also survives a loss of power.
+        sync: whether the manifest also survives a loss of power.
 
     Raises:
-        Unavailable: it is not written, and no file that could be read as a manifest is left.
-        InvariantViolation: it could be neither made durable nor removed: this supervisor must not decide anything more.
+        Unavailable: the manifest was not written, and no file is left that could be read as a manifest.
+        InvariantViolation: the manifest could be neither made durable nor removed: this supervisor must decide nothing
+            more.
     """
     manifest: dict[str, Any] = {
         "epoch": epoch,
@@ -70,16 +72,16 @@ def _make_durable(folder: Path, path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as problem:
-        # Another supervisor would count the checkpoint as complete, whatever this one decides from now on.
+        # Another supervisor would count the checkpoint as complete, whatever this supervisor decides from now on.
         raise InvariantViolation(f"{path} cannot be made durable ({cause}), nor removed ({problem.strerror})") from None
     raise Unavailable(f"{path} cannot be made durable: {cause}")
 
 
 def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
-    """Return the manifest of the latest complete checkpoint; None when there is none.
+    """Return the manifest of the latest complete checkpoint; None if there is none.
 
     Raises:
-        CorruptData: its digest does not match.
+        CorruptData: the manifest is damaged.
     """
     epochs = [int(match[1]) for match in map(_MANIFEST.fullmatch, _names(job / DIRECTORY)) if match]
     if not epochs:
@@ -96,7 +98,7 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
 
 
 def epoch_of(manifest: Path) -> int:
-    """Return the epoch in the name of a manifest's file; -1 for any other file."""
+    """Return the epoch in the file name of a manifest; -1 for any other file."""
     match = _MANIFEST.fullmatch(manifest.name)
     return int(match[1]) if match else -1
 
@@ -108,9 +110,9 @@ def manifests_from(job: Path, epoch: int) -> list[Path]:
 
 
 def sweep(job: Path, order: RemoveFiles) -> None:
-    """Remove the files that the order names, snapshots of dead incarnations that no manifest names, and recordings.
+    """Remove old manifests and the files of past epochs, except those that the order keeps.
 
-    A file that cannot be removed only costs space, and is logged.
+    A file that cannot be removed only uses space; the failure is logged.
     """
     folder = job / DIRECTORY
     for name in _names(folder):
@@ -119,24 +121,25 @@ def sweep(job: Path, order: RemoveFiles) -> None:
             _remove(folder / name)
     for place, _, names in os.walk(folder):
         before = f"{Path(place).relative_to(job)}/"
-        for name in names:  # fast checks first: every checkpoint examines all files, and most are kept
+        for name in names:  # fast checks first: every checkpoint examines all files, and most files are kept
             if before + name not in order.keep and _is_over(name, order.through_epoch):
                 _remove(Path(place, name))
 
 
 def unnecessary(names: Iterable[str], order: RemoveFiles) -> list[str]:
-    """Return the files, relative to the job's directory, that the order allows to be removed: no manifest names
+    """Return the files, relative to the job's directory, that the order allows to be removed: no manifest lists
     them.
     """
     return [name for name in names if name not in order.keep and _is_over(name.rpartition("/")[2], order.through_epoch)]
 
 
 def _is_over(name: str, through_epoch: int) -> bool:
-    """Return whether a file that no manifest names is of a checkpoint that is over."""
+    """Return whether a file that no manifest lists belongs to a past checkpoint."""
     snapshot = _SNAPSHOT.fullmatch(name)
     if snapshot:
         return int(snapshot[1]) <= through_epoch
-    # A supervisor of the previous version, which knows that epoch as its last, must not remove parts unknown to it.
+    # A supervisor of the previous version, for which that epoch is the last, must not remove files that it does not
+    # know.
     other = _FIRST.fullmatch(name) or _RECORDING.fullmatch(name)
     return other is not None and int(other[1]) < through_epoch
 

@@ -1,9 +1,9 @@
 """The effects that the supervisor's logic requests, and the order that makes them safe.
 
-One step returns its effects in this order: every `Journal` first, then the rest as decided, `EndJob`
-last.  A decision is therefore on disk before any process acts on it, and a supervisor that dies between
-two effects leaves nothing done that its successor does not know of.  Everything else may be repeated
-without harm, and is repeated until the beats show that it has happened.
+One step returns its effects in this order: first every `Journal`, then the others in the order of their decision, and
+`EndJob` last.  A decision is therefore on disk before any process acts on it, and if a supervisor dies between two
+effects, its successor knows of everything that was done.  Every other effect may be repeated without harm, and is
+repeated until the beats confirm it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 from causal.commands import Command, Files
 
 Record = Mapping[str, Any]
-"""A decision as the journal keeps it: a map with the key `kind`."""
+"""A decision as stored in the journal: a map with the key `kind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Write the decision to the journal; the effects after it may rely on it."""
+    """Write the decision to the journal; later effects may rely on it."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A control message to the process in a slot."""
+    """Send a control message to the process in a slot."""
 
     slot: str
     message: Mapping[str, Any]
@@ -35,27 +35,27 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """Order the agent to start a process; it ignores a slot that it already knows."""
+    """Order the agent to start a process; the agent ignores a slot that it already knows."""
 
     slot: str
     role: str
     """`worker`, or `companion:<name>`."""
     host: str = ""
-    """The host whose agent starts it; empty for the agent on the supervisor's own machine."""
+    """The host whose agent starts the process; empty for the agent on the supervisor's own machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """Order the agent to send SIGKILL; it reports `exited`."""
+    """Order the agent to send SIGKILL; the agent reports `exited`."""
 
     slot: str
     host: str = ""
-    """The host of the process, as far as the supervisor knows; otherwise that of its last message."""
+    """The host of the process, if the supervisor knows it; otherwise the host of the process's last message is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendHost:
-    """A control message to the agent of a host."""
+    """Send a control message to the agent of a host."""
 
     host: str
     message: Mapping[str, Any]
@@ -80,7 +80,7 @@ class RemoveFiles:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """The job is over: 0 finished, 1 failed with `reason`, one line."""
+    """End the job: status 0 if it has finished, 1 if it has failed; `reason` is one line."""
 
     status: int
     reason: str
@@ -88,7 +88,7 @@ class EndJob:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to an admin request."""
+    """Send the answer to an admin request."""
 
     to: str
     body: Mapping[str, Any]
@@ -96,7 +96,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line for the supervisor's own log."""
+    """Write one line to the supervisor's own log."""
 
     line: str
 
@@ -105,7 +105,7 @@ Effect = Journal | Send | SendHost | StartProcess | KillProcess | WriteManifest 
 
 
 def in_safe_order(effects: Iterable[Effect]) -> list[Effect]:
-    """Sort effects as promised above; otherwise they keep their order."""
+    """Sort effects into the order promised above; effects of the same rank keep their order."""
     rank = {Journal: 0, EndJob: 2}
     return sorted(effects, key=lambda effect: rank.get(type(effect), 1))
 
@@ -118,7 +118,7 @@ class Outbox:
         self._effects: list[Effect] = []
 
     def decide(self, kind: str, **facts: Any) -> None:
-        """Journal a decision and apply it, by the same code that applies it after a restart."""
+        """Journal a decision and apply it with the same code that applies it after a restart."""
         record = {"kind": kind, **facts}
         self._effects.append(Journal(record))
         self._apply(record)
@@ -130,6 +130,6 @@ class Outbox:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Empty the box and return its effects in the safe order."""
+        """Empty the outbox and return its effects in the safe order."""
         effects, self._effects = self._effects, []
         return in_safe_order(effects)

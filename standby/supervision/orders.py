@@ -1,7 +1,7 @@
-"""The orders that the supervisor gives to the agent of a host, each a control message of one kind.
+"""The orders that the supervisor sends to the agent of a host, each a control message of one kind.
 
-An order names a slot, a role or a file, and what to do with it. None holds a command line, a path outside of the job's
-directory or code. Each may arrive twice, or at an agent that has already carried it out.
+An order names a slot, a role or a file, and an action. No order contains a command line, code, or a path outside the
+job's directory. Each order may arrive twice, or may reach an agent that has already carried it out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from causal.commands import Command, Natural, read_kind
 PROTOCOL = 6
 """The version of the messages between agents and supervisors.
 
-It rises by one with each new kind or key of a message, and agents of the version before may still join, so that hosts
-are upgraded one by one: new keys have a default, and an agent drops unknown ones. Where the two could not work
-together, as with new frames between tasks, it rises by two. `tests/architecture/protocol.json` has the messages of each
-version; a difference fails a test.
+The version increases by one with each new kind or key of a message, and agents of the previous version may still join,
+so that hosts can be upgraded one by one: new keys have a default, and an agent drops unknown keys. If the two versions
+cannot work together, for example because of new frames between tasks, the version increases by two.
+`tests/architecture/protocol.json` lists the messages of each version; a difference fails a test.
 """
 
 Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]
@@ -31,7 +31,7 @@ class Order(Command, frozen=True):
 
 
 class Start(Order, frozen=True, tag="start"):
-    """Start a process, unless it is there; `role` is `worker`, or `companion:<name>` of the job's description."""
+    """Start a process unless it exists; `role` is `worker`, or `companion:<name>` from the job's description."""
 
     slot: Slot
     role: str
@@ -46,21 +46,21 @@ class Kill(Order, frozen=True, tag="kill"):
 class Welcome(Order, frozen=True, tag="welcome"):
     """The host is part of the job in that incarnation.
 
-    An agent whose processes are of a lower incarnation kills them before it beats again.
+    An agent whose processes belong to a lower incarnation kills them before it beats again.
     """
 
     incarnation: Natural
 
 
 class Fenced(Order, frozen=True, tag="fenced"):
-    """The incarnation in which the agent beats is over, or unknown: it says hello again."""
+    """The incarnation in the agent's beats is over or unknown: the agent asks again to join."""
 
 
 class Heard(Order, frozen=True, tag="heard"):
-    """The answer to a beat that was sent at `sent_ns` of the host's clock, at `at_ns` of the supervisor's.
+    """The answer to a beat that was sent at `sent_ns` on the host's clock and received at `at_ns` on the supervisor's.
 
     Attributes:
-        began_ns: the time at which the job began to read, for sources that follow a rate; 0 before it has.
+        began_ns: the time at which the job began to read, for sources that follow a rate; 0 if it has not begun.
     """
 
     sent_ns: int
@@ -82,15 +82,15 @@ class Refused(Order, frozen=True, tag="refused"):
 
 
 class Ended(Order, frozen=True, tag="ended"):
-    """The job has ended: the agent ends all its processes, and itself; `again`: the job may be resumed."""
+    """The job has ended: the agent ends all its processes and itself; `again` means that the job may be resumed."""
 
     again: bool = False
 
 
 class Crash(Order, frozen=True, tag="crash"):
-    """The agent dies as by `kill -9`, because a user wants to see what follows; one that does not permit it lives on.
+    """Make the agent die as by `kill -9`, because a user wants to see the effect; an agent that forbids it lives on.
 
-    `causal agent` starts the next one immediately, which adopts its processes.
+    `causal agent` immediately starts the next agent, which adopts the processes.
     """
 
     incarnation: Natural
@@ -100,9 +100,7 @@ AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended | 
 
 
 def reason_to_refuse(version: object, own: int) -> str | None:
-    """Return the reason for which an agent of that version of the protocol cannot join a supervisor of version
-    `own`.
-    """
+    """Return the reason why an agent of that protocol version cannot join a supervisor of version `own`."""
     spoken = range(max(1, own - 1), own + 1)
     if type(version) is int and version in spoken:
         return None
@@ -118,7 +116,7 @@ def read_order(message: Mapping[str, Any]) -> AnyOrder:
     """Return the order in a message.
 
     Raises:
-        PeerViolation: it is of an unknown kind, or not what that kind holds.
+        PeerViolation: the kind is unknown, or the content does not match the kind.
     """
     order: AnyOrder = read_kind(message, AnyOrder, "order")
     return order

@@ -1,7 +1,8 @@
-"""Answers the requests of clients to a running supervisor: `causal status`, `kill`, `savepoint`, `state --live`.
+"""Answers requests from clients to a running supervisor: `causal status`, `kill`, `savepoint`, `state --live`.
 
-Only the task itself can answer what it keeps for a key.  The request to it has the address of the client, to which its
-answer is forwarded: the supervisor stores nothing, and a client that gets no answer asks again.
+Only the task itself can report the state that it keeps for a key.  The request to the task contains the address of the
+client, to which the task's answer is forwarded: the supervisor stores nothing, and a client that receives no answer
+repeats the request.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from standby.supervision.job_state import JobState
 from standby.supervision.job_view import JobView
 
 ADMINS = "admin"
-"""The beginning of every client's identity."""
+"""The prefix of every client's identity."""
 
 
 def answer(
@@ -28,11 +29,11 @@ def answer(
     kill: Callable[[WorkerEntry], None],
     outbox: Outbox,
 ) -> None:
-    """Carry out a request, answer one that is refused with one line, and forward the answer of a task.
+    """Carry out a request, reply with one line if the request is refused, and forward the answer of a task.
 
     Args:
-        view: draws the job.
-        kill: has a process killed.
+        view: returns the view of the job.
+        kill: orders a process to be killed.
     """
     if isinstance(event, events.Replied):
         _forward(job, event, outbox)
@@ -55,7 +56,7 @@ def answer(
 
 
 def _forward(job: JobState, event: events.Replied, outbox: Outbox) -> None:
-    """Forward a task's answer if its receiver is a client and its sender is the task that it names."""
+    """Forward a task's answer if the receiver is a client and the sender is the task named in the answer."""
     slot = job.assignments.slots.get(event.slot)
     if slot is not None and event.to.startswith(ADMINS) and event.facts.get("task") == slot.task:
         outbox.add(Answer(event.to, {"kind": "answer", "ok": "error" not in event.facts, **event.facts}))
@@ -66,7 +67,7 @@ def _refused(error: str) -> dict[str, Any]:
 
 
 def _serving(job: JobState, task: object) -> WorkerEntry | str:
-    """Return the process of that task, or the reason for which there is none."""
+    """Return the process of that task, or the reason why there is none."""
     entry = job.assignments.tasks.get(str(task))
     if entry is None:
         return f"there is no task {task}; tasks are {', '.join(job.assignments.tasks)}"
@@ -77,7 +78,7 @@ def _serving(job: JobState, task: object) -> WorkerEntry | str:
 
 
 def _waiting(job: JobState, name: object) -> WorkerEntry | str:
-    """Return the standby of that name, or the reason for which there is none."""
+    """Return the standby of that name, or the reason why there is none."""
     slot = job.assignments.slots.get(str(name))
     if slot is None or slot.state is not WorkerState.IDLE or job.ended is not None:
         return f"{name} is no standby at the moment"
@@ -101,7 +102,7 @@ def _kill(
 
 
 def _kill_agent(job: JobState, name: str, outbox: Outbox) -> dict[str, Any]:
-    """Order the agent of a host to die; what it was to do is repeated by the beats of the next one."""
+    """Order the agent of a host to die; the beats repeat its unfinished work for the next agent."""
     host = job.hosts.get(name)
     if host is None or not host.name or job.ended is not None:
         return _refused(f"the job has no host {name} at the moment")

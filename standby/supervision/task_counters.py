@@ -1,10 +1,10 @@
-"""Counters of tasks that outlive the processes that counted.
+"""Task counters that outlive the processes that reported them.
 
-Each worker counts from its own start and reports the totals in its beats.  A task's figure is the sum of
-the last reports of its dead incarnations and of the living one, except positions, which are absolute
-(the highest counts), and levels, which only the living one has.  What operators count is part of their
-state, so it is absolute too, and is rolled back with them.  Beats are not journaled: a job that is resumed continues
-from the last view of the life before.
+Each worker counts from its own start and reports the totals in its beats.  The value of a task is the sum of the last
+reports of its dead incarnations and of the living one. Exceptions are positions, which are absolute (the highest
+counts), and levels, which only the living incarnation has.  The counts of operators are part of the operators' state,
+so they are also absolute, and are rolled back with that state.  Beats are not journaled: a job that is resumed
+continues from its last view before it was resumed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from standby.supervision.job_view import Number
 POSITIONS, LEVELS = names(Merge.POSITION), names(Merge.LEVEL)
 HIGHEST = names(Merge.POSITION, Merge.TOTAL, Merge.PEAK)
 COUNTS = "counts"
-"""operator → reason → elements that were dropped, held back or revised."""
+"""Operator → reason → the number of elements that were dropped, held back or revised."""
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return figures of two incarnations of one task, `other` the later one."""
+    """Merge the counters of two incarnations of one task; `other` is the later incarnation."""
     result = dict(one)
     for name, value in other.items():
         earlier = result.get(name)
@@ -50,7 +50,7 @@ def highest(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[st
 
 
 def lasting(tasks: Any) -> dict[str, dict[str, Any]]:
-    """Task → those of its figures in a view that a later life of the job adds to; none if they are damaged."""
+    """Return, by task, the counters in a view to which a resumed job adds; return none if they are damaged."""
     try:
         figures = {task["task"]: {n: _raw(n, v) for n, v in task["figures"].items()} for task in tasks}
     except (TypeError, KeyError, ValueError, AttributeError):
@@ -62,12 +62,14 @@ def lasting(tasks: Any) -> dict[str, dict[str, Any]]:
 
 
 def _raw(name: str, value: Any) -> Any:
-    """Return a figure of a view as tasks report it: JSON has made text of the bounds of latencies."""
+    """Convert a value in a view to the form that tasks report: JSON has converted the bounds of latencies to
+    strings.
+    """
     return {float(bound): count for bound, count in value.items()} if name == "latency_ms_buckets" else value
 
 
 def _higher(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the higher of two values of each figure, one of which includes the count of the other."""
+    """Return the higher of two values of each counter; the higher value includes the lower one."""
     result = dict(one)
     for name, value in other.items():
         earlier = result.get(name, value)
@@ -78,7 +80,7 @@ def _higher(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
-    """Return the reason for which these cannot be counters; None if they can."""
+    """Return the reason why these values are not valid counters; None if they are valid."""
     for name, value in counters.items():
         if not isinstance(name, str):
             return f"the counter {name!r} has no name"
@@ -92,7 +94,7 @@ def _numbers(value: Any) -> bool:
 
 
 def _counts(value: Any) -> bool:
-    """Return whether these are numbers by operator and reason, each with a name."""
+    """Return whether the value maps operators and reasons, which must be strings, to numbers."""
     return isinstance(value, dict) and all(
         isinstance(operator, str) and _numbers(reasons) and all(isinstance(reason, str) for reason in reasons)
         for operator, reasons in value.items()
@@ -100,25 +102,24 @@ def _counts(value: Any) -> bool:
 
 
 class TaskCounters:
-    """The figures of all tasks of a job."""
+    """The counters of all tasks of a job."""
 
     def __init__(self) -> None:
         self._retired: dict[str, dict[str, Any]] = {}
         self._living: dict[str, tuple[int, Mapping[str, Any]]] = {}
         self.first_record_ns: int | None = None
-        """The moment at which the first record entered the job."""
+        """The time at which the first record entered the job."""
         self.life_first_record_ns: int | None = None
-        """The same, since the job was last resumed: injected kills count from it."""
+        """The time of the first record since the job was last resumed; injected kills are timed from it."""
         self.last_output_ns: int | None = None
         self._resumed = False
         self._before: dict[str, dict[str, Number]] = {}
         """The positions of each task when the job was last resumed."""
 
     def begins_at(self, task: str, counters: Mapping[str, Any]) -> dict[str, int] | None:
-        """Return the positions of a task whose first beat since the job was resumed has these counters; None for later
-        beats.
+        """Return the positions of a task, from the counters in its first beat since the job was resumed.
 
-        They show what a killed supervisor had not journaled.
+        Return None for later beats.  The positions include progress that a killed supervisor had not journaled.
         """
         if not self._resumed or task in self._before:
             return None
@@ -126,22 +127,22 @@ class TaskCounters:
         return {name: int(reached[name]) for name in sorted(POSITIONS & reached.keys())}
 
     def before(self, figure: str) -> dict[str, Number]:
-        """Return one position of each task when the job was last resumed; empty for a job that never was."""
+        """Return one position of each task when the job was last resumed; empty if the job was never resumed."""
         return {task: positions.get(figure, 0) for task, positions in self._before.items()}
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; kinds that do not concern figures change nothing."""
+        """Apply one decision; decisions that do not concern counters change nothing."""
         kind = record["kind"]
         if kind == "gone" and record["task"]:
             self._retire(record["task"], record["incarnation"], record["counters"])
-        elif kind == "phase" and "counters" in record:  # the process may end before a later supervisor gets a beat
+        elif kind == "phase" and "counters" in record:  # the process may end before a later supervisor receives a beat
             self.update(record["task"], record["incarnation"], record["counters"], record["last_output_ns"])
         elif kind == "rolled_back":
             for task in record["tasks"]:
                 if task in self._living:
                     self._retire(task, *self._living[task])
                 for name in sorted((POSITIONS | {COUNTS}) & set(self._retired.get(task, {}))):
-                    del self._retired[task][name]  # positions and state go back with the task
+                    del self._retired[task][name]  # positions and state are rolled back with the task
         elif kind == "first_record":
             if self.first_record_ns is None or record["at_ns"] < self.first_record_ns:
                 self.first_record_ns = record["at_ns"]
@@ -152,7 +153,7 @@ class TaskCounters:
             self.life_first_record_ns = None
             self._resumed, self._before = True, {}
             if self.first_record_ns is not None and self.first_record_ns > record["at_ns"]:
-                self.first_record_ns = None  # the machine was restarted, and its clock with it
+                self.first_record_ns = None  # the machine was restarted, and so was its clock
             for task, (incarnation, counters) in list(self._living.items()):
                 self._retire(task, incarnation, counters)
             for task, figures in record.get("figures", {}).items():
@@ -166,7 +167,7 @@ class TaskCounters:
             del self._living[task]
 
     def update(self, task: str, incarnation: int, counters: Mapping[str, Any], last_output_ns: int | None) -> None:
-        """Record the counters of a beat of the present incarnation."""
+        """Record the counters in a beat of the present incarnation."""
         self._living[task] = (incarnation, counters)
         if last_output_ns is not None and (self.last_output_ns is None or last_output_ns > self.last_output_ns):
             self.last_output_ns = last_output_ns
@@ -177,6 +178,6 @@ class TaskCounters:
         return living[1] if living is not None and living[0] == incarnation else {}
 
     def of(self, task: str) -> dict[str, Any]:
-        """Return all figures of a task, over its incarnations."""
+        """Return all counters of a task, merged over its incarnations."""
         living = self._living.get(task)
         return merged(self._retired.get(task, {}), living[1] if living is not None else {})

@@ -1,4 +1,4 @@
-"""Makes the view of a job, which `status.json` holds and every display shows, from the state of its supervisor."""
+"""Builds the view of a job, which `status.json` stores and every display shows, from the supervisor's state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOADING = "loading"
 
 
 def view(job: JobState, now_ns: int, listening_since_ns: int) -> JobView:
-    """Return everything that a user or a report wants to know."""
+    """Return everything that a user or a report needs to know about the job."""
     config = job.config
     assignments, coordinator, figures = job.assignments, job.coordinator, job.figures
     standbys: dict[str, list[str]] = {}
@@ -77,7 +77,7 @@ def view(job: JobState, now_ns: int, listening_since_ns: int) -> JobView:
 
 
 def _process(slot: WorkerEntry) -> ProcessView:
-    """Return a process, whatever it is for."""
+    """Return the view of a process, whether it runs a task or is a standby."""
     return ProcessView(
         slot=slot.name,
         pid=slot.pid,
@@ -112,7 +112,7 @@ def _host(job: JobState, host: HostEntry, now_ns: int) -> HostView:
 
 
 def _host_loss(job: JobState, loss: HostLoss) -> HostLossView:
-    """Return the loss of a host, with the end of the last recovery of its tasks."""
+    """Return the view of the loss of a host, with the end of the last recovery of the host's tasks."""
     recoveries = [job.timeline.of(task, incarnation) for task, incarnation in loss.tasks.items()]
     live = [recovery.live_ns if recovery is not None else None for recovery in recoveries]
     recovered_ns = max((at for at in live if at is not None), default=loss.detected_ns)
@@ -138,13 +138,13 @@ def job_state(job: JobState) -> str:
 
 
 def _at_work(job: JobState, entry: TaskEntry) -> bool:
-    """Return whether a process has confirmed that it is the task, and has the task's state."""
+    """Return whether a process has confirmed that it is the task, and has loaded the task's state."""
     holder = job.assignments.holder(entry)
     return entry.state is TaskState.SERVED and holder is not None and holder.reported_state != LOADING
 
 
 def _task(job: JobState, entry: TaskEntry, standbys: list[str]) -> TaskView:
-    """Return a task with what its process reports."""
+    """Return the view of a task, with the values that its process reports."""
     holder = job.assignments.holder(entry)
     state = entry.state.value if holder is None else holder.reported_state or entry.state.value
     return TaskView(
@@ -170,7 +170,7 @@ def _task(job: JobState, entry: TaskEntry, standbys: list[str]) -> TaskView:
 
 
 def _shadow(assignments: Assignments, holder: WorkerEntry | None) -> ShadowView | None:
-    """Return the hot standby that a task echoes to; None where it has none that has begun to perform."""
+    """Return the hot standby to which a task echoes; None if no such standby has begun to perform."""
     if holder is None or not holder.hot_standby:
         return None
     for slot in assignments.unserved.get(holder.task, {}).values():
@@ -181,10 +181,10 @@ def _shadow(assignments: Assignments, holder: WorkerEntry | None) -> ShadowView 
 
 
 def _since(wait: tuple[int, str] | None) -> Wait | None:
-    """Return start and reason of a wait; None for none."""
+    """Return the start and the reason of a wait; None if there is no wait."""
     return None if wait is None else Wait(*wait)
 
 
 def _json_ready(value: Any) -> Figure:
-    """Return a figure whose parts have names: the bounds of latencies are numbers where they are counted."""
+    """Return a value whose parts are named by strings; task counters use numbers as the bounds of latencies."""
     return {str(key): each for key, each in value.items()} if isinstance(value, dict) else value
