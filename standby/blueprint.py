@@ -1,6 +1,6 @@
-"""The description of a job that the launcher gives to the supervisor, so that the supervisor never loads user code.
+"""The description of a job that the launcher passes to the supervisor, so that the supervisor never loads user code.
 
-It is `topology.json` in the job's directory: the graph, the companions, and the kills to inject.
+The description is `topology.json` in the job's directory: the graph, the companions, and the kills to inject.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = "topology.json"
 
 @dataclass(frozen=True, slots=True)
 class CompanionCall:
-    """The command that starts a process that a source needs next to the dataflow."""
+    """The command that starts a process that a source needs in addition to the dataflow."""
 
     name: str
     argv: tuple[str, ...]
@@ -30,15 +30,15 @@ class CompanionCall:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """The hosts on which the processes of a task may be."""
+    """The hosts on which the processes of a task may run."""
 
     host: str = ""
-    """The only host; empty for any.  Its standby is on the same one, and neither survives it."""
+    """The only permitted host; empty for any.  The standby runs on the same host, so neither survives its loss."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that a host must have, with these values."""
 
     def admits(self, host: str, labels: Mapping[str, str]) -> bool:
-        """Return whether the task may be on the host of that name, which has these labels."""
+        """Return whether the task may run on the host with that name and these labels."""
         if self.host and host != self.host:
             return False
         return all(labels.get(label) == value for label, value in self.labels.items())
@@ -46,20 +46,20 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """The graph of the job and the processes that run next to it."""
+    """The graph of the job and the processes that run in addition to it."""
 
     topology: Topology
     companions: tuple[CompanionCall, ...] = ()
     kills: tuple[tuple[str, float], ...] = ()
-    """(task, seconds after the first record entered): failures to inject."""
+    """(task, seconds after the first record entered) of each failure to inject."""
     worker: str = "operators.runtime.worker"
     """The module that a worker process runs, with the job's directory and its slot as arguments."""
 
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
-    """Task → where its processes may be, for those that may not be anywhere."""
+    """Task → the hosts on which its processes may run, for tasks that may not run on every host."""
 
     def mark(self, config: JobConfig) -> str:
-        """Return the mark of the job as these settings and this graph describe it to hosts, kill left out."""
+        """Return a mark of the job's settings and graph, as described to hosts, without the kills."""
         version = (config.code, config.first_incarnation, sorted(config.settings.items()), self.topology)
         return f"{config.fingerprint(version):016x}"
 

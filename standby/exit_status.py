@@ -1,24 +1,24 @@
-"""The end of a process in words, from the exit status that its parent sees, and how a job did."""
+"""Descriptions of how a process ended, from the exit status that its parent sees."""
 
 from __future__ import annotations
 
 from signal import SIGKILL, Signals
 
 STOPPED = "stopped at savepoint "
-"""The beginning of the reason with which a job ends at a savepoint."""
+"""The prefix of the reason with which a job ends at a savepoint."""
 
 
 def ending(status: int, asked: bool = False) -> str:
     """Return "exited with status 3", or "killed by signal 11 (SIGSEGV)" for a negative status.
 
     Args:
-        asked: this program has killed it, so that there is nothing to explain.
+        asked: whether this program killed the process, so that there is nothing to explain.
     """
     if status >= 0:
         return f"exited with status {status}"
     try:
         name = f" ({Signals(-status).name})"
-    except ValueError:  # of the kernel's own, without a name
+    except ValueError:  # a signal of the kernel's own, without a name
         name = ""
     often = ", as the kernel does where memory is full" if -status == SIGKILL and not asked else ""
     return f"killed by signal {-status}{name}{often}"

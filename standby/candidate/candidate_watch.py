@@ -1,4 +1,4 @@
-"""The candidates for a leader's place, looked up in the shared store on a thread of its own."""
+"""The candidates for a leader's place, which a separate thread looks up in the shared store."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class CandidateWatch(threading.Thread):
         self._closed = threading.Event()
         self._problem = ""
         self.soon = False
-        """Whether the leader hears no host, so that it matters more."""
+        """Whether the leader hears no host, so that candidates are looked up more often."""
 
     def run(self) -> None:
-        """Look repeatedly until `close`."""
+        """Look up candidates repeatedly until `close`."""
         self.look()
         since_s = time.monotonic()
         while not self._closed.wait(SOON_S):
@@ -45,7 +45,7 @@ class CandidateWatch(threading.Thread):
                 since_s = time.monotonic()
 
     def look(self) -> None:
-        """Check now; while the store does not answer, the last result counts until it is too old."""
+        """Look up candidates now; if the store does not answer, the last result remains valid until it is too old."""
         try:
             with self._lock:
                 perform(self._candidates.look(time.monotonic_ns()), self._depot)
@@ -56,7 +56,7 @@ class CandidateWatch(threading.Thread):
             self._problem = str(problem)
 
     def shown(self) -> list[CandidateView]:
-        """Return the candidates as `status.json` has them."""
+        """Return the candidates as shown in `status.json`."""
         waiting = self._candidates.waiting(time.monotonic_ns())
         return [
             CandidateView(name=each.name or None, listen=each.listen, heard_ms=age_ns / 1e6, hears=each.hears)
@@ -64,9 +64,9 @@ class CandidateWatch(threading.Thread):
         ]
 
     def hearing(self) -> Candidate | None:
-        """Return a candidate that receives messages of hosts; None if there is none."""
+        """Return a candidate that receives messages from hosts; None if there is none."""
         return self._candidates.hearing(time.monotonic_ns())
 
     def close(self) -> None:
-        """End the looking."""
+        """Stop looking up candidates."""
         self._closed.set()

@@ -1,7 +1,7 @@
-"""The job's time on a new leader: the hosts have kept it while there was no supervisor, each to the error of its own.
+"""The job's time on a new leader: hosts have kept the time while no supervisor ran, each with its own clock error.
 
-A beat is late and never early, so of each host the latest claim counts; of all hosts the earliest, so that one whose
-clock is wrong cannot move the job's time ahead.
+A beat may be late but is never early, so the latest claim of each host counts; of the claims of all hosts, the earliest
+counts, so that one host with a wrong clock cannot advance the job's time.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from standby.network.gate import Gate
 from standby.supervision import events
 
 GATHER_S, MORE_S = 2.0, 0.3
-"""The time to wait for the first beat of a host, and for those of others after it."""
+"""The time to wait for the first beat of any host, and then for the beats of other hosts."""
 
 POLL_MS = 20
-"""The longest time for which a handshake waits meanwhile."""
+"""The longest time for which a handshake waits in the meantime."""
 
 RECEIVE_MAX = 1000
 
 
 def take_time(led: Led, gate: Gate, inbox: Inbox) -> None:
-    """Set the clock of a leader to the job's time, and remember it for this supervisor's next process."""
+    """Set the clock of a leader to the job's time, and save the offset for this supervisor's next process."""
     if not led.exact:
         claims_ns = _claims(gate, inbox)
         led.clock.offset_ns = max(led.clock.offset_ns, min(claims_ns.values(), default=led.clock.offset_ns))
@@ -32,7 +32,7 @@ def take_time(led: Led, gate: Gate, inbox: Inbox) -> None:
 
 
 def _claims(gate: Gate, inbox: Inbox) -> dict[str, int]:
-    """Return the job's time less this machine's clock, as each host that beats knows it."""
+    """Return, by host, the job's time minus this machine's clock, according to each host that beats."""
     claims_ns: dict[str, int] = {}
     until_s = time.monotonic() + GATHER_S
     while time.monotonic() < until_s:

@@ -1,9 +1,8 @@
-"""The difference between this host's monotonic clock and the supervisor's, from round trips: no I/O, times are passed
-in.
+"""The difference between this host's monotonic clock and the supervisor's, measured by round trips, without I/O.
 
-Monotonic clocks have no common origin, so a time of one means nothing on another host. Each answer of the supervisor
-has the time at which it was written, and lies between two readings here: half of the shortest round trip bounds the
-error.
+Monotonic clocks have no common origin, so a time on one host's clock is meaningless on another host. Each answer from
+the supervisor contains the time at which it was written, which lies between two readings on this host: half of the
+shortest round trip bounds the error.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ from __future__ import annotations
 from collections import deque
 
 SAMPLES = 64
-"""The round trips that the offset is chosen from: clocks drift apart, so old ones are dropped."""
+"""The number of round trips from which the offset is chosen: clocks drift apart, so old round trips are dropped."""
 
 SETTLED_SAMPLES = 10
-"""Round trips after which one is probably short."""
+"""The number of round trips after which at least one is probably short."""
 
 
 class ClockOffset:
-    """The offset that turns a time of this host into one of the supervisor, in nanoseconds.
+    """The offset that converts a time on this host's clock to the supervisor's clock, in nanoseconds.
 
     Args:
-        measured_ns: what an agent before this one has measured last, on the same clock.
+        measured_ns: the last measurement of an earlier agent, on the same clock.
     """
 
     def __init__(self, measured_ns: int | None = None) -> None:
@@ -32,10 +31,10 @@ class ClockOffset:
         """The largest possible error of the offset; 0 before the first sample."""
 
     def sample(self, sent_ns: int, at_ns: int, received_ns: int) -> None:
-        """Record one round trip: sent and received here, answered there in between."""
+        """Record one round trip: `sent_ns` and `received_ns` on this host's clock, `at_ns` on the supervisor's."""
         round_trip_ns = received_ns - sent_ns
         if round_trip_ns < 0:
-            return  # an answer to a process before this one
+            return  # this is an answer to an earlier process
         self._samples.append((round_trip_ns, at_ns - (sent_ns + received_ns) // 2))
         shortest_ns, self.offset_ns = min(self._samples)
         self.error_ns = (shortest_ns + 1) // 2
@@ -43,5 +42,5 @@ class ClockOffset:
 
     @property
     def settled(self) -> bool:
-        """Whether there are enough samples that the next ones can wait."""
+        """Whether there are so many samples that the next ones can wait."""
         return len(self._samples) >= SETTLED_SAMPLES

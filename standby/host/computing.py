@@ -1,6 +1,7 @@
-"""Finds the processes that use the processor: a silent process that computes is busy, one that does not hangs.
+"""Identifies processes that use the processor: a silent process that computes is busy; one that does not is hung.
 
-C code that holds the interpreter's lock silences every thread of a process, but the kernel counts its processor time.
+C code that holds the interpreter's lock silences every thread of a process, but the kernel still counts its processor
+time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _RUNNABLE = (b"R", b"D")
-"""States of a main thread that runs, waits for a processor, or for a disk: neither stopped nor waiting for others."""
+"""The states of a main thread that runs or waits for a processor or a disk: it is neither stopped nor idle."""
 
 
 class Computing:
@@ -19,7 +20,7 @@ class Computing:
         self._used: dict[int, int] = {}
 
     def look(self, pids: Mapping[str, int]) -> list[str]:
-        """Names of the processes that have used the processor since the last look, or wait for it."""
+        """Return the names of the processes that have used the processor since the last look, or wait for it."""
         before, self._used = self._used, {}
         computing: list[str] = []
         for name, pid in pids.items():
@@ -34,7 +35,7 @@ class Computing:
 
 
 def _of(pid: int) -> tuple[bytes, int] | None:
-    """Return the state of the main thread and the clock ticks that the process has used; None when it has ended."""
+    """Return the state of the main thread and the clock ticks used by the process; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -8,22 +8,20 @@ from pathlib import Path
 from causal.process.processlog import BEGINS, parsed
 
 BYTES_MAX = 1 << 15
-"""The end of a log that is looked at: what `faulthandler` writes of a crash has room."""
+"""The size of the end of a log that is examined; it has room for the output of `faulthandler` about a crash."""
 
 CRASH = "Fatal Python error: "
 """The beginning of the line in which `faulthandler` names a crash; stacks and modules follow it."""
 
 ABORTED = CRASH + "Aborted"
-"""The one of a process that C code ended on purpose: the line before it has the reason, if C code wrote one."""
+"""That line for a process that C code ended on purpose: the line before it states the reason, if C code wrote one."""
 
 TOO_MANY_FILES = "Too many open files"
 REMEDY = "raise the limit on open files with `ulimit -n 4096`, the hard limit as well"
 
 
 def last_line(log: Path) -> str:
-    """Return the line of a crash in C code at the end of a log, or the last line that is not empty; "" if there is
-    none.
-    """
+    """Return the line of a crash in C code at the end of a log, or else its last line that is not empty, if any."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - BYTES_MAX))
@@ -37,7 +35,7 @@ def last_line(log: Path) -> str:
 def _reason(lines: list[str]) -> str:
     texts = [text for line in lines if (text := parsed(line)[2].strip()) and not text.startswith(BEGINS)]
     crash = next((place for place in reversed(range(len(lines))) if lines[place].startswith(CRASH)), None)
-    if crash is None or any(parsed(line)[0] for line in lines[crash:]):  # a life before this one crashed
+    if crash is None or any(parsed(line)[0] for line in lines[crash:]):  # an earlier process crashed
         return texts[-1] if texts else ""
     before = lines[crash - 1].strip() if crash else ""
     return before if lines[crash].startswith(ABORTED) and before and not parsed(before)[0] else lines[crash].strip()

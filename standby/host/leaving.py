@@ -1,6 +1,6 @@
-"""A host that is asked to end: it waits until its tasks are on other hosts, while that can be expected.
+"""A host that was asked to end: it waits until its tasks have moved to other hosts, as long as that can be expected.
 
-Pure: times are passed in. The beats of its agent report that it leaves, and the supervisor drains it.
+Pure: times are passed in. The beats of the host's agent report that it is leaving, and the supervisor drains it.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ UNHEARD_S = 3.0
 
 @dataclass(slots=True)
 class Leaving:
-    """The wait of one host.
+    """The wait of one host that is leaving.
 
     Attributes:
-        since_s: the moment at which it was asked to end.
-        within_s: the time that its tasks have.
+        since_s: the time at which the host was asked to end.
+        within_s: the time that the host's tasks have to move.
     """
 
     since_s: float
     within_s: float
     known: bool = False
-    """Whether the supervisor has answered a beat that said so."""
+    """Whether the supervisor has answered a beat that reported the leaving."""
     heard_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.heard_s = self.since_s
 
     def heard(self, sent_s: float, now_s: float) -> None:
-        """Process the answer to a beat that was sent at that moment."""
+        """Process the answer to a beat that was sent at `sent_s`."""
         self.heard_s = now_s
         self.known = self.known or sent_s >= self.since_s
 
     def left(self, processes: int) -> bool:
-        """Return whether nothing of the job is here any more, and nothing will arrive."""
+        """Return whether no process of the job is left on this host, and none will arrive."""
         return self.known and not processes
 
     def in_vain(self, now_s: float) -> bool:
-        """Return whether it ends all the same."""
+        """Return whether the host ends although tasks remain on it."""
         return now_s - self.since_s >= self.within_s or now_s - self.heard_s >= UNHEARD_S

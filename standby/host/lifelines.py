@@ -1,7 +1,7 @@
-"""Waits for the deaths of the agent's workers, in a thread for each, and wakes the agent's loop.
+"""Waits for the deaths of the agent's workers, with one thread per worker, and wakes the agent's loop.
 
-The death of a watched worker is reported before the kernel has freed its memory (`causal.process.lifeline`).
-The pidfd reports every other end: that of a worker that exits normally or has no lifeline, and of a companion.
+The death of a watched worker is reported before the kernel has freed its memory (`causal.process.lifeline`). The pidfd
+reports every other end: that of a worker that exits normally or has no lifeline, or of a companion.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from standby.host.children import Child
 from standby.host.processes import has_ended
 
 LOOK_NS = 60_000_000_000
-"""The time after its start during which a process is examined for a lifeline."""
+"""The time after its start during which a process is checked for a lifeline."""
 
 
 class Lifelines:
     """The watches of one agent.
 
     Attributes:
-        wake: a descriptor that is readable when `broken` would return a worker.
+        wake: a descriptor that is readable if `broken` would return a worker.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Lifelines:
         self._broken: queue.SimpleQueue[Child] = queue.SimpleQueue()
 
     def watch(self, living: Mapping[str, Child]) -> None:
-        """Watch those of these workers that have a lifeline, and forget those that have ended."""
+        """Watch the workers that have a lifeline, and stop watching those that have ended."""
         for slot, (child, lifeline) in list(self._watches.items()):
             if living.get(slot) is not child:
                 lifeline.over = True
@@ -46,14 +46,15 @@ class Lifelines:
 
     def _begin(self, child: Child) -> None:
         lifeline = watch(child.pid)
-        if lifeline is None or has_ended(child.pidfd):  # if it has ended, its pid may already be another process's
+        # If the process has ended, its pid may already belong to another process.
+        if lifeline is None or has_ended(child.pidfd):
             return
-        # A daemon: it sleeps in the kernel, and must not keep the agent from ending.
+        # A daemon thread, because it sleeps in the kernel and must not keep the agent from ending.
         waiter = threading.Thread(target=self._wait, args=(child, lifeline), name=child.slot, daemon=True)
         try:
             waiter.start()
         except RuntimeError:
-            return  # no more threads: its pidfd reports the end
+            return  # there are no more threads: the pidfd reports the end of the process
         self._watches[child.slot] = child, lifeline
 
     def _wait(self, child: Child, lifeline: Watch) -> None:
@@ -63,7 +64,7 @@ class Lifelines:
                 os.write(self._waker, b"!")
 
     def broken(self) -> list[Child]:
-        """Return the workers that died since the last call; one that was reaped meanwhile may be among them."""
+        """Return the workers that died since the last call; some of them may already have been reaped."""
         try:
             os.read(self.wake, 4096)
         except BlockingIOError:

@@ -1,7 +1,7 @@
-"""An agent's reading of the logs of its host, for the supervisor, at a limited rate.
+"""The agent's reader of its host's logs, which are sent to the supervisor at a limited rate.
 
-A process that prints faster than the limit is cut to its newest lines; how much was left out is a line of its own, and
-everything stays in the host's own files.
+The output of a process that prints faster than the limit is cut to its newest lines; a separate line states how much
+was left out, and the host's own files keep everything.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ LOOK_S = 0.5
 """The interval at which new lines are read."""
 
 TEXT_BYTES_MAX = 1 << 16
-"""The bytes of one look: 128 KiB a second for a host."""
+"""The number of bytes that are read at one time: 128 KiB per second for a host."""
 
 LINE_CHARACTERS_MAX = 4096
-"""The length from which a line is cut."""
+"""The length beyond which a line is cut."""
 
 SENT = "sent.json"
-"""The file with the positions up to which lines were sent, for the agent after this one."""
+"""The file with the positions up to which lines were sent, for the next agent."""
 
 
 class LogSender:
-    """The lines of one host that its supervisor lacks."""
+    """The log lines of one host that its supervisor lacks."""
 
     def __init__(self, job: Path) -> None:
         self._file = job / SENT
@@ -41,10 +41,10 @@ class LogSender:
             return {}
 
     def take(self, now_s: float, last: bool = False) -> str:
-        """Return the lines since the last call, which are then known as sent; empty for none.
+        """Return the lines since the last call and record them as sent; empty if there are none.
 
         Args:
-            last: the host ends; otherwise there are none if the last call was just now.
+            last: whether the host is ending; otherwise nothing is returned if the last call was very recent.
         """
         if now_s < self._due_s and not last:
             return ""

@@ -1,4 +1,4 @@
-"""Linux process facts that Python has no names for: parent-death signals and subreapers."""
+"""Linux process features that the standard library does not expose: parent-death signals and subreapers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Send SIGTERM to this process when the parent named by the environment dies, also if it already has."""
+    """Send SIGTERM to this process when the parent named in the environment dies, or now if it is already dead."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     parent = os.environ.pop(PARENT, "")
     if parent.isdecimal() and os.getppid() != int(parent):
@@ -33,8 +33,8 @@ def die_with_parent() -> None:
 def parent_ended(parent: int) -> bool:
     """Return whether the process that was the parent of this one has ended, or is ending.
 
-    The signal that `die_with_parent` asks for is sent when the thread ends that has started this process, so threads
-    in the same process may live a moment longer: until then the parent keeps its pid, and is shown as a zombie.
+    The signal that `die_with_parent` requests is sent when the parent's thread that started this process ends. Other
+    threads of the parent may live a moment longer: until they end, the parent keeps its pid, and is shown as a zombie.
     """
     return os.getppid() != parent or start_time(parent) is None
 

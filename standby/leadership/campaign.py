@@ -1,6 +1,6 @@
-"""A candidate's life until it leads or the job has ended: looks, elections, and the sealing of earlier terms.  Pure.
+"""The campaign of a candidate until it leads or the job has ended: looks, elections, seals of earlier terms.  Pure.
 
-It is a generator of requests to the store and of pauses, so that time and store may be simulated.
+The campaign is a generator of requests to the store and of pauses, so that time and the store can be simulated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from standby.leadership.terms import Term
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for this long; the answer is the time of this machine's own clock after it."""
+    """Wait for this long; the answer is the time on this machine's own clock after the wait."""
 
     span_ns: int
 
@@ -32,11 +32,11 @@ def campaign(
     report: Callable[[str], None],
     hears: Callable[[], bool] = lambda: True,
 ) -> Campaign:
-    """Return the ledger of the term that was won, before its first entry; None once the job has ended.
+    """Return the ledger of the term that was won, before its first entry; return None once the job has ended.
 
     Args:
-        describe: returns the term of that number as this supervisor would lead it, after the newest one seen.
-        report: is called with the problem while the store is unavailable, and with "" when it answers again.
+        describe: returns the term with that number as this supervisor would lead it, given the newest term seen.
+        report: called with the problem while the store is unavailable, and with "" when the store answers again.
         hears: returns whether this supervisor hears hosts.
     """
     failed = False

@@ -1,9 +1,9 @@
-"""The journal of one term, as its leader writes it.  Pure.
+"""The journal of one term, as written by its leader.  Pure.
 
-Every `WHOLE_EVERY` entries one of them holds all decisions that still matter, and those before it are removed: a
-successor reads that many entries at most.  The last two entries of each earlier term stay forever, because a leader
-that was suspended for long would otherwise find its next name free: that of the seal, or, where the answer to its last
-creation was lost, that of the entry before it, which it creates again.
+Every `WHOLE_EVERY` entries, one entry contains all decisions that are still necessary, and the entries before it are
+removed: a successor reads at most that many entries.  The last two entries of each earlier term are never removed,
+because otherwise a leader that was suspended for long would find its next name free: the name of the seal or, if the
+answer to its last creation was lost, the name of the entry before the seal, which the leader creates a second time.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from standby.leadership.terms import JOURNAL, Entry, entry_name, journal_folder,
 from standby.supervision.effects import Record
 
 WHOLE_EVERY = 100
-"""The entries from one that holds all decisions to the next."""
+"""The number of entries from one that contains all decisions to the next."""
 
 
 LAST_KEPT = 2
-"""The entries of an earlier term that are never removed: a leader that was suspended may still create one of them."""
+"""The number of entries of an earlier term that are never removed: a suspended leader may still create one of them."""
 
 
 class Ledger:
-    """The decisions of a job, and where the next entry of this term goes.
+    """The decisions of a job, and the place of the next entry of this term.
 
     Args:
-        inherited: the decisions of the terms before.
+        inherited: the decisions of the earlier terms.
     """
 
     def __init__(self, term: int, inherited: Inherited) -> None:
@@ -39,25 +39,26 @@ class Ledger:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """All decisions that still matter, oldest first."""
+        """All decisions that are still necessary, oldest first."""
         return tuple(self._records)
 
     def replace(self, records: Sequence[Record], job: str, graph: str) -> None:
-        """Begin the term with other decisions than those inherited: the job was changed while it was stopped.
+        """Begin the term with decisions other than those inherited, because the job was changed while it was stopped.
 
-        The first entry has all of it, so the change has happened as a whole or not at all.
+        The first entry contains all of the change, so the change is applied as a whole or not at all.
         """
         self._records, self.job, self.graph = list(records), job, graph
 
     def append(self, records: Sequence[Record], at_ns: int, closing: str = "") -> Procedure[tuple[str, ...]]:
-        """Create the next entry; when this returns the decisions are those of the job.
+        """Create the next entry; when this procedure returns, its decisions are part of the job.
 
-        It may be repeated, with the same arguments, after a failure that leaves open whether it is created.
+        The procedure may be repeated with the same arguments after a failure that leaves unknown whether the entry
+        exists.
 
         Returns: the entries that are unnecessary from now on.
 
         Raises:
-            Fenced: a later term leads the job; these decisions are not the job's.
+            Fenced: a later term leads the job; these decisions are not part of the job.
         """
         after = necessary([*self._records, *records])
         whole = self.place % WHOLE_EVERY == 0
@@ -72,7 +73,9 @@ class Ledger:
         return tuple(entry_name(self.term, place) for place in range(first, first + WHOLE_EVERY))
 
     def sweep(self) -> Procedure[None]:
-        """Remove the entries of earlier terms but the last two of each; this term's first entry has all of them."""
+        """Remove all but the last two entries of each earlier term; this term's first entry contains their
+        decisions.
+        """
         by_term: dict[str, list[str]] = {}
         for name in (yield Names(JOURNAL)):
             by_term.setdefault(name.rpartition("/")[0], []).append(name)

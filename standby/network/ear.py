@@ -1,7 +1,7 @@
-"""The ear of a candidate: it listens where agents will join, and counts what hosts send, which it does not answer.
+"""The ear of a candidate: it listens where agents will join, and counts the messages of hosts without answering them.
 
-Agents send to every supervisor. This candidate hears exactly what it would hear as the leader, because the socket, its
-keys and its roster are those of a leader.
+Agents send to every supervisor. This candidate hears exactly the messages that it would hear as the leader, because it
+uses the socket, the keys and the roster of a leader.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from standby.leadership.hearing import Hearing
 from standby.network.gate import Gate, rosters_of
 
 LOOK_MS = 200
-"""The interval at which the ear counts, and looks whether the roster has changed."""
+"""The interval at which the ear counts messages, and checks whether the roster has changed."""
 
 AGAIN_S = 2.0
-"""The pause before an address that cannot be bound is tried again."""
+"""The pause after a failure to bind the address."""
 
 RECEIVE_MAX = 1000
 
@@ -33,14 +33,14 @@ _log = logging.getLogger("standby.election")
 
 
 class Ear(threading.Thread):
-    """A listener on a thread of its own until `close`.
+    """A listener that runs on a separate thread until `close`.
 
     Args:
-        config: that of this machine: where it listens, its key and its roster.
+        config: the settings of this machine: the address, the key and the roster.
         job: the directory of the candidate.
 
     Attributes:
-        hears: whether it hears hosts.
+        hears: whether the candidate hears hosts.
     """
 
     def __init__(self, config: JobConfig, job: Path) -> None:
@@ -51,7 +51,7 @@ class Ear(threading.Thread):
         self._wake, self._waker = socket.socketpair()
 
     def run(self) -> None:
-        """Listen, repeatedly where the address or the keys do not permit it."""
+        """Listen; retry repeatedly if the address or the keys do not permit it."""
         problem = ""
         while True:
             try:
@@ -66,7 +66,7 @@ class Ear(threading.Thread):
                 return
 
     def _listened(self) -> bool:
-        """Listen until the end; returns whether that has come."""
+        """Listen until `close` is called; return whether it was called."""
         context: zmq.Context[Any] = zmq.Context()
         try:
             key = load_key(Path(self._config.key)) if self._config.key else None
@@ -101,7 +101,7 @@ class Ear(threading.Thread):
         return bool(zmq.select([self._wake], [], [], within_s)[0])
 
     def close(self) -> None:
-        """End the listening: when this returns the address is free."""
+        """Stop listening: when this method returns, the address is free."""
         self._waker.send(b"\0")
         if self.is_alive():
             self.join()

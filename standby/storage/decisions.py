@@ -1,4 +1,4 @@
-"""The interface of the place where a supervisor keeps its decisions: a file of one machine, or the shared store."""
+"""The interface of the storage for a supervisor's decisions: a file on one machine, or the shared store."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class Decisions(Protocol):
     """A journal.  An effect may be performed once `written` has reached the number of decisions made before it."""
 
     written: int
-    """The number of decisions that were appended to this object and are written."""
+    """The number of decisions that were appended to this object and have been written."""
     problem: str
-    """The reason for which decisions wait to be written; empty while they do not."""
+    """The reason why decisions wait to be written; empty if none wait."""
 
     @property
     def wake(self) -> socket.socket | None:
-        """Readable when something was written or has failed; None where `append` itself writes."""
+        """A socket that is readable when a write has succeeded or failed; None if `append` itself writes."""
 
     def append(self, records: Iterable[Record]) -> None:
-        """Add decisions, which are written in their order.
+        """Add decisions, which are written in order.
 
         Raises:
-            Unavailable: they could not be written; nothing was.
+            Unavailable: the decisions could not be written; none of them was.
         """
 
     def check(self) -> None:
@@ -33,8 +33,8 @@ class Decisions(Protocol):
 
         Raises:
             Fenced: another supervisor leads the job: pending decisions are never written.
-            CausalError: something else has ended the writing.
+            CausalError: another problem has stopped the writing.
         """
 
     def close(self) -> None:
-        """End the writing; what is not written yet is lost."""
+        """Stop writing; decisions that are not written yet are lost."""

@@ -1,7 +1,7 @@
-"""The logs of other hosts, in the job's own directory: what an agent has sent can be read when its host is dead.
+"""The logs of other hosts, in the job's own directory, where they can be read even if their host is dead.
 
-Each host has one file, `logs/host-NAME.log`, bounded like the log of a process: a full one becomes `….log.1`, which
-replaces the one before it.  Lines that cannot be written, on a disk that is full, are dropped and counted.
+Each host has one file, `logs/host-NAME.log`, bounded like the log of a process: a full file becomes `….log.1` and
+replaces the previous one.  Lines that cannot be written, for example because the disk is full, are dropped and counted.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _log = logging.getLogger("standby.logs")
 
 
 def host_of(name: str) -> str:
-    """Return the host whose lines are in the file of that name; empty for a log of this machine."""
+    """Return the host whose lines are in the file with that name; empty for a log of this machine."""
     match = _FILE.fullmatch(name)
     return match[1] if match is not None else ""
 
 
 class HostLogs:
-    """Appends the lines of hosts to their files."""
+    """Appends log lines from hosts to the hosts' files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.dropped = 0
-        """Texts that could not be written, or whose host has no name that a file may have."""
+        """The number of texts that could not be written, or whose host has a name that is not valid in a file name."""
 
     def take(self, host: str, text: str) -> None:
-        """Append whole lines of a host."""
+        """Append whole lines from a host."""
         path = self._directory / f"host-{host}.log"
         if not host_of(path.name):
             self.dropped += 1

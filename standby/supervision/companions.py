@@ -1,4 +1,4 @@
-"""Processes that a source needs next to the dataflow: ordered until the agent has them; a failure ends the job."""
+"""Companions: processes that a source needs in addition to the dataflow; the failure of one ends the job."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ AGAIN_NS = 1_000_000_000
 
 
 class Companions:
-    """The companions of one job, by slot.  The agent restarts one that crashed on its own."""
+    """The companions of one job, by slot.  The agent restarts a crashed companion on its own."""
 
     def __init__(self, calls: Iterable[CompanionCall]) -> None:
         self._calls = {PREFIX + call.name: call for call in calls}
         self._asked_ns: dict[str, int] = {}
         self._hosts: dict[str, str] = {}
-        """Companion → the host that it is on, or was ordered on."""
+        """Companion → the host on which it runs, or on which its start was ordered."""
         self._running: set[str] = set()
 
     def __contains__(self, slot: str) -> bool:
@@ -29,7 +29,7 @@ class Companions:
 
     @property
     def lacking(self) -> bool:
-        """Whether there is one that no agent has reported."""
+        """Whether there is a companion that no agent has reported."""
         return len(self._running) < len(self._calls)
 
     def record_beat(self, host: str, known: Iterable[str]) -> None:
@@ -43,7 +43,7 @@ class Companions:
                 self._running.discard(slot)
 
     def lose(self, host: str) -> None:
-        """Forget where companions are that were on a lost host, so that they are placed again."""
+        """Forget the companions of a lost host, so that they are placed on other hosts."""
         for slot in [slot for slot, at in self._hosts.items() if at == host]:
             del self._hosts[slot]
             self._running.discard(slot)
@@ -63,7 +63,7 @@ class Companions:
                 outbox.add(StartProcess(slot, f"companion:{self._calls[slot].name}", host))
 
     def failure(self, event: events.Exited) -> str | None:
-        """Return the reason for which the job must end with it; None if it has finished or is being restarted."""
+        """Return the reason why the end of a companion ends the job; None if it has finished or is being restarted."""
         if event.restarting or event.status == 0:
             return None
         outcome = event.last_line or f"it exited with status {event.status}"

@@ -1,7 +1,7 @@
 """The inquiry about lost determinants in one connected component of the graph (D9).
 
-No determinant travels from one component to another, so the answers of one component are a consistent cut for it, and
-the tasks of the others neither answer nor pause.
+No determinant is sent from one component to another, so the answers of the tasks in one component form a consistent cut
+of that component, and the tasks of other components neither answer nor pause.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry,
 from standby.supervision.effects import Outbox, Record
 
 AGAIN_NS = 500_000_000
-"""The time for an answer before the question, or the decision, is sent again."""
+"""The time to wait for an answer before the question or the decision is sent again."""
 
 
 class ComponentInquiry:
@@ -23,24 +23,24 @@ class ComponentInquiry:
     def __init__(self, assignments: Assignments, names: Sequence[str], tasks: Sequence[int]) -> None:
         """
         Args:
-            names: of all tasks of the job, by index.
-            tasks: the indexes of those of the component.
+            names: the names of all tasks of the job, by index.
+            tasks: the indexes of the tasks in this component.
         """
         self._assignments = assignments
         self._names = names
         self._index = {names[index]: index for index in tasks}
         self.component = tasks[0]
-        """The index of its first task, which names it in the journal."""
+        """The index of the component's first task, which identifies the component in the journal."""
         self.rollback: Rollback = NO_ROLLBACK
         """The last decision."""
         self.number = 0
         """The number of the last question."""
         self.lost: tuple[Extent, ...] = ()
-        """The extents that the open question is about; empty if none is open."""
+        """The extents to which the open question refers; empty if no question is open."""
         self._findings: dict[str, tuple[int, OrphanAnswer]] = {}
 
     def apply(self, record: Record) -> None:
-        """Apply one decision about this component, or about all of them."""
+        """Apply one decision about this component, or about all components."""
         kind = record["kind"]
         if kind == "inquired":
             self.number, self._findings = record["number"], {}
@@ -54,8 +54,11 @@ class ComponentInquiry:
             self.lost, self._findings = (), {}
 
     def widened(self, entry: TaskEntry, lost: Sequence[Extent]) -> list[Extent]:
-        """Return what the question has to be about after a task's report of losses; nothing if it is already."""
-        own = {each for each in lost if each[0] == self._index[entry.name]}  # only of its own log
+        """Return the extents for a question that includes a task's new losses; empty if the open question includes
+        them.
+        """
+        # A task may report losses only of its own log.
+        own = {each for each in lost if each[0] == self._index[entry.name]}
         return [] if own <= set(self.lost) else sorted({*self.lost, *own})
 
     def record_answer(self, entry: TaskEntry, number: int, finding: OrphanAnswer) -> None:
@@ -64,7 +67,7 @@ class ComponentInquiry:
             self._findings[entry.name] = (entry.incarnation, finding)
 
     def send(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send the question or the last decision to the process of one of its tasks, if it lacks it."""
+        """Send the question or the last decision to the process of a task, if the process lacks it."""
         behind = slot.rollback < self.rollback.number
         asked = bool(self.lost) and self._findings.get(slot.task, (0,))[0] != slot.incarnation
         if not behind and not asked:
@@ -73,14 +76,14 @@ class ComponentInquiry:
         if slot.asked_about == about and now_ns - slot.asked_about_ns < AGAIN_NS:
             return
         slot.asked_about, slot.asked_about_ns = about, now_ns
-        if behind:  # first the decision: a question is about the state after it
+        if behind:  # send the decision first: a question refers to the state after it
             outbox.send(slot.name, commands.Keep(self.rollback.message()))
         else:
             outbox.send(slot.name, commands.Inquire(self.number, tuple(self.lost)))
 
     @property
     def all_answered(self) -> bool:
-        """Whether a question is open that the present incarnation of each task has answered."""
+        """Whether a question is open and the present incarnation of each task has answered it."""
         if not self.lost or len(self._findings) < len(self._index):
             return False
         for name in self._index:
@@ -93,7 +96,7 @@ class ComponentInquiry:
         return True
 
     def decide(self, now_ns: int, outbox: Outbox) -> None:
-        """Decide which of its tasks roll back, from all of their answers."""
+        """Decide which tasks of the component roll back, from the answers of all of them."""
         findings = {self._index[name]: finding for name, (_, finding) in self._findings.items()}
         retreats = {
             index: TaskRollback(self._assignments.tasks[self._names[index]].incarnation + 1, stands)

@@ -1,6 +1,6 @@
-"""Tracks the processes that an event may require the supervisor to act on, so that a step costs what it changes.
+"""Tracks the processes on which an event may require the supervisor to act, so that a step costs only what it changes.
 
-Examining every process is always correct, and happens when time has passed.  Examining those whose own facts or
+Examining every process is always correct, and is done at intervals.  Examining only the processes whose own facts or
 neighbours have changed has the same result immediately, without a cost for each unaffected task.
 """
 
@@ -10,17 +10,17 @@ from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry
 from standby.supervision.effects import Record
 
 SWEEP_NS = 500_000_000
-"""The interval at which every process is examined: a command that has not shown an effect is sent again."""
+"""The interval at which every process is examined: a command that has had no visible effect is then sent again."""
 
 _OF_ONE = frozenset(("process", "phase", "first_record", "injected", "killing", "resumed_at", "checked"))
 """Decisions that require no action on other processes."""
 
 
 class DirtyWorkers:
-    """The processes to examine at the next look.
+    """The processes to examine next.
 
     Attributes:
-        everything: all processes are to be examined.
+        everything: whether all processes are to be examined.
     """
 
     def __init__(self, assignments: Assignments) -> None:
@@ -32,15 +32,15 @@ class DirtyWorkers:
         self._swept_ns = 0
 
     def all(self) -> None:
-        """Mark every process: something changed that may concern all."""
+        """Mark every process, because a change may concern all of them."""
         self.everything = True
 
     def slot(self, slot: WorkerEntry) -> None:
-        """Mark one process: something about it changed."""
+        """Mark one process, because a fact about it has changed."""
         self._slots[slot.name] = None
 
     def whereabouts(self, slot: WorkerEntry) -> None:
-        """Mark a process whose address has changed, and its neighbours, which have to know."""
+        """Mark a process whose address has changed, and its neighbours, which need the new address."""
         self._slots[slot.name] = None
         entry = self._assignments.entry_of(slot)
         if entry is not None:
@@ -69,7 +69,7 @@ class DirtyWorkers:
             self.everything, self._again = True, self._looking
 
     def due(self, now_ns: int) -> bool:
-        """Return whether there is anything to examine."""
+        """Return whether any process is to be examined."""
         if not (self.everything or self._some or self._slots):
             if now_ns < self.deadline_ns():
                 return False
@@ -80,23 +80,23 @@ class DirtyWorkers:
         return True
 
     def deadline_ns(self) -> int:
-        """Return the moment at which every process is examined, whatever has happened."""
+        """Return the time at which every process is examined, whatever has happened until then."""
         return self._swept_ns + SWEEP_NS
 
     def slots(self) -> list[WorkerEntry]:
-        """Return the processes to examine, the longest-serving first."""
+        """Return the processes to examine, longest-serving first."""
         slots = self._assignments.slots
         if self.everything:
             return list(slots.values())
         return [slots[name] for name in sorted(self._slots, key=_number) if name in slots]
 
     def clear(self) -> None:
-        """Forget the marks after a look; a decision during the look that concerns all is for the next event."""
+        """Remove the marks after an examination; if a decision during it concerned all processes, all remain marked."""
         self.everything, self._again = self._again, False
         self._some = self._looking = False
         self._slots.clear()
 
 
 def _number(name: str) -> tuple[int, str]:
-    """Sort key of a slot's name: slots are numbered in the order of their start."""
+    """Return the sort key of a slot's name: slots are numbered in the order of their start."""
     return len(name), name

@@ -1,4 +1,4 @@
-"""Moves the tasks of a host that is to be emptied to other hosts, one promotion at a time."""
+"""Moves the tasks of a host that is being drained to other hosts, one promotion at a time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from standby.supervision.recoveries import Timeline
 Kill = Callable[[WorkerEntry, str, int, Outbox], None]
 
 REQUESTED = "on request"
-"""The reason of a kill that counts as no failure of the task."""
+"""The reason for a kill that does not count as a failure of the task."""
 
 
 class Draining:
     """Empties the hosts that are draining.
 
-    Standbys go first: they are started again elsewhere immediately.  A task is killed when its own standby on another
-    host has loaded the latest checkpoint and no other task recovers, so that the gap in its output is one promotion's.
+    Standbys are killed first, and are immediately restarted elsewhere.  A task is killed when its own standby on
+    another host has loaded the latest checkpoint and no other task is recovering, so that the gap in the task's output
+    is that of one promotion.
 
     Args:
-        kill: kills a process and journals why.
+        kill: a function that kills a process and journals the reason.
     """
 
     def __init__(
@@ -65,9 +66,7 @@ class Draining:
                 return
 
     def _replaceable(self, entry: TaskEntry) -> bool:
-        """Return whether a standby elsewhere has the state of the latest checkpoint; or none is needed, as it has
-        ended.
-        """
+        """Return whether an available standby on another host has the state of the latest checkpoint, or needs none."""
         standby = self._placement.candidate(entry.name)
         if standby is None or self._hosts[standby.host].state is not HostState.JOINED:
             return False
@@ -75,7 +74,7 @@ class Draining:
 
 
 def drain(host: HostEntry, draining: bool, outbox: Outbox) -> None:
-    """Drain a host, or allow it to have processes again."""
+    """Drain a host, or allow processes on it again."""
     if draining != (host.state is HostState.DRAINING):
         outbox.decide("host_draining", host=host.name, draining=draining)
 

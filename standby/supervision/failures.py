@@ -1,4 +1,4 @@
-"""Decides what the end of a worker process means: a recovery, a lost standby, or one failure too many."""
+"""Decides the consequence of the end of a worker process: a recovery, a lost standby, or one failure too many."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from standby.supervision.task_counters import TaskCounters
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The known facts of the end of a worker process.
+    """The known facts about the end of a worker process.
 
     Attributes:
-        killed_ns: the moment of the kill, if the agent killed it.
-        status: its exit status, where that explains its end: nothing has said why.
-        last_line: its last message to the supervisor, or else the last line of its log.
+        killed_ns: the time of the kill, if the agent killed the process.
+        status: the exit status of the process, if no message has explained its end.
+        last_line: the last message of the process to the supervisor, or else the last line of its log.
     """
 
     killed_ns: int | None
@@ -28,7 +28,7 @@ class End:
     last_line: str
 
     def __str__(self) -> str:
-        """Return the clause about how it ended; empty where there is nothing to report."""
+        """Return the clause that explains how the process ended; empty if there is nothing to report."""
         if self.status is None or self.killed_ns is not None:
             return f"; it ended with: {self.last_line}" if self.last_line else ""
         was, why = "" if self.status >= 0 else "was ", self.last_line or ("" if self.status else "user code ended it")
@@ -37,7 +37,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Classifies ends of processes; the reaction is decided elsewhere, from the state that they leave."""
+    """Classifies ends of processes; the reaction is decided elsewhere, from the resulting state."""
 
     assignments: Assignments
     figures: TaskCounters
@@ -50,12 +50,12 @@ class Failures:
         """Journal the end of a worker process.
 
         Args:
-            stopping: the job is ending, so this is no failure.
+            stopping: whether the job is ending, so that this end is no failure.
 
-        Returns: the reason for which the job must end now; None if it need not.
+        Returns: the reason why the job must end now; None if it need not end.
         """
         entry = self.assignments.entry_of(slot)
-        # The death of a host says nothing about the task: it counts neither towards a crash loop nor as stillborn.
+        # The death of a host proves nothing about the task: it counts neither towards a crash loop nor as stillborn.
         host_lost = not self.hosts[slot.host].living
         requested = host_lost or self.injection.requested(slot.name)
         failure = not requested and not stopping and (entry is not None or self._waited_for(slot))
@@ -77,7 +77,7 @@ class Failures:
         return None if stopping else self._crash_loop(slot, entry, end)
 
     def _waited_for(self, slot: WorkerEntry) -> bool:
-        """Return whether a task was waiting for this very process to come up."""
+        """Return whether a task was waiting for this particular process to start."""
         entry = self.assignments.tasks.get(slot.purpose)
         born = slot.ready_ns and slot.state is not WorkerState.STARTING
         return entry is not None and entry.state is TaskState.WAITING and not born

@@ -1,12 +1,12 @@
-"""Lost determinants (D9): ask for dependencies on them, decide which tasks roll back, and carry it out.
+"""Lost determinants (D9): ask which tasks depend on them, decide which tasks roll back, and carry out the decision.
 
-A task that finds a part of its own log lost reports it in its beats.  Every task of its connected component is then
-asked and pauses; the other components of the job continue.  When all have answered, the decision is journaled and sent
-to each of these tasks until its beats show that it has acted on it.  A supervisor that dies at any moment leaves a
-question to be repeated or a decision to be carried out.
+A task that has lost a part of its own log reports the loss in its beats.  Every task of its connected component is then
+asked and pauses; the other components of the job continue.  Once all have answered, the decision is journaled and sent
+to each of these tasks until the task's beats show that it has acted on the decision.  If a supervisor dies at any
+moment, its successor repeats the question or carries out the decision.
 
-Questions are numbered through the whole job, so a number is never that of two losses. A record without a component
-comes from a version that asked every task: it counts for each component.
+Questions are numbered across the whole job, so no two losses have the same number. A record without a component was
+written by a version that asked every task: it applies to each component.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Inquiries:
         self._of = {names[index]: self._components[tasks[0]] for tasks in topology.components for index in tasks}
 
     def of(self, task: str) -> ComponentInquiry:
-        """Return the inquiry of the component of that task."""
+        """Return the inquiry of the component to which a task belongs."""
         return self._of[task]
 
     def rollback_of(self, task: str) -> Rollback:
@@ -47,11 +47,11 @@ class Inquiries:
 
     @property
     def open(self) -> list[ComponentInquiry]:
-        """Those with an open question."""
+        """The inquiries with an open question."""
         return [each for each in self._components.values() if each.lost]
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; kinds that do not concern lost determinants change nothing."""
+        """Apply one decision; decisions that do not concern lost determinants change nothing."""
         if record["kind"] in ("inquired", "rolled_back") and "component" in record:
             self._components[record["component"]].apply(record)
         elif record["kind"] in ("inquired", "rolled_back", "checkpoint", "resumed"):
@@ -59,7 +59,9 @@ class Inquiries:
                 each.apply(record)
 
     def record_lost(self, entry: TaskEntry, lost: tuple[Extent, ...], outbox: Outbox) -> None:
-        """Ask about extents that the present incarnation of a task could not collect and others depend on."""
+        """Ask about extents that the present incarnation of a task could not collect and on which other tasks
+        depend.
+        """
         inquiry = self._of[entry.name]
         wider = inquiry.widened(entry, lost)
         if wider:
@@ -71,7 +73,9 @@ class Inquiries:
         self._of[entry.name].record_answer(entry, number, finding)
 
     def settle(self, now_ns: int, outbox: Outbox, slots: Iterable[WorkerEntry]) -> None:
-        """Send the question or the last decision to those of these slots that lack it; decides once all answered."""
+        """Send the question or the last decision to each of these slots that lacks it; decide once all have
+        answered.
+        """
         for slot in slots:
             if slot.state is WorkerState.SERVING and slot.seen_ns:
                 self._of[slot.task].send(slot, now_ns, outbox)
@@ -80,7 +84,7 @@ class Inquiries:
                 inquiry.decide(now_ns, outbox)
 
     def shown(self) -> InquiryView:
-        """Return the part of the view about lost determinants."""
+        """Return the part of the view that concerns lost determinants."""
         decided = max(each.rollback.number for each in self._components.values())
         waiting = sorted(name for each in self.open for name in each.awaited)
         return InquiryView(decided, bool(self.open), waiting)

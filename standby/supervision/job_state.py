@@ -1,6 +1,7 @@
-"""Everything that a supervisor knows of its job: the results of decisions, and the content of beats.
+"""Everything that a supervisor knows about its job: the results of decisions, and the content of beats.
 
-Rules change it.  A view of the job, or an answer to a question about it, needs this and no rules.
+The rules of the supervisor change this state.  A view of the job, or an answer to a question about it, needs this state
+and no rules.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class JobState:
     Attributes:
         stopping: (status, reason) once the end is decided.
         ended: (status, reason) once the job is over.
-        lasting: whether the job ends with an error that a new start without a change would meet again.
+        lasting: whether the job ends with an error that would recur if it were started without a change.
     """
 
     def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
@@ -50,7 +51,7 @@ class JobState:
         self.lasting = False
 
     def apply(self, record: Record) -> None:
-        """Apply one decision, live and after a restart."""
+        """Apply one decision, both live and after a restart."""
         if record["kind"] == "resumed":
             self.figures.apply(record)
         self.assignments.apply(record)

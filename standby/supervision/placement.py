@@ -1,7 +1,8 @@
-"""Chooses the host of a new process: a function of hosts, processes and constraints (design 0024).
+"""Chooses the host of a new process, as a function of hosts, processes and constraints (design 0024).
 
-A standby is never on its task's host.  Beyond that the order of preference is: another machine, another zone, the host
-with the most free room for its size, then the name, so that equal situations have equal outcomes.
+A standby is never on its task's host, unless the task is restricted to that host.  Otherwise the order of preference
+is: another machine, another zone, the host with the most free room for its size, and then the name, so that equal
+situations have equal outcomes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Placement:
     """The choice of hosts for one job.
 
     Args:
-        constraints: of the tasks that have one.
+        constraints: the constraints of the tasks that have any.
     """
 
     def __init__(self, hosts: Hosts, assignments: Assignments, constraints: Mapping[str, Constraint]) -> None:
@@ -33,21 +34,18 @@ class Placement:
         return self._assignments.up or self._hosts.gathered(now_ns)
 
     def constrained(self, task: str) -> bool:
-        """Return whether the task may not be on every host: a process of the pool, which is anywhere, cannot serve
-        it.
-        """
+        """Return whether the task may not run on every host, so that a process from the pool cannot serve it."""
         return task in self._constraints
 
     def candidate(self, task: str) -> WorkerEntry | None:
-        """Return the process that can be promoted to a task now: its own standby if there is one, else one of the
-        pool.
-        """
+        """Return the process that can be promoted to a task now: the task's own standby, or else one from the pool."""
         own = self._assignments.idle(task)
         return own if own is not None or self.constrained(task) else self._assignments.idle("")
 
     def host_for(self, purpose: str) -> str | None:
-        """Return the host for a new process that serves `purpose` (a task, or empty for the pool); None if there is
-        none.
+        """Return the host for a new process that serves `purpose` (a task, or empty for the pool).
+
+        Return None if no host has room.
         """
         if not self._hosts.several:
             return LOCAL

@@ -1,8 +1,8 @@
-"""Previews where the processes of a job will be, and how far its determinants are then from their owners' hosts.
+"""Previews the placement of a job's processes, and how far determinants are then copied beyond their owners' hosts.
 
-A copy on the owner's own host counts zero towards the sharing depth: it is lost with the owner (design 0024).  Pure:
-the preview asks the same placement as the supervisor, of hosts that have all joined.  Of a running job the depth is
-shown as it is.
+A copy on the owner's own host does not count towards the sharing depth, because it is lost with the owner (design
+0024).  Pure: the preview uses the same placement as the supervisor, and assumes that all hosts have joined.  For a
+running job, the actual depth is shown.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from standby.supervision.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The hosts of each task and of its standby; empty for none."""
+    """The host of each task and of its standby; empty if there is none."""
 
     tasks: Mapping[str, str]
     standbys: Mapping[str, str]
 
 
 def preview(topology: Topology, constraints: Mapping[str, Constraint], members: Iterable[Member]) -> Preview:
-    """Return the placement of a job that begins on these hosts; one that does not say its slots has room for all."""
+    """Return the placement of a job that begins on these hosts; a host without a number of slots has room for all."""
     assignments, hosts = Assignments(topology), Hosts(True, 0)
     for member in members:
         slots = SLOTS_MAX if member.slots is None else member.slots
@@ -54,9 +54,9 @@ def preview(topology: Topology, constraints: Mapping[str, Constraint], members: 
 
 
 class SharingNow:
-    """Computes what the sharing depth of a running job counts as, with its tasks where they are.
+    """Computes the effective sharing depth of a running job, with the current placement of its tasks.
 
-    Nothing enforces the depth: placement takes no account of it, and the loss of a host may make it smaller.
+    Nothing enforces the depth: placement does not consider it, and the loss of a host may reduce it.
     """
 
     def __init__(self, topology: Topology, config: JobConfig) -> None:
@@ -67,7 +67,9 @@ class SharingNow:
         self._shown: SharingView | None = None
 
     def shown(self, hosts: Mapping[str, str]) -> SharingView | None:
-        """Return the depth with tasks on these hosts; None where each death loses no determinant, or it is met."""
+        """Return the depth with tasks on these hosts; None if no death loses determinants, or the wanted depth is
+        reached.
+        """
         if self._counts and hosts != self._hosts:
             at_home = {
                 task: count for task, count in copies_at_home(self._topology, hosts, self._wanted).items() if count
@@ -79,7 +81,10 @@ class SharingNow:
 
 
 def hosts_needed(topology: Topology, depth: int) -> int:
-    """Return the hosts without which some determinant has a copy at home: tasks that share on one way are all apart."""
+    """Return the number of hosts needed so that no determinant has a copy on its owner's host.
+
+    All tasks that share determinants on one path must then be on different hosts.
+    """
     longest: dict[int, int] = {}
     for task in reversed(topology.tasks):
         longest[task.index] = max((1 + longest[each] for each in topology.downstream(task.index)), default=0)
@@ -87,10 +92,10 @@ def hosts_needed(topology: Topology, depth: int) -> int:
 
 
 def copies_at_home(topology: Topology, hosts: Mapping[str, str], depth: int) -> dict[str, int]:
-    """Task → the most copies of its determinants on one path downstream that are on its own host.
+    """Return, for each task, the largest number of copies of its determinants on one path that are on its own host.
 
     Args:
-        depth: the consecutive tasks downstream that hold a task's determinants.
+        depth: the number of consecutive tasks downstream that hold a task's determinants.
     """
     result: dict[str, int] = {}
     for owner in topology.tasks:

@@ -1,8 +1,8 @@
-"""The bound on what a failure makes a task repeat (`replay_target_ms`): its work since the last complete checkpoint.
+"""The bound on the work that a task repeats after a failure (`replay_target_ms`): its work since the last checkpoint.
 
-How long a replay takes follows from how long the task has worked, not from how long ago the checkpoint was: at full
-throttle a second of work is repeated, in a quiet job a few milliseconds.  It is counted from the first beat of each
-incarnation that this supervisor has received.
+The duration of a replay depends on how long the task has worked, not on the age of the checkpoint: in each second since
+the checkpoint, a task at full throttle adds a second of work to repeat, and a task in a quiet job a few milliseconds.
+The work is counted from the first beat of each incarnation that this supervisor has received.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ class _Work:
 
     incarnation: int
     began_ms: dict[int, int]
-    """Epoch → working time when a beat showed it first."""
+    """Epoch → the working time when a beat first reported that epoch."""
     busy_ms: int = 0
 
     def since_ms(self, complete: int) -> int:
-        """Working time since barrier `complete`; 0 while no beat has shown that the task has passed it."""
+        """Return the working time since barrier `complete`; 0 while no beat has shown that the task has passed it."""
         if max(self.began_ms) < complete:
             return 0
         return self.busy_ms - self.began_ms[max(epoch for epoch in self.began_ms if epoch <= complete)]
 
     def pass_barriers(self, epoch: int, complete: int) -> None:
-        """Record that the task has passed barrier `epoch`, and forget what no failure goes back to."""
+        """Record that the task has passed barrier `epoch`, and discard epochs to which no failure returns."""
         if epoch > max(self.began_ms):
             self.began_ms[epoch] = self.busy_ms
         kept = max((each for each in self.began_ms if each <= complete), default=0)
@@ -37,7 +37,7 @@ class ReplayBound:
     """The work of all tasks that a failure would make them repeat.
 
     Args:
-        target_ms: so much of one task at most, then a checkpoint is due; 0 for no bound.
+        target_ms: the work of one task at which a checkpoint is due; 0 for no bound.
     """
 
     def __init__(self, target_ms: int) -> None:
@@ -45,11 +45,11 @@ class ReplayBound:
         self._tasks: dict[str, _Work] = {}
 
     def worked(self, task: str, incarnation: int, epoch: int, busy_s: float, complete: int) -> bool:
-        """Record how long a task has worked by one of its beats; returns whether a checkpoint is due because of it.
+        """Record the working time in a beat of a task; return whether a checkpoint is due because of it.
 
         Args:
             epoch: the last barrier that the task has passed.
-            busy_s: working time of this incarnation.
+            busy_s: the working time of this incarnation.
             complete: the last complete checkpoint; the task begins at it, or at a later one.
         """
         if not self._target_ms:

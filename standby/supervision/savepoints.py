@@ -1,6 +1,6 @@
-"""Savepoints: a checkpoint that a user requested, and one at which the job ends, to resume as another version.
+"""Savepoints: a checkpoint that a user requested, or one at which the job ends, to be resumed as another version.
 
-A final one is journaled before it is sent to any source, so it is carried out whichever process dies.
+A final savepoint is journaled before it is sent to any source, so it is carried out whichever process dies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from standby.supervision.staging import Staging
 
 
 def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
-    """Begin a savepoint and return an answer with its epoch; None for another request."""
+    """Begin a savepoint and return an answer with its epoch; None for any other request."""
     if event.verb != "savepoint":
         return None
     if job.stopping is not None or all(s.finished for s in job.assignments.tasks.values() if s.sink):
@@ -29,14 +29,17 @@ def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] 
 
 
 def reached(coordinator: Coordinator, staging: Staging) -> tuple[int, str] | None:
-    """(status, reason) if the job is to end now: its final checkpoint is complete and its rows are visible."""
+    """Return (status, reason) if the job is to end now: its final checkpoint is complete and its rows are visible."""
     if coordinator.ends and staging.shown(coordinator.final):
         return 0, f"{STOPPED}{coordinator.final}"
     return None
 
 
 def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None:
-    """(epoch, files by task) of the savepoint at which the job of that journal ended; None if it was resumed since."""
+    """Return the savepoint at which the job of that journal ended, as (epoch, files by task).
+
+    Return None if the job did not end at a savepoint or was resumed since.
+    """
     epoch, final, stopped, files = 0, 0, False, dict[str, Files]()
     for record in records:
         if record["kind"] == "savepoint" and record["final"]:
@@ -45,13 +48,13 @@ def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None
             epoch, files = record["epoch"], as_files(record["files"])
             stopped = epoch == final
         elif record["kind"] in ("promoted", "rolled_back"):
-            stopped = False  # unless it only made visible what the savepoint covers (guarantee epoch)
+            stopped = False  # unless the run only made rows visible that the savepoint covers (guarantee epoch)
         elif record["kind"] == "stopping":
             stopped = stopped or (epoch == final and record["reason"].startswith(STOPPED))
     return (epoch, files) if stopped else None
 
 
 def finished(records: Iterable[Record]) -> bool:
-    """Return whether the job of that journal came to its end, and not to a savepoint."""
+    """Return whether the job of that journal finished, rather than stopping at a savepoint."""
     ends = [record for record in records if record["kind"] in ("stopping", "ended", "resumed")]
     return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]

@@ -1,6 +1,6 @@
-"""Follows staged rows: which epochs are visible, and whether the end of the job only waits for a checkpoint.
+"""Tracks staged rows: which epochs are visible, and whether the end of the job waits only for a checkpoint.
 
-Both follow from the beats alone (guarantee `epoch`), so a restarted supervisor knows them immediately.
+Both facts follow from the beats alone (guarantee `epoch`), so a restarted supervisor knows them immediately.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STAGED, FINISHED = "staged", "finished"
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The sinks of one job; `enabled` where their rows are staged."""
+    """The sinks of one job; `enabled` if their rows are staged."""
 
     assignments: Assignments
     coordinator: Coordinator
@@ -24,18 +24,19 @@ class Staging:
     def hurries(self) -> bool:
         """Return whether the next checkpoint should begin immediately: all inputs have ended, and rows wait for it.
 
-        A sink that reports it before it has acted on the last complete checkpoint may be covered by that one.
+        If a sink reports this before it has acted on the last complete checkpoint, that checkpoint may already cover
+        its rows.
         """
         slots = self._sinks() if self.enabled else []
         waits = [slot.committed >= self.coordinator.complete for slot in slots if slot.reported_state == STAGED]
         return bool(waits) and all(waits) and all(slot.reported_state in (STAGED, FINISHED) for slot in slots)
 
     def shown(self, epoch: int) -> bool:
-        """Return whether every row of the epochs below `epoch`, a complete one, is visible."""
+        """Return whether every row of the epochs below `epoch`, which is complete, is visible."""
         return not self.enabled or all(slot.committed >= epoch for slot in self._sinks())
 
     def _sinks(self) -> list[WorkerEntry]:
-        """Return the processes of all sink tasks; an entry without a name for a task that has none."""
+        """Return the processes of all sink tasks, with an entry without a name for each task that has no process."""
         workers = []
         for entry in self.assignments.tasks.values():
             if entry.sink:
