@@ -1,7 +1,7 @@
 """The `causal` command: plan, run, agent, probe, init, doctor, hosts, drain, keys, status, logs, kill, state, ui …
 
-Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
-error names the problem and the place, never a traceback.
+Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  For an error, one line on standard error states
+the problem and its location, never a traceback.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ ANSWER_S = 5.0
 
 
 def main(argv: Sequence[str] | None = None, template: Template | None = None) -> int:
-    """Run the command; returns its exit status.
+    """Run the command and return its exit status.
 
     Args:
-        template: what forks the supervisor and the agent, if there is one; it is ended with the command.
+        template: the template that forks the supervisor and the agent, if there is one; it ends with the command.
     """
     return carried_out(parser, argv, template)
 
@@ -215,7 +215,7 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return settings of the configuration file and, above them, of the command line."""
+    """Return the settings of the configuration file, overridden by those of the command line."""
     result: dict[str, Any] = {}
     if arguments.config is not None:
         result.update(settings.read_file(Path(arguments.config)))
@@ -272,7 +272,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.keep_sinks and arguments.from_ is None:
         raise PipelineError("--keep-sinks is about a job that begins with a savepoint; give --from as well")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
-    with ExitStack() as copied:  # the copy of a savepoint of a store, until the job has begun with it
+    with ExitStack() as copied:  # keep the local copy of a stored savepoint until the job has begun with it
         arguments.from_ = copied.enter_context(stored_savepoints.as_directory(arguments.from_))
         try:
             return _start(arguments, path, explicit, kills, report_path, copied)
@@ -288,7 +288,7 @@ def _start(
     report_path: Path | None,
     copied: ExitStack,
 ) -> int:
-    """Begin or resume the job, and follow it to its end; `copied` is closed once it has begun."""
+    """Begin or resume the job and follow it to its end; `copied` is closed once the job has begun."""
     directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
@@ -300,7 +300,7 @@ def _start(
                     return _deploy(directory.path, config, report_path, arguments)
             before = directory.take_over()
             if arguments.rollback:
-                to_roll_back(directory.path)  # also of a version that has finished
+                to_roll_back(directory.path)  # allowed even if the version has finished
             if directory.finished():
                 config = settings.resumed(before, path, explicit, arguments.config)
                 return say(namesakes.finished(directory.path, before, path, config), DONE)
@@ -343,7 +343,9 @@ def _start(
 
 
 def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions.Version) -> tuple[JobConfig, Plan]:
-    """Return the settings and the plan of a job, whose run is newer than any that has written to its sinks."""
+    """Return the settings and the plan of a job, with a run that is newer than any run that has written to its
+    sinks.
+    """
     planned = plan(version.pipeline, config)
     if arguments.keep_sinks:
         config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
@@ -355,7 +357,7 @@ def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions
 
 
 def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
-    """Print what the job does not promise as it is placed and set."""
+    """Print the guarantees that the job lacks with its placement and settings."""
     for line in placement_plan.warnings(planned, config):
         print(f"causal: warning: {line}", file=sys.stderr)
     for name in planned.without_withdrawal(job):
@@ -369,7 +371,7 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
 def _directory(
     arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobDirectory, versions.Version | None]:
-    """Return the job's directory, locked, and for a new job its code, whose name gives the directory."""
+    """Return the job's directory, locked, and for a new job its code, whose name determines the directory."""
     check_processes_are_shown()
     check_room_for_sockets()
     if not arguments.resume:
@@ -414,7 +416,7 @@ def _resume(
     version: versions.Version,
     written: Plan | None,
 ) -> bool:
-    """Replace the state of the job by that of the resumed version; returns whether it begins at a savepoint."""
+    """Replace the state of the job with that of the resumed version; return whether the job begins at a savepoint."""
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")
@@ -436,7 +438,7 @@ def _begin(
     version: versions.Version,
     arguments: argparse.Namespace,
 ) -> None:
-    """Empty the directory for a new job once nothing would stop it: an old job may still be resumed or queried."""
+    """Empty the directory for a new job once all checks have passed: an old job may still be resumed or queried."""
     begins = None
     if arguments.from_ is not None:
         where = Path(arguments.from_).absolute()
@@ -455,11 +457,11 @@ def _begin(
         except PipelineError as problem:
             if begins is not None:
                 raise
-            # The exit status is the one for which the running job would end.
+            # Use the same exit status as if the running job had ended for this reason.
             raise Unavailable(f"job {config.name}: {problem}") from None
         except Unavailable:
             if begun:
-                raise  # nothing is discarded for a job that may be refused; a new one waits for its store
+                raise  # state is not discarded for a job that may be refused; only a new job waits for its store
     directory.clear()
     version.archive.save(directory.path, config.durability == "os")
     if begins is not None:
@@ -483,7 +485,7 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
 
 
 def _no_such_task(topology: Topology, name: str) -> str:
-    """Return the error for an unknown task, with the tasks that run the operator of that name, or all."""
+    """Return the error for an unknown task; it lists the tasks that run the operator of that name, or all tasks."""
     operator = name.rpartition("/")[0]
     runs = [task.name for task in topology.tasks if operator in task.operators]
     if runs and not any(task.startswith(f"{operator}/") for task in runs):
@@ -536,7 +538,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
         try:
             if report_path is not None:
                 write_report(report_path, result)
-        except PipelineError as problem:  # the end of the job is reported all the same
+        except PipelineError as problem:  # the end of the job is still reported
             unwritten = say(str(problem), WRONG)
             return unwritten if outcome.status == 0 else say(f"job {config.name}: {outcome.reason}", outcome.status)
     if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view.kills_left:
@@ -548,7 +550,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
 
 
 def _show(lines: Sequence[str], out: TextIO) -> None:
-    """Print how a job has ended, which is no other end where that is not possible."""
+    """Print how a job has ended; a failure to print does not change the exit status."""
     try:
         print(*lines, sep="\n", file=out, flush=True)
     except OSError as problem:
@@ -558,8 +560,8 @@ def _show(lines: Sequence[str], out: TextIO) -> None:
 
 
 def _way_back(job: Path) -> str:
-    """Return the clause with the command that takes back the upgrade that a failed job began with; empty where none can
-    be.
+    """Return the clause with the command that rolls back the upgrade with which a failed job began, or an empty
+    string.
     """
     try:
         to_roll_back(job)
@@ -569,9 +571,7 @@ def _way_back(job: Path) -> str:
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
-    """Return the reason of a failure; for a replay by other code, after the command that resumes with the code
-    before.
-    """
+    """Return the reason for a failure; if other code caused it, add the command that resumes with the earlier code."""
     if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
     return f"its code or settings were changed; resume with those before: {resume_command(job)} --code kept; {reason}"

@@ -1,4 +1,4 @@
-"""The directory of a job: its lock, its contents, and what is discarded or put in place between two runs."""
+"""The directory of a job: its lock, its contents, and what is discarded or replaced between two runs."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from standby.supervision.savepoints import finished, stopped_at
 from standby.supervision.task_counters import lasting
 
 BEGAN = "began"
-"""The file with the moment at which the first source began to read: sources compute from it which records are due."""
+"""The file with the time at which the first source began to read: sources compute from it which records are due."""
 
 CHANGE = "change"
-"""The directory of a change of the job's graph that is being prepared; it is decided once `ready` is in it."""
+"""The directory in which a change of the job's graph is prepared; the change is decided once it contains `ready`."""
 
 SAVEPOINTS = "savepoints"
-"""The directory of savepoints, which are kept until they are deleted, also when a new job begins."""
+"""The directory of savepoints, which are kept until they are deleted, even if a new job begins."""
 
 SPARK = EXECUTORS_ROSTER.partition("/")[0]
-"""The directory of a job on a Spark cluster: the supervisor's key, the keys of agents, the scratch of the driver."""
+"""The directory of a job on a Spark cluster: the supervisor's key, the keys of agents, the driver's scratch files."""
 
 OWNED = (
     "job.json",
@@ -95,28 +95,29 @@ OWNED = (
     SPARK,
     SENT,
 )
-"""The names that a job makes in its directory; nothing else in there is ever changed."""
+"""The names that a job creates in its directory; it never changes any other file there."""
 
 SOCKET_BYTES_MAX = 107
-"""The longest path of a socket."""
+"""The length in bytes of the longest path of a socket."""
 
 KILL_S = 5.0
 
 LOOK_S = 0.2
-"""The time for which a lock that is shared is asked for again."""
+"""The time for which the lock is retried while another process shares it."""
 
 RELEASE_S = 10.0
-"""The time that the agent of a job whose `causal run` was killed has to end its processes."""
+"""The time that the agent of a job has to end its processes after the job's `causal run` was killed."""
 
 
 class JobDirectory:
     """A job's directory, locked by this process until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Lock it.
+        """Lock the directory.
 
         Raises:
-            PipelineError: it cannot be used, it has other files under the names of a job's, or a job runs in it.
+            PipelineError: the directory cannot be used, contains other files under the names of a job's files, or is
+                the directory of a running job.
         """
         self.path = path.resolve()
         self._runtime: Path | None = None
@@ -143,28 +144,30 @@ class JobDirectory:
         self._note_view()
 
     def _note_view(self) -> None:
-        """Name the existing view in the lock, as the view of the previous process (`coming_up`)."""
-        with suppress(OSError):  # a disk that is full
+        """Record the existing view in the lock file as the view of the previous process (`coming_up`)."""
+        with suppress(OSError):  # the disk is full
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, str((self.path / VIEW).stat().st_mtime_ns).encode(), 0)
 
     def _locked(self) -> bool:
-        """Return whether the lock is ours now; `running` shares it for a moment, when a dashboard or `causal status`
-        looks.
+        """Return whether this process has the lock now; `running` shares the lock briefly, for a dashboard or `causal
+        status`.
         """
         return lock(self._lock, LOOK_S, 0.01)
 
     def _locks_what_is_there(self) -> bool:
-        """Return whether the locked file is still the one in the directory: a job that is refused removes its file."""
+        """Return whether the locked file is still the one in the directory: a job that is refused removes its lock
+        file.
+        """
         try:
             return os.path.samestat(os.fstat(self._lock), os.stat(self.path / "lock"))
         except FileNotFoundError:
             return False
 
     def _close_to_others(self) -> None:
-        """Remove the permissions of other users, which an earlier version or the maker of the directory may have set.
+        """Remove the permissions of other users, which an earlier version or the directory's creator may have granted.
 
-        The directory itself keeps its mode where other files are in it, or another user owns it.
+        The directory itself keeps its mode if it contains other files, or belongs to another user.
         """
         if all(path.name in (*OWNED, "lock") for path in self.path.iterdir()):
             with suppress(PermissionError):
@@ -174,7 +177,7 @@ class JobDirectory:
                 closed_to_others(self.path / name)
 
     def clear(self) -> None:
-        """End the remaining processes of the job before and discard its state."""
+        """End the remaining processes of the previous job and discard its state."""
         self.end_leftovers()
         try:
             for name in OWNED:
@@ -189,11 +192,11 @@ class JobDirectory:
             raise PipelineError(f"{problem.filename} cannot be removed: {problem.strerror}") from None
 
     def take_over(self) -> JobConfig:
-        """End the remaining processes of the job before and take over its state.
+        """End the remaining processes of the job's previous run and take over its state.
 
         Raises:
             PipelineError: there is no job to resume.
-            CorruptData: its state is damaged.
+            CorruptData: the state is damaged.
         """
         self._carry_out_change()
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
@@ -205,13 +208,13 @@ class JobDirectory:
         return config
 
     def _check_journal(self) -> None:
-        """Compare the journal with the other files, because SQLite reads an empty file as a new database and ignore a
+        """Compare the journal with the other files, because SQLite reads an empty file as a new database, and ignores a
         damaged log next to it.
         """
         records = journaled(self.path)
         decided = max((record["epoch"] for record in records if record["kind"] == "checkpoint"), default=0)
         newest = newest_manifest(self.path)
-        complete = newest[0] if newest is not None else 0  # it is written before it is journaled
+        complete = newest[0] if newest is not None else 0  # the manifest is written before it is journaled
         if complete > decided + 1 or (not records and (self.path / BEGAN).exists()):
             raise CorruptData(
                 f"{self.path / JOURNAL} lacks decisions of this job; restore it from a copy, or start afresh, "
@@ -228,7 +231,9 @@ class JobDirectory:
             raise CorruptData(f"{path} is damaged; remove it: the rates of sources then begin again")
 
     def _carry_out_change(self) -> None:
-        """Put in place what `deploy.savepoints.upgrading` has prepared; may be interrupted and repeated."""
+        """Move the change that `deploy.savepoints.upgrading` has prepared into place; may be interrupted and
+        repeated.
+        """
         prepared = self.path / CHANGE
         if (prepared / "ready").exists():
             for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
@@ -238,21 +243,24 @@ class JobDirectory:
                 if (prepared / name).exists():
                     os.replace(prepared / name, self.path / name)
             for manifest in (prepared / MANIFESTS).glob("*.json"):
-                for later in manifests_from(self.path, epoch_of(manifest) + 1):  # of a version that is taken back
+                # These manifests belong to a version that is rolled back.
+                for later in manifests_from(self.path, epoch_of(manifest) + 1):
                     later.unlink()
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
-            # The checkpoint covers everything logged before the change, and incarnations may begin again at 1.
+            # The checkpoint covers everything logged before the change, and incarnations may start at 1 again.
             shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
             (prepared / "ready").unlink()
         shutil.rmtree(prepared, ignore_errors=True)
 
     def change(self) -> None:
-        """Decide on the change that has been prepared, and carries it out."""
+        """Decide on the prepared change and carry it out."""
         (self.path / CHANGE / "ready").touch()
         self._carry_out_change()
 
     def sync(self) -> None:
-        """Make its files survive a loss of power; the job's processes sync what they write themselves."""
+        """Make the directory's files survive a loss of power; the job's processes sync the files that they write
+        themselves.
+        """
         for name in OWNED:
             path = self.path / name
             if path.is_file():
@@ -264,18 +272,18 @@ class JobDirectory:
     def note_resumption(self) -> None:
         """Journal that every earlier process of the job has died, so that the supervisor starts all tasks again."""
         figures = {}
-        with suppress(FileNotFoundError):  # the life before was killed before it had a view
+        with suppress(FileNotFoundError):  # the previous run was killed before it had a view
             os.replace(self.path / VIEW, self.path / VIEW_BEFORE)
-            with suppress(ValueError, KeyError, TypeError):  # it is damaged
+            with suppress(ValueError, KeyError, TypeError):  # the view is damaged
                 figures = lasting(json.loads((self.path / VIEW_BEFORE).read_text())["tasks"])
         (self.path / "processes.json").unlink(missing_ok=True)
-        shutil.rmtree(self.path / "spill", ignore_errors=True)  # its files are of processes that have ended
+        shutil.rmtree(self.path / "spill", ignore_errors=True)  # these files belong to processes that have ended
         journal = Journal(self.path)
         journal.append([{"kind": "resumed", "at_ns": time.monotonic_ns(), "figures": figures}])
         journal.close()
 
     def finished(self) -> bool:
-        """Return whether the job finished, and did not stop at a savepoint, so that there is nothing to resume."""
+        """Return whether the job finished rather than stopping at a savepoint, so that there is nothing to resume."""
         return finished(journaled(self.path))
 
     def stopped(self) -> bool:
@@ -283,7 +291,7 @@ class JobDirectory:
         return stopped_at(journaled(self.path)) is not None
 
     def resumable(self) -> bool:
-        """Return whether the journal here is of a job that came neither to its end nor to a savepoint, which would be
+        """Return whether the journal belongs to a job that neither finished nor stopped at a savepoint, which would be
         kept.
         """
         try:
@@ -293,7 +301,7 @@ class JobDirectory:
         return bool(records) and not finished(records) and stopped_at(records) is None
 
     def begun(self) -> bool:
-        """Return whether there is the state of an earlier job, which may still be resumed or queried; ends its
+        """Return whether there is state of an earlier job, which may still be resumed or queried; if so, end its
         processes.
         """
         if not begun(self.path):
@@ -318,19 +326,19 @@ class JobDirectory:
             (self.path / name).mkdir(exist_ok=True)
 
     def close(self) -> None:
-        """Remove the runtime directory and what was made for a job that was refused, and release the lock."""
+        """Remove the runtime directory and whatever was created for a job that was refused, and release the lock."""
         if self._runtime is not None:
             shutil.rmtree(self._runtime, ignore_errors=True)
         if self._new_lock and not any((self.path / name).exists() for name in OWNED):
             (self.path / "lock").unlink(missing_ok=True)
-            with suppress(OSError):  # one of them is not empty
+            with suppress(OSError):  # one of the directories is not empty
                 for each in self._new_directories:
                     each.rmdir()
         close_lock(self._lock)
 
     def end_leftovers(self) -> None:
         """End the remaining processes of a job whose `causal run` was killed."""
-        # This process has the lock, so the `causal run` of those has ended, and its agent and supervisor are ending.
+        # This process has the lock, so the earlier `causal run` has ended, and its agent and supervisor are ending.
         for name in (SUPERVISOR_LOCK, AGENT_LOCK):
             self._await_release(name)
         kill_listed(self.path)
@@ -340,7 +348,7 @@ class JobDirectory:
         self._drop_runtime()
 
     def _await_release(self, name: str) -> None:
-        """Wait until the process that holds this lock has ended."""
+        """Wait until the process that has this lock has ended."""
         if not (self.path / name).exists():
             return
         handle = os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC)
@@ -360,11 +368,11 @@ class JobDirectory:
 
 
 PROCESSES = Path("/proc/self/stat")
-"""The file by which it is known that the machine shows its processes."""
+"""The file whose existence shows that the machine exposes its processes."""
 
 
 def check_processes_are_shown() -> None:
-    """Refuse a machine, or a container, on which processes cannot be looked at.
+    """Refuse to run on a machine, or in a container, where processes cannot be inspected.
 
     Raises:
         PipelineError: there is no `/proc`.
@@ -374,10 +382,10 @@ def check_processes_are_shown() -> None:
 
 
 def check_room_for_sockets() -> None:
-    """Refuse a place of temporary files in which paths of sockets would be too long.
+    """Refuse a directory for temporary files in which paths of sockets would be too long.
 
     Raises:
-        PipelineError: it is one.
+        PipelineError: the paths would be too long.
     """
     place = tempfile.gettempdir()
     if len(os.fsencode(f"{place}/causal-{'x' * 8}/supervisor")) > SOCKET_BYTES_MAX:
@@ -386,7 +394,7 @@ def check_room_for_sockets() -> None:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """Block signals between making a file and knowing that it must be removed."""
+    """Block signals between the creation of a file and the record that it must be removed."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         yield

@@ -1,10 +1,11 @@
-"""Begins a job with a savepoint: as another version of itself, as the version before, or as a new job.
+"""Begins a job with a savepoint: as another version of itself, as its previous version, or as a new job.
 
-This is done offline: first snapshots of its tasks, a manifest and a journal that begins with them.  They are prepared
-next to the old ones and put in their place in one step, so an interrupted change has happened or has not.  Of a job of
-several hosts the snapshots are in the shared store by then, and the change has happened once the supervisor has begun
-its term with that journal; before, the store has the old version, and the next resume takes that.  Until its first
-checkpoint is complete an upgrade can be rolled back: each store has a mark where the new version began to write.
+This is done offline: it creates the first snapshots of the job's tasks, a manifest, and a journal that begins with
+them.  They are prepared next to the old files and moved into place in one step, so an interrupted change is applied
+either completely or not at all.  For a multi-host job, the snapshots are uploaded to the shared store first, and the
+change is complete once the supervisor has begun its term with that journal; until then, the store contains the old
+version, and the next resume uses it.  An upgrade can be rolled back until its first checkpoint is complete: each store
+has a mark where the new version began to write.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ Stood = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A savepoint as a job will begin with it; reading it changes nothing.
+    """A savepoint with which a job will begin; reading it changes nothing.
 
     Attributes:
-        stores: the required positions of the stores; empty for a job that has stores of its own.
+        stores: the required positions of the stores; empty for a job that has its own stores.
     """
 
     where: Path
@@ -61,11 +62,11 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """The upgrade with which the present version of a job began, as its journal has it.
+    """The upgrade with which the present version of a job began, according to its journal.
 
     Attributes:
-        stores: the positions of the stores of the new version when it began.
-        complete: whether it has completed a checkpoint since, or finished.
+        stores: the positions of the stores when the new version began.
+        complete: whether the new version has completed a checkpoint or finished.
     """
 
     savepoint: str
@@ -85,12 +86,12 @@ def change(
     allow_dropped: bool,
     other_code: bool = False,
 ) -> bool:
-    """Upgrade the job in `directory` if it resumes as another version; returns whether it does.
+    """Upgrade the job in `directory` if it resumes as another version; return whether it does.
 
-    A change that is refused is refused before anything has changed.
+    If a change is refused, it is refused before anything has been modified.
 
     Args:
-        other_code: the code has changed.
+        other_code: whether the code has changed.
 
     Raises:
         PipelineError: the job did not stop at a savepoint, or cannot resume as this version.
@@ -147,12 +148,12 @@ def _written(where: Path) -> Iterator[Plan]:
 
 
 def upgrade_of(job: Path) -> Upgrade | None:
-    """Return the upgrade that the present version of a job began with; None where it began without one."""
+    """Return the upgrade with which the present version of a job began; None if it began without an upgrade."""
     return upgrade_in(journaled(job), Blueprint.load(job).topology)
 
 
 def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
-    """Return the same, for the decisions about a job with that graph."""
+    """Return that upgrade, given the decisions about a job and its graph."""
     first = records[0] if records else None
     if first is None or first["kind"] != "changed" or not first.get("savepoint"):
         return None
@@ -166,16 +167,16 @@ def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
 
 
 def first_incarnation(job: Path) -> int:
-    """Return the lowest incarnation of the present version of the job; 0 where it began without a savepoint."""
+    """Return the lowest incarnation of the present version of the job; 0 if it began without a savepoint."""
     records = journaled(job)
     return int(records[0]["incarnation"]) if records and records[0]["kind"] == "changed" else 0
 
 
 def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
-    """Return the upgrade that can be rolled back, and the savepoint that it began with.
+    """Return the upgrade that can be rolled back, and the savepoint with which it began.
 
     Raises:
-        PipelineError: there is none, or it can no longer be rolled back.
+        PipelineError: there is no upgrade, or it can no longer be rolled back.
     """
     upgrade = upgrade_of(job)
     if upgrade is None:
@@ -190,7 +191,7 @@ def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
 
 
 def present(job: Path) -> Plan:
-    """Return the plan of the version that a job has now."""
+    """Return the plan of the present version of a job."""
     config = JobConfig.load(job)
     return plan(load_archived(Archive.load(job, config.code), config.settings), config)
 
@@ -203,16 +204,16 @@ def roll_back(
     written: Plan,
     allow_dropped: bool,
 ) -> int:
-    """Begin the job again with the savepoint that its present version began with; returns the rows withdrawn.
+    """Restart the job from the savepoint with which its present version began; return the number of rows withdrawn.
 
     Rows that the present version has written are withdrawn from its stores.
 
     Args:
-        planned: the version that resumes: the one before, or another one.
+        planned: the version that resumes, which is the previous version or another one.
         written: the present version.
 
     Raises:
-        PipelineError: it cannot be rolled back, or a store cannot withdraw rows; then nothing has changed.
+        PipelineError: the job cannot be rolled back, or a store cannot withdraw rows; nothing has changed in that case.
     """
     job = directory.path
     upgrade, savepoint = to_roll_back(job)
@@ -225,10 +226,10 @@ def roll_back(
 
 
 def _withdraw(job: Path, config: JobConfig, planned: Plan, upgrade: Upgrade, epoch: int, incarnation: int) -> int:
-    """Withdraw the rows of the stores of `planned` that are after the positions where the upgrade began."""
+    """Withdraw the rows in the stores of `planned` after the positions at which the upgrade began."""
     with _opened(job, config, planned, incarnation) as stores:
         for task, (store, _) in stores.items():
-            if isinstance(store, StagingStore):  # staged rows are not visible, and a replay makes them again
+            if isinstance(store, StagingStore):  # staged rows are not visible, and a replay writes them again
                 stores[task] = store, store.discard(epoch)
         places = {task: upgrade.stores.get(task, (0, 0))[0] for task in stores}
         for task, (store, state) in stores.items():
@@ -266,10 +267,10 @@ def beginning(
     """Return the savepoint in `where`, for a new job in the directory `job`.
 
     Args:
-        keep_sinks: the new job continues in the stores of the job that made the savepoint.
+        keep_sinks: whether the new job continues in the stores of the job that created the savepoint.
 
     Raises:
-        PipelineError: there is none, or the job cannot begin with it as this graph.
+        PipelineError: there is no savepoint, or the job cannot begin with it with this graph.
     """
     if where.resolve() == job:
         raise PipelineError(f"{where} is the job's own directory; use --resume, or give another --state-dir")
@@ -298,9 +299,9 @@ def begin_from(
     """Begin a new job in `directory`, which is empty, with a savepoint.
 
     Raises:
-        PipelineError: a store of the job cannot take its rows.
+        PipelineError: a store of the job cannot accept its rows.
     """
-    if (begins.where / BEGAN).exists():  # a source computes from it which of its records are due
+    if (begins.where / BEGAN).exists():  # a source computes from this file which of its records are due
         shutil.copy(begins.where / BEGAN, directory.path / BEGAN)
     _begin(directory, config, planned, blueprint, begins)
 
@@ -329,11 +330,11 @@ def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint:
 
 
 def check_stores(directory: JobDirectory, config: JobConfig, planned: Plan) -> None:
-    """Check the stores of a job that continues as it was: they are there, and no other job has written into them.
+    """Check the stores of a job that continues unchanged: they exist, and no other job has written to them.
 
     Raises:
-        PipelineError: the file or directory of a sink with rows is gone, or another job has written since the job
-            stopped at a savepoint, as one does that begins with it and `--keep-sinks`.
+        PipelineError: the file or directory of a sink with rows is missing, or another job has written to a store since
+            the job stopped at a savepoint; a job that begins with that savepoint and `--keep-sinks` does so.
     """
     stores_there.check_resumed(directory.path, config, planned)
     if directory.stopped() and not config.listen:
@@ -343,7 +344,7 @@ def check_stores(directory: JobDirectory, config: JobConfig, planned: Plan) -> N
 def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
     """Check the writers and positions of the stores of a job that stopped at a savepoint.
 
-    Whatever else is wrong with a store is for the task that writes it, which also waits where it is unavailable.
+    Any other problem of a store is left to the task that writes to it, which also waits if the store is unavailable.
     """
     newest = newest_manifest(job)
     if newest is None:
@@ -372,10 +373,10 @@ def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
 def _opened(
     job: Path, config: JobConfig, planned: Plan, incarnations: int | Mapping[str, int]
 ) -> Iterator[dict[str, tuple[SinkStore, StoreState]]]:
-    """Open all stores of a plan and yield them with their states; only the right to write changes in them.
+    """Open all stores of a plan and yield them with their states; opening changes only the right to write to them.
 
     Args:
-        incarnations: of each task, or one for all.
+        incarnations: the incarnation of each task, or one for all tasks.
     """
     stores: dict[str, tuple[SinkStore, StoreState]] = {}
     opened: list[SinkStore] = []
@@ -398,19 +399,19 @@ def _opened(
 
 
 def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) -> dict[str, tuple[int, int]]:
-    """Return the position at which each sink task begins: after its last row, also one of an earlier life of the job.
+    """Return the position at which each sink task begins: after its last row, including rows of earlier versions.
 
-    The stores are truncated at the savepoint, so that nothing of the old graph is left, and get a mark where the
-    job begins to write, so that its rows can be withdrawn.
+    The stores are truncated at the savepoint, so that nothing of the old graph is left, and receive a mark where the
+    job begins to write, so that the job's rows can be withdrawn.
     """
     epoch, positions = begins.epoch, dict[str, tuple[int, int]]()
     topology = planned.topology
-    # The store of requests is in the job's directory and holds no rows: a job in another directory begins a new one.
+    # The store of requests is in the job's directory and contains no rows: a job in another directory begins a new one.
     asking = {topology.tasks[channel.source].name for channel in topology.channels if channel.carries_requests}
     places = stores_there.check({name: rows for name, (rows, _) in begins.stores.items()}, config, planned)
     with _opened(job, config, planned, begins.incarnation) as stores:
         for name, (store, state) in stores.items():
-            # Covered rows became visible before the job stopped; staged rows are of an earlier version.
+            # Covered rows became visible before the job stopped; staged rows belong to an earlier version.
             state = store.discard(epoch) if isinstance(store, StagingStore) else state
             if name in begins.stores and name not in asking and state.next != begins.stores[name][0]:
                 where = f", {places[name]}," if name in places else ""
@@ -453,21 +454,21 @@ def _prepare(
             *began,
             {"kind": "savepoint", "epoch": begins.epoch, "final": True},
             {"kind": "checkpoint", "count": 0, "epoch": begins.epoch, "files": file_lists, "took_ms": 0.0},
-            *hosts.values(),  # their incarnations rise from version to version
+            *hosts.values(),  # the incarnations of hosts increase from version to version
         ]
     )
     journal.close()
 
 
 def _began(decided: Iterable[Record]) -> list[Record]:
-    """Return the decision that names the time at which the job began to read; none where it never has.
+    """Return the decision that records when the job began to read; an empty list if it never has.
 
-    The sources of a job of several hosts learn of it from the supervisor, and compute from it which records are due.
+    The sources of a multi-host job learn this time from the supervisor, and compute from it which records are due.
     """
     earliest: Record | None = None
     for record in decided:
         if record["kind"] == "first_record" and (earliest is None or record["at_ns"] < earliest["at_ns"]):
             earliest = record
         elif record["kind"] == "resumed" and earliest is not None and earliest["at_ns"] > record["at_ns"]:
-            earliest = None  # the machine was restarted, and its clock with it
+            earliest = None  # the machine was restarted, and so was its clock
     return [earliest] if earliest is not None else []

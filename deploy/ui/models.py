@@ -1,6 +1,6 @@
-"""The model of the page, computed from a job's settings, its graph and the supervisor's view: pure.
+"""The model of the dashboard page, computed from a job's settings, its graph and the supervisor's view. Pure.
 
-Everything is JSON-ready, and nothing is shown as running that is not: a view outlives the job that wrote it.
+Everything is JSON-ready. A view outlives the job that wrote it, so nothing is shown as running unless it is.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from standby.supervision import figures
 from standby.supervision.job_view import Figure, JobView, ProcessView, RecoveryView, TaskView
 
 PHASES = ("detected", "promoted", "collected", "replayed", "live")
-"""The ends of the phases of a recovery, in their order; the first begins with the failure."""
+"""The phases of a recovery, in order, named by their ends; the first phase begins with the failure."""
 BEFORE_S, VIEW_EVERY_S = 5.0, 0.5
-"""The time before a failure with which its rate is compared, and the interval of views."""
+"""The time before a failure whose rate is compared with the rate during it, and the interval of views."""
 SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
 HIDDEN = "•••"
 TEXT_MAX = 2000
 FAILURES_MAX, RECOVERIES_MAX, WHY_MAX = 50, 200, 300
-"""The newest failures that an answer has, the recoveries that they are made of, and the characters of each reason."""
+"""The number of newest failures in an answer, of recoveries from which they are built, and of characters per reason."""
 COUNTED = {
     "source": ("records_in", "records"),
     "operator": ("delivered_elements", "elements"),
     "sink": ("records_out", "rows"),
 }
-"""Kind of task → the figure that is shown of it, and what that counts: elements are also watermarks and barriers."""
+"""Kind of task → its main counter and the counter's unit; elements include watermarks and barriers."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Facts:
     """The content of a job's directory at one moment.
 
     Attributes:
-        view: the supervisor's latest view; None before there is one.
-        alive: whether a `causal run` holds the job.
-        age_s: of the view.
-        snapshots: task → bytes of its state in the last complete checkpoint.
-        edited: files of the code that have changed since the start.
+        view: the supervisor's latest view; None if there is none yet.
+        alive: whether a `causal run` process has the job's lock.
+        age_s: the age of the view.
+        snapshots: task → the size in bytes of its state in the last complete checkpoint.
+        edited: the code files that have changed since the start.
     """
 
     config: JobConfig
@@ -64,7 +64,7 @@ def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -
 
     Args:
         breaks: whether the page may kill processes.
-        letter_edges: whether the graph has the edges to dead letters, too.
+        letter_edges: whether the graph includes the edges to dead letters.
     """
     view, config = facts.view, facts.config
     model: dict[str, Any] = {
@@ -113,7 +113,7 @@ def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -
 
 
 def state_of(facts: Facts) -> str:
-    """Return the state of the job in a word, or in those that name the savepoint at which it has stopped."""
+    """Return the state of the job in one word, or a phrase that names the savepoint at which it stopped."""
     view = facts.view
     if view is not None and view.ended:
         if view.ended.status:
@@ -125,9 +125,7 @@ def state_of(facts: Facts) -> str:
 
 
 def operators(facts: Facts) -> list[str]:
-    """Return the operators of the user: first those of tasks that keep state and neither read nor write, then the
-    others.
-    """
+    """Return the user's operators: first those of tasks that keep state and neither read nor write, then the others."""
     ends = {task.task: task.source or task.sink for task in (facts.view.tasks if facts.view is not None else ())}
     tasks = [task for task in facts.topology.tasks if task.name != figures.LETTER_TASK]
     tasks.sort(key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name)))
@@ -135,7 +133,7 @@ def operators(facts: Facts) -> list[str]:
 
 
 def _says(facts: Facts) -> str:
-    """Return one sentence below the job's name."""
+    """Return the sentence that is shown below the job's name."""
     view = facts.view
     if view is None:
         if facts.alive:
@@ -157,7 +155,7 @@ def _says(facts: Facts) -> str:
 
 
 def _problems(view: JobView) -> list[str]:
-    """Return lines about what the job waits for."""
+    """Return lines about the problems for which the job waits."""
     lines = [
         f"No host has room for a {title} of {', '.join(names)}."
         for title, names in (("process", view.without_process), ("standby", view.without_standby))
@@ -242,15 +240,13 @@ def _task(facts: Facts, view: JobView, task: TaskView, rates: Mapping[str, float
 
 
 def _listed(titled: Iterable[tuple[str, float]]) -> dict[str, list[list[str | float]]]:
-    """Return the figures that have a title, for a page that lists them; nothing where there are none."""
+    """Return the metrics that have a title, for a page that lists them; empty if there are none."""
     lines: list[list[str | float]] = [[title, value] for title, value in titled]
     return {"listed": lines} if lines else {}
 
 
 def _since_resumed(view: JobView, task: TaskView) -> dict[str, Figure]:
-    """Return the figures of a task without the records of earlier lives, as the time of the averages is without
-    theirs.
-    """
+    """Return the counters of a task since the job was last resumed, the period to which the averages refer."""
     earlier = {name: positions.get(task.task, 0) for name, positions in view.life.before.items()}
     return {
         name: value if isinstance(value, dict) else value - earlier.get(name, 0) for name, value in task.figures.items()
@@ -267,9 +263,7 @@ def _process(process: ProcessView, at_ns: int) -> dict[str, Any]:
 
 
 def recoveries(view: JobView) -> list[dict[str, Any]]:
-    """Return the newest failures first: tasks whose recoveries overlap are one failure, with the phases of each in
-    ms.
-    """
+    """Return the failures, newest first, with the phases of each in ms; recoveries that overlap are one failure."""
     failures: list[dict[str, Any]] = []
     began_ns = view.first_record_ns
     for recovery in sorted(view.recoveries[-RECOVERIES_MAX:], key=lambda each: each.since_ns):
@@ -291,11 +285,11 @@ def recoveries(view: JobView) -> list[dict[str, Any]]:
 def meanwhile(
     view: JobView, failure: Mapping[str, Any], history: Iterable[tuple[float, float, float]]
 ) -> dict[str, Any]:
-    """Return facts about the other tasks during a failure: how many there are, and rows/s of the job before and at
-    least.
+    """Return facts about the other tasks during a failure: their number, and the job's rows/s before it and at the
+    lowest.
 
     Args:
-        history: as of `Meter`; what it does not reach back to is not known.
+        history: the history of a `Meter`; rates before its beginning are unknown.
     """
     failed = {task["task"] for task in failure["tasks"]}
     since_s, until_s = failure["since_ns"] / 1e9, failure["until_ns"] / 1e9
@@ -336,7 +330,7 @@ def _recovery(recovery: RecoveryView, offset_ns: int) -> dict[str, Any]:
 
 
 def _cause(cause: str) -> str:
-    """Return the cause of a failure as a sentence."""
+    """Return the cause of a failure as a clause."""
     known = {
         "": "its process ended, or was killed from outside",
         "on request": "killed on request, by a command or by this page",
@@ -347,7 +341,7 @@ def _cause(cause: str) -> str:
 
 
 def checkpoints(facts: Facts, view: JobView) -> dict[str, Any]:
-    """Return durations of the last checkpoints, and size and duration by task, the slowest first."""
+    """Return the durations of the last checkpoints, and size and duration by task, slowest first."""
     checkpoint, since_ns = view.checkpoint, view.checkpoint.since_ns
     tasks: list[dict[str, Any]] = [
         {
@@ -376,7 +370,7 @@ def checkpoints(facts: Facts, view: JobView) -> dict[str, Any]:
 
 
 def settings(config: JobConfig) -> list[dict[str, Any]]:
-    """Return all settings, those that are not at their defaults marked; what looks like a secret is hidden."""
+    """Return all settings, marking those that differ from their defaults; values that look like secrets are hidden."""
     defaults = asdict(JobConfig("", "", ""))
     shown = {"sharing_depth": _depth(config.sharing_depth)}
     return [
@@ -386,7 +380,7 @@ def settings(config: JobConfig) -> list[dict[str, Any]]:
 
 
 def _depth(hops: int) -> int | str:
-    """Return a sharing depth as users give it."""
+    """Return a sharing depth in the form that users enter."""
     return "full" if hops >= FULL_DEPTH else hops
 
 
@@ -397,7 +391,9 @@ def _open(name: str, value: Any) -> Any:
 
 
 def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Return a dead letter as the page shows it; `values` is one line of a file, which user code may have shaped."""
+    """Return a dead letter as shown on the page; `values` is one line of a file, whose content user code may
+    determine.
+    """
     record, key, position = values.get("record"), values.get("key"), values.get("position")
     return {
         "operator": _cut(str(values.get("operator", ""))),
@@ -412,7 +408,7 @@ def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
 
 
 def kept(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of `causal state` with key and values as text: as numbers a browser would round long ones."""
+    """Return the answer of `causal state` with key and values as text, because a browser would round long numbers."""
     tasks = [
         {**each, "state": {name: _written(value) for name, value in each["state"].items()}} for each in answer["tasks"]
     ]
