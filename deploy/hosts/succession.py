@@ -1,7 +1,7 @@
-"""`causal supervisor`, and what `causal run` does about the supervisors that may lead a job of several hosts.
+"""`causal supervisor`, and how `causal run` treats the supervisors that may lead a multi-host job.
 
-The job belongs to the supervisor that leads it.  `causal run` begins or resumes it and follows it to its end, also
-where another one leads; a candidate on another machine waits until the leader is silent, or hands over.
+The job belongs to the supervisor that leads it.  `causal run` begins or resumes the job and follows it to its end, even
+if another supervisor leads it; a candidate on another machine waits until the leader is silent, or hands over the job.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from standby.supervision.job_view import JobView
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
 
 OF_THIS_MACHINE = ("listen", "key", "hosts", "metrics_port", "metrics_listen")
-"""Settings that no task knows."""
+"""Settings that do not affect any task."""
 
 
 def add_parser(commands: Any) -> None:
@@ -71,10 +71,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command until the job has ended; returns its exit status.
+    """Run the command until the job has ended; return its exit status.
 
     Raises:
-        PipelineError: it could not take over, for a reason that another try would meet again.
+        PipelineError: this supervisor could not take over, for a reason that would recur on another try.
     """
     own = host_commands.settings_of(arguments)
     page = {"metrics_listen": "127.0.0.1", "metrics_port": 0, **exposing.settings_of(arguments)}
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             with exposing.exposed(page["metrics_listen"], page["metrics_port"], directory.path):
                 outcome = LocalDeployment(directory.path, shown.show, servers).run()
             if outcome.status == STATUS_NEWER:
-                continue  # the job was stopped, and another run of it has begun
+                continue  # the job was stopped, and a newer run of it has begun
             if outcome.view is not None and outcome.view.ended is not None:
                 status, reason = outcome.view.ended.status, outcome.view.ended.reason
                 say(f"job {arguments.job} has ended with status {status}: {reason or 'finished'}")
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Shown:
-    """Prints the leader of a job, once each time that it changes."""
+    """Prints the leader of a job whenever it changes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -123,7 +123,7 @@ class Shown:
 
 
 def _check_free(listen: str) -> None:
-    """Refuse an address now that could not be bound when it is needed."""
+    """Refuse, now, an address that could not be bound later when it is needed."""
     address, port = address_of(listen)
     try:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
@@ -134,7 +134,7 @@ def _check_free(listen: str) -> None:
 
 
 def _awaited(store: str, name: str) -> tuple[str, Term]:
-    """Wait for a run of the job that has not ended; returns it, and its newest term."""
+    """Wait for a run of the job that has not ended; return the run and its newest term."""
     said = ""
     while True:
         runs = insist(Depot(store, name).folders, Outage().report, lambda: True) or []
@@ -153,7 +153,7 @@ def _sighting(depot: Depot) -> Sighting | None:
 
 
 def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, Any]) -> None:
-    """Turn the directory into that of a candidate; one that was the same candidate before keeps its identity."""
+    """Turn the directory into that of a candidate; keep the identity if the same candidate used it before."""
     path = directory.path
     directory.end_leftovers()
     if not (path / IDENTITY).exists() or not holds_job(path) or JobConfig.load(path).run != run:
@@ -174,16 +174,17 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
 
 
 def enrol(config: JobConfig, job: Path) -> None:
-    """Assign an identity to the supervisor of a job of several hosts, unless it has one."""
+    """Assign an identity to the supervisor of a multi-host job, unless it already has one."""
     if config.listen and not (job / IDENTITY).exists():
         Identity(secrets.token_hex(8)).save(job)
 
 
 def refuse_if_led(config: JobConfig, job: Path) -> None:
-    """Refuse a new run of a job whose place is taken, or whose run before is led elsewhere or was interrupted here.
+    """Refuse a new run whose place in the store is in use, or whose previous run is led elsewhere or was interrupted
+    here.
 
     Raises:
-        PipelineError: it is; the line names the owner and the remedy.
+        PipelineError: the run is refused; the line names the owner and the remedy.
         Unavailable: the store does not answer.
     """
     if not config.listen:
@@ -210,7 +211,7 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
 
 
 def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
-    """Return the place of the newest earlier run of a job that a supervisor was elected for, and what is seen there."""
+    """Return the place of the newest earlier run for which a supervisor was elected, and its last sighting."""
     for run in reversed(Depot(config.store, config.name).folders()):
         depot = Depot(config.store, f"{config.name}/{run}")
         if run < config.run and (seen := perform(looked(None), depot)) is not None:
@@ -219,9 +220,9 @@ def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
 
 
 def _closing(depot: Depot, seen: Sighting) -> str:
-    """Return the reason for which the leader of a term closed its journal; empty if it did not.
+    """Return the reason why the leader of a term closed its journal; empty if it did not.
 
-    A seal is not its entry.
+    A seal is not an entry of the leader.
     """
     entry, place = seen.entry, seen.place
     if entry is not None and entry.sealed_by and place > 0:
@@ -231,15 +232,15 @@ def _closing(depot: Depot, seen: Sighting) -> str:
 
 
 class Brought(Enum):
-    """The state of a job that is to be resumed here, as the store shows it."""
+    """The state of a job that is to be resumed here, according to the store."""
 
-    LED = "led"  # another supervisor leads it: it lives, and is followed instead
-    INTERRUPTED = "interrupted"  # its supervisors were lost: its tasks may work on
-    STILL = "still"  # its processes have ended, or are of this machine
+    LED = "led"  # another supervisor leads the job: the job is running, and is followed instead
+    INTERRUPTED = "interrupted"  # its supervisors were lost: its tasks may still be running
+    STILL = "still"  # its processes have ended, or belong to this machine
 
 
 def bring(directory: JobDirectory) -> Brought:
-    """Fetch the decisions of a job of several hosts from the store, so that it can be resumed here.
+    """Fetch the decisions of a multi-host job from the store, so that the job can be resumed here.
 
     Raises:
         Unavailable: the store does not answer.
@@ -270,11 +271,11 @@ def _brought(directory: JobDirectory) -> Brought:
 def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path, blueprint: Blueprint) -> bool:
     """Return whether an interrupted job is resumed by taking over its running tasks, and print that.
 
-    Tasks of other settings or another graph cannot be: all begin again from the last checkpoint.  Neither can agents
-    that end with `causal run`.
+    Tasks with other settings or another graph cannot be taken over: all of them restart from the last checkpoint.  The
+    same applies to agents that end with `causal run`.
 
     Args:
-        before: its settings until now; `config` and `blueprint`: those with which it resumes.
+        before: the job's settings until now; `config` and `blueprint` are those with which it resumes.
     """
     own = {name: getattr(config, name) for name in OF_THIS_MACHINE}
     if brought is not Brought.INTERRUPTED or config.on:
@@ -287,12 +288,13 @@ def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path
 
 
 def fetch_decisions(job: Path) -> bool:
-    """Fetch the decisions of a job of several hosts, which no supervisor leads, from the store into its directory.
+    """Fetch the decisions of a multi-host job that no supervisor leads from the store into the job's directory.
 
-    Settings, graph and the manifest of the last checkpoint become those that the decisions are about: what an upgrade
-    has left here counts only if it is in the store.  A job that no supervisor has begun is what its directory says.
+    The settings, the graph and the manifest of the last checkpoint are replaced with those to which the decisions
+    apply: files that an upgrade has left in the directory count only if the upgrade is in the store.  If no supervisor
+    has begun the job, the directory alone describes it.
 
-    Returns: whether its processes may work on, because no supervisor has ended them.
+    Returns: whether the job's processes may still be running, because no supervisor has ended them.
 
     Raises:
         Unavailable: the store does not answer.
@@ -323,12 +325,11 @@ def fetch_decisions(job: Path) -> bool:
 
 
 def read_decisions(job: Path) -> Sequence[Record]:
-    """Return the decisions of a job that does not run here; with several hosts those in the store, which is not
-    changed.
+    """Return the decisions of a job that does not run here; for a multi-host job, read the store without changing it.
 
     Raises:
         Unavailable: the store does not answer.
-        Fenced: it runs elsewhere, and has removed the requested entries.
+        Fenced: the job runs elsewhere, and its leader has removed the requested entries.
     """
     config = JobConfig.load(job)
     if not config.listen:
@@ -337,7 +338,7 @@ def read_decisions(job: Path) -> Sequence[Record]:
 
 
 def _check_unbegun(config: JobConfig, job: Path) -> None:
-    """Refuse a store without decisions of a job that this directory's supervisor has led."""
+    """Refuse a store that contains no decisions of a job that this directory's supervisor has led."""
     if (job / IDENTITY).exists() and Identity.load(job).boot:
         raise CorruptData(
             f"{config.store}: {config.place_in_store} lacks the decisions of this job; restore it from a copy, or "
@@ -346,7 +347,7 @@ def _check_unbegun(config: JobConfig, job: Path) -> None:
 
 
 def _check_checkpoint(config: JobConfig, job: Path) -> None:
-    """Refuse a store that lacks files of the last checkpoint, before any process begins with it."""
+    """Refuse a store that lacks files of the last checkpoint, before any process starts from that checkpoint."""
     newest = newest_manifest(job)
     if newest is None:
         return
@@ -373,7 +374,7 @@ def _holder(job: Path) -> str:
 
 
 def _leader(depot: Depot, own: str) -> Term | None:
-    """Return the term of another supervisor that leads: its journal grows while it is watched; None if none does."""
+    """Return the term of another supervisor whose journal grows while it is watched; None if no other one leads."""
     seen = perform(looked(None), depot)
     if seen is None or seen.term.holder == own or (seen.entry is not None and seen.entry.closing in (ENDED, STOPPED)):
         return None

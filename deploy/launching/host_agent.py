@@ -1,7 +1,8 @@
 """`causal agent`: this machine as one host of a job whose supervisor is elsewhere.
 
-It asks the supervisor for the job's description, makes a directory for the host from it, and keeps an agent running
-there.  The directory is private to this life of the command: state that must outlive the host is in the shared store.
+The command asks the supervisor for the job's description, creates a directory for the host from it, and keeps an agent
+running there.  The directory belongs to this execution of the command only: state that must outlive the host is in the
+shared store.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from standby.network.gate import address_of, is_loopback
 from standby.network.tether import tether
 
 TETHER_S = 1.0
-"""The time that a tether has to connect, and until the next attempt."""
+"""The time that a tether has to connect, and the time until the next attempt."""
 
 SLOTS_PER_CORE = 4
-"""The number of processes that a host offers room for, per core, where nothing else is said."""
+"""The number of processes per core for which a host offers room, unless it is configured."""
 
 DRAIN_S, DRAIN_S_MAX = 20.0, 86_400.0
-"""The time that the tasks of a host that is asked to end have to move."""
+"""The time that the tasks of a host that is asked to end have to move: the default and the maximum."""
 
 CLOCK_S_MAX, CLOCK_S_NOTED = 60.0, 2.0
-"""The difference between a host's wall clock and the supervisor's that is refused, and that is said: records of one job
-get their time from the clocks of all hosts."""
+"""The differences between a host's wall clock and the supervisor's that are refused and reported: the times of one
+job's records come from the clocks of all hosts."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _log = logging.getLogger("deploy.launching.host_agent")
@@ -89,10 +90,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command until the job has ended; returns its exit status.
+    """Run the command until the job has ended; return its exit status.
 
     Raises:
-        PipelineError: the host cannot take part, for a reason that another try would meet again.
+        PipelineError: the host cannot take part, for a reason that would recur on another try.
     """
     key, roster = _identity(arguments)
     seats = seats_of(joined(arguments.join), roster)
@@ -141,7 +142,9 @@ def _identity(arguments: argparse.Namespace) -> tuple[KeyPair | None, Roster]:
 
 
 def _check_addresses(seats: Sequence[Seat], key: KeyPair | None, own: str | None) -> None:
-    """Refuse anything but an address, and one on the network for a host without a key, whose sockets are plain."""
+    """Refuse values that are no addresses and, for a host without a key, addresses on the network: its sockets are
+    plain.
+    """
     named = [(f"--join {seat.endpoint}", address_of(seat.endpoint)[0]) for seat in seats]
     for option, address in [*named, (f"--address {own}", own or "localhost")]:
         if key is None and not is_loopback(address):
@@ -165,8 +168,8 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def own_address(supervisor: str) -> str:
-    """Return the address of this machine from which it reaches the supervisor; asks the routing table, sends
-    nothing.
+    """Return this machine's address on the route to the supervisor, from the routing table, without sending
+    anything.
     """
     with socket.socket(socket.AF_INET6 if ":" in supervisor else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -177,13 +180,13 @@ def own_address(supervisor: str) -> str:
 
 
 def _waits(directory: Path) -> bool:
-    """Renew the sign of life of a host that waits for a supervisor."""
+    """Renew the sign of life of a host that waits for a supervisor, and return True."""
     save_sign(directory, joined=False)
     return True
 
 
 def check_clock(name: str, ahead_s: float) -> None:
-    """Refuse a host whose wall clock is far off, and names a difference that processing time would show."""
+    """Refuse a host whose wall clock is far off, and report a difference that would be visible in processing time."""
     if abs(ahead_s) < CLOCK_S_NOTED:
         return
     line = f"{name}: its clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"
@@ -195,7 +198,7 @@ def check_clock(name: str, ahead_s: float) -> None:
 def _serve(
     directory: JobDirectory, host: HostFile, description: Description, inquiry: Inquiry, arguments: argparse.Namespace
 ) -> int:
-    """Take part in one run of the job; returns the status with which that ended."""
+    """Take part in one run of the job; return the status with which the host's part ended."""
     directory.clear()
     path = directory.path
     directory.open_runtime()
@@ -242,12 +245,12 @@ def last_error(path: Path) -> str:
 
 
 def fetch_code(path: Path, config: JobConfig) -> Archive | None:
-    """Fetch the archive of the job's code from the shared store, and return it; None for a job without code.
+    """Fetch the archive of the job's code from the shared store and return it; return None for a job without code.
 
-    Files that are here already are kept, unless damaged.
+    An archive that is already here is used, unless it is damaged.
 
     Raises:
-        PipelineError: the store does not have it, or it is damaged there.
+        PipelineError: the store does not contain the archive, or the archive in the store is damaged.
     """
     if not config.code:
         return None
@@ -270,10 +273,10 @@ def fetch_code(path: Path, config: JobConfig) -> Archive | None:
 
 
 def check_versions(name: str, archive: Archive) -> None:
-    """Refuse a host with another Python than the job's, and names what else has another version here.
+    """Refuse a host with a Python version other than the job's, and report other packages that differ.
 
     Raises:
-        PipelineError: its Python is another minor version, in which the same code may do something else.
+        PipelineError: the host's Python has another minor version, with which the same code may behave differently.
     """
     now = versions_now(archive)
     if minor(archive.python) != minor(now.python):
@@ -286,7 +289,7 @@ def check_versions(name: str, archive: Archive) -> None:
 
 
 def _check_place(depot: Depot, config: JobConfig, path: Path, outage: Outage) -> None:
-    """Refuse a store that is not the supervisor's: the same URL may be another directory here."""
+    """Refuse a store that is not the supervisor's: the same URL may refer to another directory on this host."""
     names = insist(lambda: depot.names("code"), outage.report, partial(_waits, path))
     if not names:
         raise PipelineError(
@@ -296,7 +299,7 @@ def _check_place(depot: Depot, config: JobConfig, path: Path, outage: Outage) ->
 
 
 class TetherKeeper(threading.Thread):
-    """Keeps this host's tether connected, also to a supervisor that was started again."""
+    """Keeps this host's tether connected, even to a supervisor that was restarted."""
 
     def __init__(self, directory: Path, host: HostFile, description: Description, inquiry: Inquiry) -> None:
         super().__init__(name="tether", daemon=True)
@@ -308,7 +311,7 @@ class TetherKeeper(threading.Thread):
         self._connection: socket.socket | None = None
 
     def run(self) -> None:
-        """Connect, wait for the end, connect again."""
+        """Connect, wait until the connection ends, and reconnect."""
         while not self._ended.is_set():
             description = self._description
             try:
@@ -334,7 +337,7 @@ class TetherKeeper(threading.Thread):
                 continue
 
     def _lasts(self, connection: socket.socket, term: int) -> bool:
-        """Wait a moment; returns whether the tether holds, and to the supervisor that leads."""
+        """Wait a moment; return whether the tether is still connected, and to the supervisor that leads."""
         try:
             return bool(connection.recv(1024))
         except TimeoutError:
@@ -344,23 +347,25 @@ class TetherKeeper(threading.Thread):
         return False
 
     def stop(self) -> None:
-        """End the tether, and with it, for the supervisor, this life of the host."""
+        """End the tether, which reports to the supervisor that this session of the host has ended."""
         self._ended.set()
         if self._connection is not None:
             try:
                 self._connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it has ended already
+                pass  # the connection has already ended
 
 
 class Outage:
-    """Says once that a store does not answer, and once that it does again, however often it is asked meanwhile."""
+    """Reports once that a store does not answer, and once that it answers again, however often it is asked
+    meanwhile.
+    """
 
     def __init__(self) -> None:
         self._lasts = False
 
     def report(self, problem: str) -> None:
-        """Record the problem of an attempt, or an empty text for the success after it."""
+        """Record the problem of an attempt, or an empty string for a success."""
         if problem and not self._lasts:
             say(f"{problem}; waiting for the store: check the URL and the credentials if that lasts")
         elif not problem and self._lasts:

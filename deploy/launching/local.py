@@ -1,7 +1,7 @@
 """A job on this machine: `causal run` as the root of all its processes.
 
-It starts the supervisor and the agent, restarts them when they die, and leaves no process running at
-its end, whatever the reason.  It decides nothing about the job: it follows the supervisor's last view.
+It starts the supervisor and the agent, restarts them when they die, and leaves no process running at its end, whatever
+the reason.  It makes no decision about the job: it follows the supervisor's last view.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ TURN_S = 0.25
 """The interval at which the supervisor's view is read and the progress line is written."""
 
 DEATHS_MAX, DEATHS_WITHIN_S = 20, 30.0
-"""Deaths of the supervisor or the agent in a row that end the job: a restart does not help."""
+"""The number of consecutive deaths of the supervisor or the agent that end the job, as restarts do not help."""
 
 SILENT_S = 15.0
 """The silence of a supervisor or an agent that counts as a hang, in a job on one machine."""
 
 LOAD_S = 60.0
-"""The same for an agent not heard since its own start: its modules may come from a slow disk."""
+"""The same limit for an agent that has not been heard since it started: its modules may be on a slow disk."""
 
 ANSWER_S = 2.0
-"""The time that such a supervisor has to answer after all, before it is killed."""
+"""The time that a silent supervisor has to answer before it is killed."""
 
 FREE_BYTES_MIN = 1 << 16
 """The free space below which a disk counts as full."""
 
 STATUS_HOPELESS = 2
-"""Exit status of a supervisor or an agent that would fail the same way again."""
+"""Exit status of a supervisor or an agent that would fail in the same way after a restart."""
 
 SUPERVISOR_STOP_S = 3.0
 AGENT_STOP_S = 9.0
-"""Longer than the agent itself needs to ask, kill and sweep."""
+"""The time for the agent to end: longer than it needs to ask its processes to end, kill them and sweep."""
 SPARK_STOP_S = 10.0
-"""The same for Spark, which ends its executors."""
+"""The time for Spark to end, including its executors."""
 
 KILL_S = 3.0
 
@@ -73,12 +73,12 @@ class Outcome:
     """The end of a run."""
 
     status: int
-    """0 finished, 1 failed, 128 + signal when it was interrupted."""
+    """0: finished; 1: failed; 128 + signal: interrupted."""
     reason: str
     view: JobView | None
     wall_s: float
     signal: int = 0
-    """The signal that interrupted it."""
+    """The signal that interrupted the run."""
 
 
 @dataclass(slots=True)
@@ -88,36 +88,36 @@ class Server:
     module: str
     name: str
     stop_s: float
-    """The time that it has to end when it is asked to."""
+    """The time that the process has to end after it is asked to."""
     endings: tuple[int, ...] = ()
-    """The exit statuses with which it ends the whole deployment regularly, instead of being restarted."""
+    """The exit statuses with which the process regularly ends the whole deployment, instead of being restarted."""
     interruptible: bool = False
-    """Whether it gets Ctrl-C as such, because that ends the job and SIGTERM may only end this part of it."""
+    """Whether Ctrl-C is passed on as SIGINT, because SIGINT ends the job, whereas SIGTERM may end only this process."""
     process: subprocess.Popen[bytes] | Forked | None = None
     deaths: list[float] = field(default_factory=list)
     due: float = 0.0
     started_s: float = 0.0
     killed_pid: int = 0
-    """The last process that was killed for its silence; it may need time to end."""
+    """The pid of the last process that was killed for its silence; the process may need time to end."""
 
 
 def supervisor(endings: tuple[int, ...] = ()) -> Server:
-    """Return the supervisor of a job, as a process to keep alive."""
+    """Return the supervisor of a job as a process to keep running."""
     return Server("standby.daemon", "supervisor", SUPERVISOR_STOP_S, endings, interruptible=not endings)
 
 
 def agent(endings: tuple[int, ...] = (), drain_s: float = 0.0) -> Server:
-    """Return the agent of a host, as a process to keep alive."""
+    """Return the agent of a host as a process to keep running."""
     return Server("standby.agent", "agent", AGENT_STOP_S + drain_s, endings)
 
 
 def executors() -> Server:
-    """Return the driver of a job's agents in a Spark cluster, as a process to keep alive."""
+    """Return the driver of a job's agents in a Spark cluster as a process to keep running."""
     return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
 def _ignored(number: signal.Signals) -> bool:
-    """Return whether this process was started so that the signal does not end it, by `nohup` or with & by a shell."""
+    """Return whether this process was started so that the signal does not end it, by `nohup` or by a shell with &."""
     return number != signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN
 
 
@@ -125,11 +125,12 @@ class LocalDeployment:
     """One run of one job, from its first process to the end of its last.
 
     Args:
-        job: directory of the job, locked and prepared.
-        progress: is called with the latest view from time to time, and the seconds since the start.
-        servers: the processes that are kept alive, in the order in which they are stopped; none: supervisor and agent.
-        template: the process that forks these; none: each is an interpreter.
-        say: is called with a line about each action on one of them.
+        job: the directory of the job, locked and prepared.
+        progress: called from time to time with the latest view and the seconds since the start.
+        servers: the processes to keep running, in the order in which they are stopped; by default, supervisor and
+            agent.
+        template: the process that forks the servers; if there is none, each server is a new interpreter.
+        say: called with a line about each action on a server.
         savepoint: whether the first SIGTERM ends the job at a savepoint, so that it may resume with other code.
     """
 
@@ -155,15 +156,16 @@ class LocalDeployment:
         self._statuses: dict[int, int] = {}
         self._signal = self._signals = 0
         self._ending = False
-        """Whether the job has been asked to end at a savepoint."""
+        """Whether the job was asked to end at a savepoint."""
         self._failure = ""
         self._shown_ns = 0
         self._news_s = self._turned_s = self._attentive_s = 0.0
 
     def run(self) -> Outcome:
-        """Run the job to its end, or until a signal comes.
+        """Run the job to its end, or until a signal arrives.
 
-        Python handles signals only in the main thread: in another one they are up to the program.
+        Python handles signals only in the main thread; if this method runs in another thread, the program must handle
+        them.
         """
         began = self._news_s = self._turned_s = time.monotonic()
         adopt_orphans()
@@ -179,7 +181,7 @@ class LocalDeployment:
         finally:
             self._leave_nothing()
             for number, handler in before.items():
-                # A second Ctrl-C must not leave the sockets' directory behind.
+                # A second Ctrl-C must not prevent the removal of the sockets' directory.
                 signal.signal(number, signal.SIG_IGN if self._signal and number in SIGNALS else handler)
         return self._outcome(view, time.monotonic() - began)
 
@@ -227,7 +229,8 @@ class LocalDeployment:
             view = latest(self._job)
             if view is not None and view.ended is not None:
                 return
-            if view is not None and (view.at_ns != self._shown_ns or view.elsewhere):  # a follower writes its view once
+            # A follower writes its view only once.
+            if view is not None and (view.at_ns != self._shown_ns or view.elsewhere):
                 if view.at_ns != self._shown_ns:
                     self._shown_ns, self._news_s = view.at_ns, time.monotonic()
                 self._progress(view, time.monotonic() - began)
@@ -236,7 +239,7 @@ class LocalDeployment:
                 self._kill_silent(view)
 
     def _interrupted(self) -> bool:
-        """Return whether a signal ends the job; the first SIGTERM may ask for a savepoint instead, at which the job
+        """Return whether a signal ends the job; the first SIGTERM may instead request a savepoint at which the job
         ends.
         """
         if not self._signal or self._signals > 1 or self._signal != signal.SIGTERM:
@@ -250,9 +253,9 @@ class LocalDeployment:
         return not self._ending
 
     def _kill_silent(self, view: JobView) -> None:
-        """Kill a server that hangs, as it may be killed at any time: the next one does what it does not do."""
+        """Kill a server that hangs; that is safe at any time, because its successor continues the work."""
         now = time.monotonic()
-        if now - self._turned_s > SILENT_S / 4:  # this process itself was stopped, and the others perhaps with it
+        if now - self._turned_s > SILENT_S / 4:  # this process itself was stopped, and perhaps the others with it
             self._attentive_s = now
         self._turned_s = now
         for server in self._servers:
@@ -264,18 +267,19 @@ class LocalDeployment:
             loading = server.name == "agent" and self._news_s - view.agent_silent_s <= server.started_s
             if silent_s < (LOAD_S if loading else SILENT_S):
                 continue
-            if server.name == "supervisor" and self._answers():  # it cannot write its view, for example on a full disk
+            # The supervisor cannot write its view, for example because the disk is full.
+            if server.name == "supervisor" and self._answers():
                 self._attentive_s = now
                 continue
             self._say(f"the {server.name} has been silent for {silent_s:.0f} s and is replaced")
             server.killed_pid = server.process.pid
-            os.kill(server.process.pid, signal.SIGKILL)  # not reaped yet
+            os.kill(server.process.pid, signal.SIGKILL)  # the process has not been reaped, so the pid is still its own
 
     def _silent_s(self, server: Server, view: JobView) -> float:
         old_s = time.monotonic() - self._news_s
         if server.name == "agent":
             return float(view.agent_silent_s) if old_s < SILENT_S else 0.0
-        # A supervisor that has written no view yet may have much to read.
+        # A supervisor that has not written a view yet may have much to read.
         written = server.process is not None and view.supervisor_pid == server.process.pid
         return old_s if written else 0.0
 
@@ -283,7 +287,7 @@ class LocalDeployment:
         return self._runtime is None or ask(str(self._runtime), "status", {}, ANSWER_S) is not None
 
     def _removed(self) -> str:
-        """Return which part of the job is missing, without which nothing recovers any more; empty if all exist."""
+        """Return which part of the job is missing so that recovery is impossible; empty if all parts exist."""
         return self._parts.lost(self._runtime)
 
     def _start(self, server: Server) -> None:
@@ -300,7 +304,7 @@ class LocalDeployment:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C on a terminal is for this process alone
+                start_new_session=True,  # Ctrl-C on a terminal must reach this process only
                 env=environment,
             )
 
@@ -327,15 +331,15 @@ class LocalDeployment:
                 return
             now = time.monotonic()
             server.deaths = [at for at in server.deaths if now - at < DEATHS_WITHIN_S] + [now]
-            # The first restart comes immediately; repeated deaths delay it, so that the cause can pass.
+            # The first restart is immediate; repeated deaths delay it, so that the cause can pass.
             server.due = now + 0.05 * (len(server.deaths) - 1)
-            # A server that retries for seconds before it gives up, for example on a full disk, does not die often.
+            # A server that retries for seconds before it fails, for example on a full disk, does not die often.
             fruitless = len(server.deaths) > 1 and now - self._news_s > DEATHS_WITHIN_S
             if status == STATUS_HOPELESS or len(server.deaths) > DEATHS_MAX or fruitless:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:
-        """Return why a server ended, from its log; a cause that prevents log lines comes first."""
+        """Return the reason why a server ended, from its log; a cause that prevents log lines has priority."""
         if removed := self._removed():
             return removed
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
@@ -356,9 +360,10 @@ class LocalDeployment:
         deadline = time.monotonic() + within_s
         asked = -1
         while server.process.returncode is None:
-            if asked < self._signals:  # a second Ctrl-C asks a server that takes its time once more
+            if asked < self._signals:  # a second Ctrl-C asks a slow server once more
                 interrupted = server.interruptible and self._signal == signal.SIGINT
-                os.kill(server.process.pid, signal.SIGINT if interrupted else signal.SIGTERM)  # not reaped yet
+                # The process has not been reaped, so the pid is still its own.
+                os.kill(server.process.pid, signal.SIGINT if interrupted else signal.SIGTERM)
                 asked = self._signals
             if time.monotonic() >= deadline:
                 os.kill(server.process.pid, signal.SIGKILL)
@@ -367,7 +372,7 @@ class LocalDeployment:
             self._reap()
 
     def _leave_nothing(self) -> None:
-        """Kill every process of the job that is left, whatever happened."""
+        """Kill every remaining process of the job, whatever has happened."""
         for server in self._servers:
             if server.process is not None and server.process.returncode is None:
                 os.kill(server.process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """The Prometheus page of a host: the supervisor's latest view, read at each scrape.
 
-It stays available when the supervisor is replaced, and shows the age of the view.  docs/guide/metrics.md lists the
-metrics with the descriptions that they have here.
+The page stays available when the supervisor is replaced, and shows the age of the view.  docs/guide/metrics.md lists
+the metrics with the same descriptions as this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JOB = ("job",)
 TASK = ("job", "task")
 HOST = ("job", "host")
 LATENCY_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
-"""The bounds of the histogram, coarser than those of the tasks: seventy series per sink task would be too many."""
+"""The bounds of the exported histogram, coarser than those of tasks: seventy series per sink task would be too many."""
 
 AT_WORK = ("running", "finished")
 UNITS = ("seconds", "bytes", "ratio")
@@ -46,10 +46,10 @@ Buckets = list[tuple[str, float]]
 
 
 class ViewCollector(Collector):
-    """Turns the view into metrics.
+    """Converts the view to metrics.
 
     Args:
-        latest: returns the latest view; None as long as there is none.
+        latest: returns the latest view; None if there is none yet.
         age_s: returns the age of that view in seconds.
     """
 
@@ -60,7 +60,7 @@ class ViewCollector(Collector):
         self._one_at_a_time = threading.Lock()
 
     def continue_from(self, view: JobView) -> None:
-        """No counter falls below its value in this view, which an earlier process may have shown."""
+        """Ensure that no counter falls below its value in this view, which an earlier process may have exported."""
         self._rising.begin(view.run)
         for _ in _families(view, self._rising):
             pass
@@ -80,8 +80,8 @@ class ViewCollector(Collector):
 class Rising:
     """The highest value that each counter has had in this run.
 
-    A supervisor that has just begun has not heard from all tasks, and a rollback or a resumption lowers positions;
-    either would look like a process that counts from zero again, and Prometheus would add everything a second time.
+    A supervisor that has just started has not heard from all tasks, and a rollback or a resumption lowers positions; in
+    both cases the process would seem to count from zero again, and Prometheus would add everything a second time.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Rising:
         self._highest: dict[tuple[str, ...], float] = {}
 
     def begin(self, run: str) -> None:
-        """Forget the values of another run."""
+        """Discard the values of another run."""
         if run != self._run:
             self._run = run
             self._highest.clear()
@@ -117,14 +117,14 @@ def _histogram(name: str, text: str, labels: Sequence[str] = TASK) -> HistogramM
 
 
 def described() -> list[Metric]:
-    """Return every metric that a page can have, in its order; most are without values."""
+    """Return every metric that a page can contain, in order; most have no values."""
     checkpoint = CheckpointView(durations=Durations().shown())
     view = JobView(job="", guarantee="causal", standbys="per-task", checkpoint=checkpoint)
     return [*_about(view, 0.0), *_families(view, Rising())]
 
 
 def _about(view: JobView, age: float) -> Iterator[Metric]:
-    """Yield the metrics of the page itself: which supervisor wrote the view, and how old that is."""
+    """Yield the metrics about the page itself: which supervisor wrote the view, and the age of the view."""
     build = InfoMetricFamily("causal_build", "The version that runs the job.", labels=JOB)
     build.add_metric([view.job], {"version": installed(), "python_version": platform.python_version()})
     view_age = _gauge(
@@ -136,7 +136,7 @@ def _about(view: JobView, age: float) -> Iterator[Metric]:
         "supervisor_leads", "Whether the supervisor here leads the job (1), or another one (0), on several hosts.", JOB
     )
     leads.add_metric([view.job], int(not view.elsewhere))
-    if not view.elsewhere:  # a supervisor that follows writes one view
+    if not view.elsewhere:  # a supervisor that follows writes only one view
         view_age.add_metric([view.job], age)
     yield from (build, view_age, leads)
 
@@ -156,7 +156,7 @@ def _families(view: JobView, rising: Rising) -> Iterator[Metric]:
 
 
 def _family(figure: Figure, view: JobView, rising: Rising) -> Metric:
-    """Return the metric of a figure that tasks report."""
+    """Return the exported metric for a figure that tasks report."""
     family = (_counter if figure.counts else _gauge)(figure.metric, figure.text)
     for task in view.tasks:
         if figure.name in task.figures and task.is_of(figure.of):
@@ -192,12 +192,12 @@ def _tasks(view: JobView) -> Iterator[Metric]:
 
 
 def _since_s(view: JobView, wait: Wait | Activity | None) -> float:
-    """Return the seconds since a wait began; 0 for none."""
+    """Return the seconds since a wait began; 0 if there is no wait."""
     return since_s(None if wait is None else wait.since_ns, view)
 
 
 def _behind(view: JobView) -> Metric:
-    """Return the lag of hot standbys; none for a task whose standby does not perform."""
+    """Return the lag of hot standbys, without tasks whose standby does not perform."""
     behind = _gauge(
         "hot_standby_behind_elements",
         "Elements that the task has received and its hot standby has not performed; absent while that is passive.",
@@ -209,7 +209,9 @@ def _behind(view: JobView) -> Metric:
 
 
 def _standbys(view: JobView) -> Metric:
-    """Nothing where there are to be none, and nothing of tasks that have ended."""
+    """Return the number of waiting standbys; there are no samples for finished tasks or if no standbys are
+    configured.
+    """
     standbys = _gauge("standbys", "Processes that wait to take over; with a pool one series, whose task is empty.")
     if not view.standbys.isdecimal():
         for task in view.tasks:
@@ -222,7 +224,7 @@ def _standbys(view: JobView) -> Metric:
 
 
 def _outputs(view: JobView, rising: Rising) -> Iterator[Metric]:
-    """Return the latencies of rows, and the dead letters, which are the rows of a sink of their own."""
+    """Return the latencies of rows, and the number of dead letters, which are the rows of a separate sink."""
     latency = _histogram("latency_seconds", "Time from the source to the visible row.")
     letters = _counter("dead_letters", "Records that were put aside because user code raised on them.", JOB)
     for task in view.tasks:
@@ -236,7 +238,7 @@ def _outputs(view: JobView, rising: Rising) -> Iterator[Metric]:
 
 
 def _cumulative(task: TaskView) -> Buckets:
-    """Bound in seconds → rows that took at most that."""
+    """Return the cumulative buckets: bound in seconds → the number of rows with at most that latency."""
     fine = merged_buckets([task])
     buckets: Buckets = [
         (str(bound / 1000), sum(count for upper, count in fine.items() if upper <= bound))
@@ -271,7 +273,7 @@ def _recoveries(view: JobView) -> Iterator[Metric]:
     )
     totals = view.recovery_totals
     usual = "rollback" if view.guarantee in ("at-least-once", "epoch") else "standby"
-    # A counter that begins with 1 has not grown, for Prometheus: so each is there from the beginning.
+    # For Prometheus, a counter that begins with 1 has not grown, so each counter is exported from the beginning.
     numbers = {(task.task, usual): 0 for task in view.tasks}
     numbers |= {(each.task, each.mode): each.number for each in totals.numbers}
     for (task, mode), number in numbers.items():
@@ -291,7 +293,7 @@ def _buckets(counts_by_bound: Sequence[int]) -> Buckets:
 
 def _checkpoints(view: JobView) -> Iterator[Metric]:
     if view.guarantee == "none":
-        return  # there are none, and no alert is to wait for one
+        return  # there are no checkpoints, and no alert must wait for one
     checkpoint, labels = view.checkpoint, [view.job]
     count = _counter("checkpoints", "Complete checkpoints.", JOB)
     count.add_metric(labels, checkpoint.count)
@@ -345,7 +347,7 @@ def serve(address: str, port: int, job: Path) -> Callable[[], None]:
     registry = CollectorRegistry(auto_describe=False)
     collector = ViewCollector(lambda: latest(job), lambda: view_age_s(job))
     for name in (VIEW_BEFORE, VIEW):
-        with suppress(FileNotFoundError, ValueError):  # there is none, or it is damaged
+        with suppress(FileNotFoundError, ValueError):  # there is no view, or it is damaged
             collector.continue_from(JobView.of(json.loads((job / name).read_text())))
     registry.register(collector)
     try:

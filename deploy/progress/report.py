@@ -1,6 +1,6 @@
-"""The figures of a run: the report of `--report`, and the summary at its end.
+"""The metrics of a run: the report of `--report`, and the summary at the end of the run.
 
-Everything comes from the supervisor's last view; nothing is counted twice because a task died.
+All values come from the supervisor's last view; nothing is counted twice because a task died.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ MEANINGS = {
     "unlike_keys": "keys of another type",
     "watermark_fell": "watermarks that fell",
 }
-"""The words of a summary for what operators count."""
+"""The words that a summary uses for the counts of operators."""
 
 
 def kills_missed(view: JobView) -> str:
-    """Return the error for kills (`--kill`) that the end of the job preceded, with the time that it was active."""
+    """Return the error for kills (`--kill`) that were due after the end of the job, with the time that it was
+    active.
+    """
     seconds = figures.active_s(view)
     entered = (
         "no record had entered" if seconds is None else f"the last row came {seconds:.1f} s after the first record"
@@ -40,7 +42,7 @@ def kills_missed(view: JobView) -> str:
 
 
 class Latency(Struct, frozen=True):
-    """Latencies in milliseconds; None where no record has one."""
+    """Latencies in milliseconds; None if no record has one."""
 
     p50: float | None
     p99: float | None
@@ -60,7 +62,7 @@ class Report(Struct, frozen=True):
     """The report of a run; its fields are those of the JSON object of `--report`.
 
     Attributes:
-        hosts: None for a job on one machine, which leaves it and `latency_error_ms` out.
+        hosts: None for a job on one machine, whose report omits this field and `latency_error_ms`.
     """
 
     job: str
@@ -100,7 +102,7 @@ class Report(Struct, frozen=True):
 
 
 def report(view: JobView, wall_s: float) -> Report:
-    """Return the report of a run of this many seconds."""
+    """Return the report of a run that took `wall_s` seconds."""
     depth, checked = view.sharing_depth, {task.task: task.checked_epochs for task in view.tasks}
     return Report(
         job=view.job,
@@ -149,7 +151,7 @@ def _latency(tasks: list[TaskView]) -> Latency:
 
 
 def _hosts(view: JobView) -> Sequence[HostReport]:
-    """Return an entry for each loss of a host, and one for each host that was never lost; ordered by host."""
+    """Return an entry for each loss of a host, and one for each host that was never lost, ordered by host."""
     lost = {loss.host for loss in view.host_losses}
     losses = [HostReport(loss.host, loss.tasks, loss.lost_ms, loss.recovered_ms) for loss in view.host_losses]
     whole = [
@@ -169,7 +171,7 @@ def write_report(path: Path, result: Report) -> None:
     """Write the report atomically.
 
     Raises:
-        PipelineError: it cannot be written.
+        PipelineError: the report cannot be written.
     """
     fresh = beside(path)
     try:
@@ -193,7 +195,7 @@ def summary(result: Report) -> str:
 
 def _totals(result: Report) -> Iterator[str]:
     """Yield the lines about records, latencies, checkpoints and determinants."""
-    # Not every operator's output can be attributed to one record; what is not measured is not shown.
+    # Not every operator's output can be attributed to one record; values that are not measured are not shown.
     latency, percentiles = result.latency_ms, ""
     if latency.p50 is not None:
         error = "" if result.latency_error_ms is None else f" (± {result.latency_error_ms:.2f} ms between hosts)"
@@ -217,7 +219,7 @@ def recovered(recoveries: Iterable[RecoveryView]) -> Iterator[str]:
 
 
 def _changes(result: Report) -> Iterator[str]:
-    """Yield the lines about what was lost, dropped, checked, withdrawn or refused."""
+    """Yield the lines about hosts, records and rows that were lost, dropped, checked, withdrawn or refused."""
     for loss in (host for host in result.hosts or () if host.lost_ms is not None):
         live_ms = loss.recovered_ms
         live = "never all live again" if live_ms is None else f"live {_number(live_ms, ' ms')}"
@@ -239,10 +241,9 @@ def _changes(result: Report) -> Iterator[str]:
 
 
 def operators_table(view: JobView) -> str:
-    """Return a table of the operators that tasks are named after: elements in, records read or rows written,
-    recoveries.
+    """Return a table of operators after which tasks are named: elements in, records read or rows written, recoveries.
 
-    All are figures since the job was last resumed.
+    All values are counted since the job was last resumed.
     """
     rows: dict[str, list[Any]] = {}
     for task in view.tasks:
@@ -269,12 +270,12 @@ def operators_table(view: JobView) -> str:
 
 
 def _resumed(result: Report) -> bool:
-    """Return whether positions of an earlier life are part of the records; all other figures are of this one."""
+    """Return whether the records include those from before the job was resumed; all other values exclude them."""
     return bool(result.records_in_before or result.records_out_before)
 
 
 def _counted(result: Report) -> str:
-    """Return the line of records, rate and durations."""
+    """Return the line about records, rate and durations."""
     line = f"records in {result.records_in:,}, out {result.records_out:,}"
     if _resumed(result):
         fresh = result.records_in - result.records_in_before, result.records_out - result.records_out_before

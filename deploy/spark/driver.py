@@ -1,7 +1,8 @@
-"""The driver of a job's agents in a Spark cluster: `python -m deploy.spark.driver JOB_DIRECTORY`, next to `causal run`.
+"""The driver of a job's agents in a Spark cluster: `python -m deploy.spark.driver JOB_DIRECTORY`, run by `causal run`.
 
-It runs a Spark application whose only work is one single-task job per agent.  With it all executors end, and the next
-one starts an application with other executors: until then the job has no host but those that join by themselves.
+The driver runs a Spark application whose only work is one single-task job per agent.  When the driver ends, all
+executors end, and the next driver starts an application with other executors: until then, the job has only hosts that
+join independently.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ if TYPE_CHECKING:
     from pyspark.resource import ResourceProfile
 
 LOOK_S = 1.0
-"""The interval at which the driver looks where agents are, and whether Spark takes their executors away."""
+"""The interval at which the driver checks where agents are, and whether Spark is removing their executors."""
 
 ANSWER_S = 5.0
 JOIN_S = 20.0
-"""The time after which a line says that an agent runs and has not joined."""
+"""The time after which a line reports that an agent runs and has not joined."""
 
 CORES = 2
-"""The cores of an executor where the user's configuration does not say."""
+"""The number of cores of an executor, unless the user's configuration states it."""
 
 CHUNK_MAX = 400
 _REASONS = (
@@ -76,20 +77,24 @@ _REASONS = (
     r"Reason: (.*)",
     r"most recent failure: (.*)",
 )
-"""The parts of Spark's errors that say what happened, the most exact first."""
+"""The parts of Spark's errors that describe the cause, most exact first."""
 _WRONG = re.compile(r"PYTHON_VERSION_MISMATCH|Cannot run program")
-"""Failures that another attempt would meet again."""
+"""Failures that would recur on another attempt."""
 
 _log = logging.getLogger("deploy.spark")
 
 
 def cores_of(config: JobConfig) -> int:
-    """Return the cores of each executor: its agent takes all of them, so that no other one gets there."""
+    """Return the number of cores of each executor: its agent uses all of them, so that no other agent is placed
+    there.
+    """
     return int(config.spark_conf.get("spark.executor.cores", CORES))
 
 
 def configuration(config: JobConfig, work: Path) -> dict[str, str]:
-    """Return Spark's configuration: a small executor per agent; the user's own entries win but where ours must."""
+    """Return Spark's configuration, with a small executor per agent; the user's entries win unless ours are
+    required.
+    """
     address, _ = address_of(config.listen)
     return {
         "spark.app.name": f"causal-{config.name}",
@@ -106,22 +111,22 @@ def configuration(config: JobConfig, work: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.executor.memory": "512m",
-        "spark.executor.memoryOverhead": "2g",  # an agent's processes are outside of the JVM
+        "spark.executor.memoryOverhead": "2g",  # an agent's processes are outside the JVM
         "spark.executor.instances": str(config.agents),
         "spark.cores.max": str(config.agents * cores_of(config)),
-        "spark.executor.failuresValidityInterval": "1h",  # an application that lives for months loses many
+        "spark.executor.failuresValidityInterval": "1h",  # an application that runs for months loses many executors
         "spark.decommission.enabled": "true",
         **config.spark_conf,
         "spark.master": config.on,
         "spark.executor.cores": str(cores_of(config)),
         "spark.dynamicAllocation.enabled": "false",
         "spark.speculation": "false",
-        "spark.task.maxFailures": "1",  # a repeated task would bring back a key that was replaced
+        "spark.task.maxFailures": "1",  # a repeated task would reuse a key that was replaced
     }
 
 
 class Driver:
-    """One life of the driver."""
+    """The driver of one job's agents."""
 
     def __init__(self, job: Path, config: JobConfig) -> None:
         self._job = job
@@ -130,12 +135,12 @@ class Driver:
         self._attempts = Attempts(agent_names(config.agents))
         self._keys: dict[str, KeyPair] = {}
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        """The events that wait for the loop; None ends it."""
+        """The events that wait for the loop; None ends the loop."""
         self._jvm = SparkJvm(job / SPARK / "work", None)
         self._hinted: set[tuple[str, int]] = set()
 
     def run(self) -> None:
-        """Keep an agent per name in the cluster until SIGTERM.
+        """Keep an agent per name running in the cluster until SIGTERM.
 
         Raises:
             PipelineError: no agent can work there.
@@ -154,7 +159,7 @@ class Driver:
         register_pickle_by_value(executor)
         try:
             self._context: SparkContext = SparkContext.getOrCreate()
-        except Exception as problem:  # whatever the JVM or the cluster objects to
+        except Exception as problem:  # any error of the JVM or the cluster
             raise self._ended(reason_of(problem)) from None
         request = TaskResourceRequests().cpus(cores_of(self._config))
         self._profile: ResourceProfile = ResourceProfileBuilder().require(request).build
@@ -221,16 +226,14 @@ class Driver:
                 raise PipelineError(line)
 
     def _ended(self, reason: str) -> CausalError:
-        """Return the error of an application that has ended; the next one can only work if an agent of one has ever
-        joined.
-        """
+        """Return the error for an application that has ended; a restart can help only if an agent has ever joined."""
         line = f"the Spark application at {self._config.on} has ended: {reason}; see {self._job / 'logs' / 'spark.log'}"
         has_run = any(host.host in self._attempts.agents for host in self._hosts)
         return Unavailable(line) if has_run else PipelineError(line)
 
     @property
     def _hosts(self) -> Sequence[HostView]:
-        """The hosts of the job, as its supervisor shows them."""
+        """The hosts of the job, as shown by the job's supervisor."""
         view = latest(self._job)
         return () if view is None else view.hosts
 
@@ -242,7 +245,7 @@ class Driver:
         save_members(self._job / EXECUTORS_ROSTER, self._keys.values())
 
     def _attempt(self, name: str, attempt: int) -> None:
-        """Run one agent as a Spark job, to its end; a thread of its own, which Spark's API needs per job."""
+        """Run one agent as a Spark job, to its end, in a separate thread, which Spark's API requires for each job."""
         config, key = self._config, self._keys[name]
         assignment = {
             "name": name,
@@ -258,13 +261,13 @@ class Driver:
             partition = self._context.parallelize([json.dumps(assignment)], 1).withResources(self._profile)
             answer = json.loads(partition.mapPartitions(executor.host_agent).collect()[0])
             end = Ended(name, answer["status"], str(answer["line"])[:CHUNK_MAX])
-        except Exception as problem:  # every kind of Spark's errors; the executor was lost, or never there
+        except Exception as problem:  # any kind of Spark error; the executor was lost, or never started
             line = reason_of(problem)
             end = Ended(name, REFUSED if _WRONG.search(str(problem)) else None, line)
         self._events.put(end)
 
     def _look(self) -> None:
-        """Notice executors that are decommissioned, hosts that have been drained, and agents that do not join."""
+        """Notice executors that are being decommissioned, hosts that were drained, and agents that do not join."""
         if not self._jvm.running or self._scala.isStopped():
             raise self._ended("it was removed, or the master cannot be reached")
         hosts = {host.host: host for host in self._hosts}
@@ -304,27 +307,27 @@ class Driver:
         return None
 
     def _leaves(self, executor_id: str) -> bool:
-        """Return whether Spark has announced that it takes the executor away."""
+        """Return whether Spark has announced that it will remove the executor."""
         return bool(self._scala.taskScheduler().getExecutorDecommissionState(executor_id).isDefined())
 
     @property
     def _scala(self) -> Any:
-        """Spark's own context: its knowledge of executors has no name in Python."""
+        """Spark's own context: its information about executors is not available in Python."""
         return self._context._jsc.sc()
 
 
 def group_of(agent: str) -> str:
-    """Return the job group of an agent, by which its Spark job can be found and cancelled."""
+    """Return the job group of an agent, which identifies its Spark job, for example to cancel it."""
     return f"causal-{agent}"
 
 
 def is_empty(host: HostView | None) -> bool:
-    """Return whether nothing of the job is on a host."""
+    """Return whether no process of the job is on a host."""
     return host is None or host.state == "lost" or not (host.tasks or host.standbys)
 
 
 def reason_of(problem: Exception) -> str:
-    """Return the part of one of Spark's errors that describes what happened, in one line."""
+    """Return the part of one of Spark's errors that describes the cause, in one line."""
     text = str(problem)
     stated = [match[1] for match in (re.search(pattern, text) for pattern in _REASONS) if match is not None]
     lines = [*stated, *text.splitlines(), type(problem).__name__]
@@ -342,7 +345,7 @@ def main(argv: list[str]) -> int:
     die_with_parent()
     job = Path(argv[0]).resolve()
     processlog.begin(job / "logs" / "spark.log", lambda: "spark")
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that, a line for each command
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that level, py4j logs a line for each command
     driver = None
     try:
         driver = Driver(job, JobConfig.load(job))
@@ -352,7 +355,7 @@ def main(argv: list[str]) -> int:
         _log.error("%s", problem)
         status = 2 if isinstance(problem, PipelineError) else 1
     finally:
-        # A thread of py4j may wait for an answer: a traceback is all it has to say of the end.
+        # A thread of py4j may wait for an answer, and would log nothing but a traceback when the JVM ends.
         logging.disable(logging.CRITICAL)
         if driver is not None:
             driver.close()
@@ -361,4 +364,4 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     ended = main(sys.argv[1:])
-    os._exit(ended)  # threads wait for Spark jobs that are gone
+    os._exit(ended)  # threads still wait for Spark jobs that are gone
